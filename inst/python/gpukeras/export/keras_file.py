@@ -227,14 +227,6 @@ def lacking(source: Path, arg: str, names: Sequence[str]) -> ModelError:
 
 
 def needs_of(path: Path) -> Needs:
-    """Returns what loading a file needs besides Keras and gpukeras' own classes.
-
-    It registers the latter with Keras, which then loads them.
-    """
-    needs, ours = read_needs(path, _is_function_of_keras), registry.custom_objects()
-    knows = ours.__contains__
-    objects, compiled = (find_missing(own, knows) for own in (needs.objects, needs.compiled))
-    return Needs(objects, compiled, needs.lambdas)
     """Returns what loading a file needs besides Keras and gpukeras."""
     return read_needs(path, _is_supplied)
 
@@ -242,7 +234,7 @@ def needs_of(path: Path) -> Needs:
 def _is_supplied(name: str) -> bool:
     """Whether a name is a bare one, as Keras writes it for its own functions, or gpukeras' own."""
     keras = runtime.keras()
-    return name in families.REGISTERED or any(
+    return name in registry.custom_objects() or any(
         hasattr(getattr(keras, module), name) for module in WITH_FUNCTIONS
     )
 

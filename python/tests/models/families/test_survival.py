@@ -110,9 +110,6 @@ def test_breaks_are_quantiles_of_the_times_of_events():
 def test_the_baseline_hazard_is_breslows():
     risk = np.exp(ETA)
     times, hazard = survival.baseline_hazard(TIME, EVENT, risk)
-    known = [
-        EVENT[np.equal(TIME, t)].sum() / risk[np.greater_equal(TIME, t)].sum() for t in (1, 2, 3)
-    ]
     known = [EVENT[t == TIME].sum() / risk[t <= TIME].sum() for t in (1, 2, 3)]
     assert times.shape == hazard.shape == (survival.GRID,)
     np.testing.assert_array_equal(np.unique(times), [1, 2, 3])

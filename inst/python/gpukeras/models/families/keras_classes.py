@@ -16,9 +16,6 @@ from gpukeras.models.custom_layers import PACKAGE
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import Family
 
-PACKAGE = "gpukeras"  # before the ">" of the registered names
-REGISTERED = (f"{PACKAGE}>FamilyOutput", f"{PACKAGE}>FamilyLoss")
-
 
 class _Output:
     """The last layer: linear predictors, and an offset if there is one, become parameters.
