@@ -55,6 +55,9 @@
 #'   vector such as `c(city = "hash")` sets it for some columns; the others are one-hot. `"none"`
 #'   passes the columns of a data frame to the model unencoded: see the section on texts.
 #' @param hash_bins Bins of a hashed column. Different levels may share one.
+#' @param new_levels What to do with levels of factors and texts that training did not see:
+#'   `"error"`, or `"own"` for zeros in all of the column's one-hot columns, or the code after the
+#'   last level. [gpu_tabular()] embeds both as zeros.
 #' @param text Names of text columns, which Keras' `TextVectorization` splits into words; or a list
 #'   of `columns`, `max_tokens` (1000), `output` (`"tf_idf"`, `"multi_hot"`, `"count"`, or `"int"`
 #'   for an embedding), `sequence_length`, `ngrams`, `standardize` and `split`. The vocabulary is
@@ -190,8 +193,8 @@ gpu_dataset <- function(x, ...) {
 #' @export
 gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle = TRUE,
                                 cache = "auto", validation = 0, encode = "onehot", hash_bins = 64,
-                                text = NULL, scale = NULL, na = "error", augment = NULL,
-                                map = NULL, drop_last = FALSE, shard = c(1, 1),
+                                new_levels = "error", text = NULL, scale = NULL, na = "error",
+                                augment = NULL, map = NULL, drop_last = FALSE, shard = c(1, 1),
                                 on_error = "stop", buffer = "auto", weights = NULL,
                                 class_weight = NULL, recipe = NULL, seed = NULL, inputs = NULL) {
   check_no_dots(...)
@@ -199,7 +202,8 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
   source$features$groups <- as_groups(inputs)
   options <- list(
     batch_size = batch_size, shuffle = shuffle, cache = cache, validation = validation,
-    encode = named_list(encode), hash_bins = hash_bins, scale = scale %||% source$scale, na = na,
+    encode = named_list(encode), hash_bins = hash_bins,
+    new_levels = new_levels, scale = scale %||% source$scale, na = na,
     drop_last = drop_last, shard = as_placed(shard, c("index", "workers")),
     on_error = on_error, buffer = buffer,
     # A saved folder has its own seed.

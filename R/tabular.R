@@ -29,6 +29,8 @@
 #' Factors are embedded, whether `gpu_dataset()` encodes them as `"onehot"` columns or as
 #' `"codes"`. Both give the same model; one-hot columns take 4 bytes per level and row, codes
 #' 4 bytes per row: use `gpu_dataset(encode = "codes")` for factors with more than some ten levels.
+#' With `gpu_dataset(new_levels = "own")`, new rows may have levels that training did not see: their
+#' embedding is zeros.
 #'
 #' @inheritParams gpu_mlp
 #' @param data A [gpu_dataset()] with labels, of one table: a data frame, a file of columns or a

@@ -15,7 +15,7 @@
 #' addition, `set_engine("gpukeras")` takes:
 #'
 #' * of [gpu_dataset()]: `batch_size`, `shuffle`, `cache`, `validation` (a share), `encode`,
-#'   `hash_bins`, `text`, `inputs`, `scale`, `na`, `drop_last`, `class_weight`;
+#'   `hash_bins`, `new_levels`, `text`, `inputs`, `scale`, `na`, `drop_last`, `class_weight`;
 #' * of [gpu_mlp()]: `batch_norm`, `optimizer`, `seed` (which also seeds the dataset);
 #' * of [gpu_fit()]: `schedule`, `clip_norm`, `clip_value`, `clip_global_norm`, `ema`,
 #'   `early_stopping`, `checkpoint`, `tensorboard`, `monitor`, `devices`, `rate_scaling`, `on_oom`,
@@ -116,8 +116,8 @@ gpu_mlp_fit <- function(x, y, weights = NULL, units = 64, activation = "relu", p
 # Arguments of set_engine(), by the function that takes them.
 engine_arguments <- list(
   dataset = c(
-    "batch_size", "shuffle", "cache", "validation", "encode", "hash_bins", "text", "inputs",
-    "scale", "na", "drop_last", "class_weight"
+    "batch_size", "shuffle", "cache", "validation", "encode", "hash_bins", "new_levels", "text",
+    "inputs", "scale", "na", "drop_last", "class_weight"
   ),
   mlp = c("batch_norm", "optimizer"),
   fit = c(

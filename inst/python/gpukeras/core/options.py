@@ -271,6 +271,8 @@ class DatasetSpec(Spec):
             `hash_bins` bins); or a mapping from column name to one of these; or "none": the model
             gets columns unchanged, strings as strings.
         hash_bins: Bins of a hashed category.
+        new_levels: Levels that training did not see: "error" refuses them, "own" gives them zeros
+            in all one-hot columns, or the code after the last level.
         scale: Standardise numeric features by the training rows' mean and standard deviation,
             those of a sparse matrix by the standard deviation alone; scales images to [0, 1].
         na: Handling of missing values: "error", "impute" (median or most frequent value of the
@@ -289,6 +291,7 @@ class DatasetSpec(Spec):
     validation: float = option(0.0, _check_validation)
     encode: str | Mapping[str, str] = option("onehot", _check_encode)
     hash_bins: int = option(64, check_count, 2, 2**20)
+    new_levels: str = option("error", check_choice, ("error", "own"))
     scale: bool = option(False, check_flag)
     na: str = option("error", check_choice, ("error", "impute", "drop"))
     drop_last: bool = option(False, check_flag)

@@ -73,6 +73,20 @@ def test_unused_new_levels_are_no_error_used_ones_are_named():
 
 
 @pytest.mark.parametrize(
+    ("encode", "expected"),
+    [("codes", [[0], [1], [3], [3]]), ("onehot", [[1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]])],
+)
+def test_new_levels_may_be_their_own(encode, expected):
+    recipe = encoding.learn_columns([number(), category()], ALL, True, encode, new_levels="own")
+    assert [rule.new_levels for rule in recipe.columns] == [False, True]
+    levels = ("low", "mid", "huge", "tiny")
+    found = encoding.transform(recipe, frame(number(), category(codes=(1, 2, 3, 4), levels=levels)))
+    np.testing.assert_array_equal(found[:, 1:], expected)
+    with pytest.raises(DataError, match="missing"):  # which is no level
+        encoding.transform(recipe, frame(number(), category(codes=(0, 2, 3, 4), levels=levels)))
+
+
+@pytest.mark.parametrize(
     ("columns", "message"),
     [
         ([category()], "lacks the column `size`"),

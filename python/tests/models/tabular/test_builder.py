@@ -141,6 +141,23 @@ def test_an_unknown_level_has_a_row_of_zeros():
     assert all((table.get_weights()[0][:-1] != 0).all() for table in tables)
 
 
+@pytest.mark.parametrize("encode", ["onehot", "codes"])
+def test_levels_that_training_did_not_see_are_predicted_alike(encode):
+    data = make_table(new_levels="own", encode=encode)
+    model = build(data, kind="resnet")
+    columns = make_columns(4)
+    columns[2] = {**columns[2], "levels": ["r", "violet", "pink"], "values": np.array([1, 2, 3, 2])}
+    columns[:2] = [{**one, "values": np.repeat(one["values"][:1], 4)} for one in columns[:2]]
+    columns[3] = {**columns[3], "values": np.ones(4, np.int32)}
+    rows = data_dataset.build_dataset(
+        {"kind": "columns", "columns": columns}, {}, recipe=data.recipe
+    )
+    found = np.asarray(model(rows.arrays[0]))
+    np.testing.assert_array_equal(found[1], found[2])
+    np.testing.assert_array_equal(found[1], found[3])
+    assert not np.array_equal(found[0], found[1])
+
+
 def test_rates_are_those_of_the_kind_unless_given():
     data = make_table()
     made = builder.build_tabular(data, {"kind": "tabm", "units": 4})

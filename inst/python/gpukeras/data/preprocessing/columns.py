@@ -66,6 +66,7 @@ class ColumnRule:
         bins: If not 0, a category becomes one 0/1 column per bin of its hash.
         text: The rule of a text column.
         offset: Whether the number is an offset, which is taken as it is.
+        new_levels: Whether levels that training did not see are encoded, see `targets.recode()`.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ColumnRule:
     bins: int = 0
     text: TextRule | None = None
     offset: bool = False
+    new_levels: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -270,12 +272,10 @@ def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[st
     name, levels, rows = column["name"], tuple(column["levels"]), len(column["values"])
     identifiers = column["kind"] == "character" and len(levels) > max(MAX_IDENTIFIERS, rows / 2)
     if not levels or identifiers:
-        found = (
-            "no levels"
-            if not levels
-            else f"{len(levels)} different texts in {count_of(rows, 'row')}"
-        )
-        ways = ', or use `encode = "hash"` or `text`' if levels else ""
+        found, ways = "no levels", ""
+        if levels:
+            found = f"{len(levels)} different texts in {count_of(rows, 'row')}"
+            ways = ', or use `encode = "hash"` or `text`'
         hint = f"Drop the column, or make it a factor with the levels you mean{ways}."
         raise column_fault(name, arg, f"has {found}: it cannot be a category.", hint)
     if onehot and len(levels) > MAX_ONEHOT:
@@ -327,7 +327,7 @@ def _transform_category(
     if rule.bins:
         codes = _hash_category(rule.bins, column, arg, fill)
     else:
-        codes = recode(column, rule.levels, arg, fill)
+        codes = recode(column, rule.levels, arg, fill, new_levels=rule.new_levels)
     if not rule.onehot and not rule.bins:
         out[:, 0] = codes
         return

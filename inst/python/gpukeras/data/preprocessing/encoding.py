@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,7 @@ def learn_columns(
     complete: np.ndarray | None = None,
     hash_bins: int = 64,
     text: TextSpec | Mapping[str, Any] | None = None,
+    new_levels: str = "error",
 ) -> Recipe:
     """Learns the recipe of a data frame.
 
@@ -105,6 +107,7 @@ def learn_columns(
         complete: Mask of the rows to take, or None for all.
         hash_bins: Bins of a hashed category.
         text: The text columns and their encoding, or None.
+        new_levels: See `learn_rules()`.
 
     Raises:
         SpecError: if `encode` or `text` does not fit the columns; names the column.
@@ -112,7 +115,7 @@ def learn_columns(
     """
     text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
     how = Learning(keep, scale, encode, na == "impute", complete, arg, hash_bins, text)
-    return learn_rules(columns, how, na)
+    return learn_rules(columns, how, na, new_levels=new_levels)
 
 
 def learn_rules(
@@ -120,6 +123,7 @@ def learn_rules(
     how: Learning,
     na: str,
     learn: Callable[[Mapping[str, Any], Learning], ColumnRule] = learn_column,
+    new_levels: str = "error",
 ) -> Recipe:
     """Learns the recipe of columns by `learn`; see `learn_columns()`.
 
@@ -128,6 +132,7 @@ def learn_rules(
         how: The options and rows to learn from.
         na: The policy for missing values.
         learn: Learns the rule of one column.
+        new_levels: "own" if categories take levels that training did not see, else "error".
 
     Raises:
         SpecError: if an option does not fit the columns; names the column.
@@ -139,6 +144,8 @@ def learn_rules(
     check_names([column["name"] for column in columns], how.arg)
     how.check(columns)
     rules = tuple(learn(column, how) for column in columns)
+    if new_levels == "own":
+        rules = tuple(replace(rule, new_levels=bool(rule.levels)) for rule in rules)
     shape = (sum(len(rule.features) for rule in rules),)
     return Recipe("columns", shape, columns=rules, na=na)
 

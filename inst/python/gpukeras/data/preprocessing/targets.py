@@ -327,7 +327,12 @@ def _zero_one(values: np.ndarray) -> bool:
 
 
 def recode(
-    column: Mapping[str, Any], levels: Sequence[str], arg: str, fill: str | None = None
+    column: Mapping[str, Any],
+    levels: Sequence[str],
+    arg: str,
+    fill: str | None = None,
+    *,
+    new_levels: bool = False,
 ) -> np.ndarray:
     """Converts R's codes of a column's levels to 0-based codes of `levels` (int32, aligned).
 
@@ -336,14 +341,17 @@ def recode(
         levels: The levels of training, in order.
         arg: The user's name for the data, for messages.
         fill: The level that replaces missing values, or None to raise an error for them.
+        new_levels: Whether levels that are not in `levels` have the code after the last one.
 
     Raises:
-        DataError: for new levels, codes without a level, or missing values; names the column.
+        DataError: for new levels unless `new_levels`, codes without a level, or missing values;
+            names the column.
     """
     own = list(column["levels"])
     position = {level: code for code, level in enumerate(levels)}
     # The code of a missing value minus 1 is -1, which indexes the last entry.
-    mapping = np.array([position.get(level, -1) for level in [*own, fill]], dtype=np.int32)
+    other = len(levels) if new_levels else -1
+    mapping = np.array([position.get(level, other) for level in [*own, fill]], dtype=np.int32)
     counts = count_codes(column, arg, imputed=fill is not None)
     unknown = (counts > 0) & (np.roll(mapping, 1) < 0)
     new = sorted({own[code - 1] for code in np.flatnonzero(unknown)})

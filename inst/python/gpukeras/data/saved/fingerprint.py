@@ -35,7 +35,7 @@ from gpukeras.system import packages
 
 FORMAT = 1  # of the entries; a higher one makes all of them anew
 # Options that change the encoded rows; the seed does where it draws the validation rows.
-ENCODING = ("encode", "hash_bins", "scale", "na", "on_error", "validation")
+ENCODING = ("encode", "hash_bins", "new_levels", "scale", "na", "on_error", "validation")
 DECODERS = ("pyarrow", "tifffile", "numpy")  # their versions count
 CHANGING = {"generator": "a function", "tfdata": "a pipeline", "table": "a database or a stream"}
 

@@ -38,7 +38,7 @@ from gpukeras.data.sources.spill import MEMORY_BYTES, RowsWriter
 from gpukeras.data.stage_timer import end_stage
 
 THREADS = 4  # for checksums
-SETTLED = ("encode", "hash_bins", "scale", "na")  # options applied before saving
+SETTLED = ("encode", "hash_bins", "new_levels", "scale", "na")  # options applied before saving
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,7 @@ class ColumnFeatures(InMemory):
             na=spec.na,
             complete=complete,
             hash_bins=spec.hash_bins,
+            new_levels=spec.new_levels,
             text=self.text,
         )
 

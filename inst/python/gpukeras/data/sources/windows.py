@@ -195,6 +195,7 @@ class WindowFeatures(Features):
             na=spec.na,
             complete=complete,
             hash_bins=spec.hash_bins,
+            new_levels=spec.new_levels,
             text=self._text,
         )
         shape = (self.rule.window, *learned.shape)

@@ -318,6 +318,14 @@ def test_a_recipe_encodes_another_file(tmp_path, na):
         build(features(lacking), recipe=train.recipe)
 
 
+def test_new_levels_of_another_file_are_zeros_if_asked_for(tmp_path):
+    write(pa.table({"city": ["Oslo", "Rome"]}), tmp_path / "a.csv")
+    write(pa.table({"city": ["Rome", "Lima"]}), tmp_path / "b.csv")
+    first = build(features([tmp_path / "a.csv"]), {"new_levels": "own"})
+    found = gathered(build(features([tmp_path / "b.csv"]), recipe=first.recipe))[0]
+    np.testing.assert_array_equal(found, [[0, 1], [0, 0]])
+
+
 def test_times_are_read_in_the_zone_of_training(tmp_path):
     noon = pa.array([12 * 3600, 36 * 3600], pa.int64())
     paths = [

@@ -113,7 +113,8 @@ class _Fault:
         try:
             count_codes(column, self._arg, imputed=fill is not None)
             if self.rule.text is None and not self.rule.bins:
-                recode(column, self.rule.levels, self._arg, fill)
+                new = self.rule.new_levels
+                recode(column, self.rule.levels, self._arg, fill, new_levels=new)
         except DataError as error:
             return self._located(error)
         return first

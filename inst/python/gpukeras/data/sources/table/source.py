@@ -193,7 +193,8 @@ class TableFeatures(Features):
         how = _learning(spec, self.arg, self._text, keep, complete)
         learner = TableLearner(self)
         try:
-            return learn_rules([*map(self.empty, self.columns)], how, spec.na, learner.rule)
+            given = [*map(self.empty, self.columns)]
+            return learn_rules(given, how, spec.na, learner.rule, spec.new_levels)
         except DataError as error:
             raise self._located(error, complete) from error
 
