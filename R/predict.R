@@ -16,6 +16,9 @@
 #' @param quantiles Probabilities for `type = "quantile"`; `NULL` is `c(0.1, 0.5, 0.9)`, and those
 #'   that were learned for the family `"quantile"`.
 #' @param times Times for `type = "survival"`; `NULL` is those of the model.
+#' @param interval A probability, such as 0.9: the result is a data frame with the columns `.pred`,
+#'   `.pred_lower` and `.pred_upper`, an interval that covers the label with that probability. The
+#'   model must have been calibrated on rows that did not train it: see [gpu_calibrate()].
 #' @inheritParams gpu_evaluate
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
 #'   class or output, or an array with rows first if the output has more dimensions. For a model
@@ -59,11 +62,14 @@
 #' table(gpu_predict(model, iris, type = "class"), iris$Species)
 #' @export
 gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...,
-                        quantiles = NULL, times = NULL) {
+                        quantiles = NULL, times = NULL, interval = NULL) {
   model <- check_model(model)
   words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose"))
   check_string(type)
   recipe <- use_recipe(model, recipe)
+  if (!is.null(interval)) {
+    return(predict_interval(model, newdata, recipe, interval, type, devices))
+  }
   buffer <- output_buffer()
   args <- list(
     model = model, type = type, buffer = buffer$make, devices = as_devices(devices),

@@ -42,6 +42,14 @@ def test_partial_dependence_is_the_mean_prediction_at_each_value(fitted):
         np.testing.assert_allclose(one.individual[:, :, 0], each[:, rows].T, rtol=2e-6)
 
 
+def test_new_rows_have_the_effects_of_a_dataset(fitted):
+    model, data = fitted
+    (one,) = measure_effects(model, data, columns="b", grid=3).columns
+    rows = {"kind": "columns", "columns": FRAME}
+    (other,) = measure_effects(model, features=rows, columns="b", grid=3).columns
+    np.testing.assert_array_equal(other.effects, one.effects)
+
+
 def test_accumulated_local_effects_are_those_of_raw_columns(fitted):
     (found,) = measure_effects(*fitted, columns="a", kind="ale", grid=5).columns
     a = FRAME[0]["values"]

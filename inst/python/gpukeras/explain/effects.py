@@ -9,7 +9,7 @@ learning models, JRSS B 82) move each row only to the ends of the interval that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.decoding import name_columns
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.explain.columns import Feature, find_features, pick_feature
-from gpukeras.explain.varied import Explained, Variation, open_explained
+from gpukeras.explain.varied import Explained, Variation, open_explained, open_new_rows
 
 KINDS = ("partial_dependence", "ale")
 
@@ -70,8 +70,9 @@ class Effects:
 
 def measure_effects(
     model: Model,
-    data: Dataset,
+    data: Dataset | None = None,
     *,
+    features: Mapping[str, Any] | None = None,
     columns: Sequence[str] | str | None = None,
     kind: str = "partial_dependence",
     grid: float = 20,
@@ -83,14 +84,15 @@ def measure_effects(
 
     Args:
         model: A Keras model; need not be compiled.
-        data: The dataset; labels are not used.
+        data: A dataset; labels are not used.
+        features: Alternatively new rows, encoded by the recipe tied to the model if there is one.
         columns: Names of columns; None is all of which a curve can be drawn.
         kind: "partial_dependence" or "ale" (of numbers only).
         grid: Numbers at which partial dependence is known, evenly spaced from the smallest to the
             largest value; intervals of "ale", with about the same number of rows.
         individual: How many rows get a curve of their own (partial dependence only): individual
             conditional expectation (Goldstein et al. 2015).
-        part: "all", "train" or "validation".
+        part: "all", "train" or "validation" (of a dataset).
         seed: Seed of the draw of these rows.
 
     Raises:
@@ -108,14 +110,17 @@ def measure_effects(
             "differences within intervals, not curves of rows.",
             arg="individual",
         )
-    features = choose_features(find_features(data.recipe), columns, kind)
-    explained = open_explained(model, data, part)
+    if data is None:
+        explained = open_new_rows(model, features or {})
+    else:
+        explained = open_explained(model, data, part)
+    named = choose_features(find_features(explained.recipe), columns, kind)
     count = len(explained.rows)
     chosen = np.sort(drawn_by.choice(count, min(curves, count), replace=False))
     if kind == "ale":
-        found = [_accumulate(explained, one, size) for one in features]
+        found = [_accumulate(explained, one, size) for one in named]
     else:
-        found = [_average(explained, one, size, chosen) for one in features]
+        found = [_average(explained, one, size, chosen) for one in named]
     return Effects(kind, count, tuple(found), tuple(int(row) + 1 for row in chosen))
 
 

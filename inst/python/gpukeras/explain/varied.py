@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,11 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
+from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers
 from gpukeras.engine.predict_loop import count_row_bytes, predict_rows
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.training.keras_functions import jit_policy
+from gpukeras.training.predict import open_rows
 
 CALL_BYTES = 256 * 2**20  # of the rows and all layers' outputs that are in memory at a time
 
@@ -153,3 +154,25 @@ def open_explained(model: Model, data: Dataset, part: str) -> Explained:
     compatibility.check_input(model, data.recipe)
     model_checks.check_call(model, "predict")
     return Explained(model, data.sources[0], data.rows(part), data.recipe, data.map)
+
+
+def open_new_rows(model: Model, features: Mapping[str, Any]) -> Explained:
+    """Checks a model and new rows, and returns them ready to be predicted; they are encoded once.
+
+    Rows with a missing value that training would leave out are left out.
+
+    Args:
+        model: A Keras model.
+        features: The rows, encoded by the recipe tied to the model if there is one.
+
+    Raises:
+        DataError: for rows that cannot be encoded.
+        ModelError: if they do not fit the model.
+    """
+    recipe, rows, _ = open_rows(model, features, None)
+    assert isinstance(rows, RowSource)  # only a dataset comes in sequence
+    compatibility.check_input(model, recipe)
+    model_checks.check_call(model, "predict")
+    base = MemoryRows(rows.gather(slice(len(rows))))
+    base.texts = rows.texts
+    return Explained(model, base, np.arange(len(rows), dtype=np.int32), recipe, None)
