@@ -26,6 +26,7 @@ from gpukeras.diagnostics import check
 from gpukeras.distributed import session, sharing
 from gpukeras.distributed.launcher import launcher
 from gpukeras.engine import lr_tables
+from gpukeras.explain import effects, gradients, permutation
 from gpukeras.export import archive, export, recipe_json, transfer
 from gpukeras.models import compatibility, mlp, model_recipes
 from gpukeras.models.families import spec as families
@@ -33,7 +34,7 @@ from gpukeras.models.tabular import builder as tabular
 from gpukeras.monitor import monitor, tensorboard_server
 from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
-from gpukeras.training import evaluate, fit, predict
+from gpukeras.training import calibrate, evaluate, fit, predict
 from gpukeras.tuner import batch_size, lr_finder
 
 _INT32_MAX = 2**31 - 1
@@ -247,6 +248,11 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "find_learning_rate": lr_finder.find_learning_rate,
     "evaluate": evaluate.evaluate,
     "predict": predict.predict,
+    "predict_interval": calibrate.predict_interval,
+    "calibrate": calibrate.calibrate,
+    "importance": permutation.measure_importance,
+    "effects": effects.measure_effects,
+    "attribute": gradients.attribute,
 }
 
 
