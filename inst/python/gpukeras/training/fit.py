@@ -68,8 +68,7 @@ def fit(
         model_checks.compile_model(model, compiling)
     _check_input(model, data, validation)
     _check_callbacks(callbacks, functions or {}, spec)
-    model_recipes.tie_recipe(model, data.recipe)
-    tie_calibration(model, None)  # it was that of the weights before
+    _tie(model, data)
     strategy = open_strategy(devices, trains=True)
     strategy.check(model, spec.engine)
     spec, listener = strategy.own_spec(spec), ProgressReporter(on_event, spec.epochs)
@@ -88,6 +87,11 @@ def fit(
     fill_baseline(model, data)
     keep_history(model, report)
     return report
+
+
+def _tie(model: Model, data: Dataset) -> None:
+    model_recipes.tie_recipe(model, data.recipe)
+    tie_calibration(model, None)  # it was that of the weights before
 
 
 def _check_input(model: Model, data: Dataset, validation: Dataset | None) -> None:

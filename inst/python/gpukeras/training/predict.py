@@ -10,7 +10,6 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.options import check_choice
 from gpukeras.core.r_buffer import OutputBuffer
 from gpukeras.data.base import Dataset
 from gpukeras.data.map_fn import unmapped
@@ -71,9 +70,7 @@ def predict(
         its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each. For
         windows of time series, with `forecast`, see `windows.describe_forecasts()`.
     """
-    check_choice("type", type, predictions.TYPES)
-    family = family_of(model)
-    predictions.check_type(type, family)
+    predictions.check_type(type, family := family_of(model))
     recipe, rows, complete = open_rows(model, features, data)
     compatibility.check_input(model, recipe)
     model_checks.check_call(model, "predict")

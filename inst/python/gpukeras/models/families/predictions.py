@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import ModelError, SpecError
-from gpukeras.core.options import check_number
+from gpukeras.core.options import check_choice, check_number
 from gpukeras.models.families.labels import SURVIVAL
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import Family
@@ -27,12 +27,13 @@ def check_type(kind: str, family: Family | None) -> None:
     """Checks that a model has a type of prediction.
 
     Args:
-        kind: One of `TYPES`.
+        kind: The type.
         family: The model's family, or None.
 
     Raises:
-        SpecError: naming the families that have it.
+        SpecError: for a type that is none of `TYPES`; naming the families that have it.
     """
+    check_choice("type", kind, TYPES)
     if family is None and kind in OF_FAMILIES:
         raise SpecError(
             f'`type = "{kind}"` needs a model with a family, and `model` has none.',
