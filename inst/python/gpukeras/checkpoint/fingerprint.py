@@ -36,7 +36,14 @@ WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to this size all rows are hash
 SAMPLED_ROWS = 32  # of larger sources, and of sources that compute their rows
 SEEN = ("minimum", "maximum", "whole")
 # Fields of recipes that older checkpoints lack, with the default that means the same.
-LATER: dict[str, Any] = {"listed": False, "windows": None, "path_column": "", "pixels": []}
+LATER: dict[str, Any] = {
+    "listed": False,
+    "windows": None,
+    "path_column": "",
+    "pixels": [],
+    "offset": False,
+    "ordered": False,
+}
 OPTIONS = ("schedule", "clip_norm", "clip_value", "clip_global_norm", "ema")
 SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the number of epochs
 
