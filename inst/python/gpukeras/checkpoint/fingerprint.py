@@ -34,7 +34,7 @@ from gpukeras.data.sources.row_store import RowSource
 
 WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to this size all rows are hashed (0.1 s)
 SAMPLED_ROWS = 32  # of larger sources, and of sources that compute their rows
-SEEN = ("minimum", "maximum", "whole")
+SEEN = ("minimum", "maximum", "whole", "ranges")
 # Fields of recipes that older checkpoints lack, with the default that means the same.
 LATER: dict[str, Any] = {
     "listed": False,
@@ -43,6 +43,7 @@ LATER: dict[str, Any] = {
     "pixels": [],
     "offset": False,
     "ordered": False,
+    "new_levels": False,
 }
 OPTIONS = ("schedule", "clip_norm", "clip_value", "clip_global_norm", "ema")
 SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the number of epochs
