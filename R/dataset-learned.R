@@ -109,7 +109,7 @@ settle_element <- function(element, crossed, data, env, rows, call) {
     values <- take_term(new_learned(name_term(element), code), data, env, call)
     if (is_category(values)) {
       levels <- as.call(c(quote(c), as.list(levels(as_category(values)))))
-      code <- call("factor", code, levels = levels)
+      code <- base::call("factor", code, levels = levels)
     }
   }
   if (identical(code, element)) element else new_learned(name_term(element), code)
@@ -120,6 +120,9 @@ learn_call <- function(code, name, data, env, call) {
   frame <- evaluate_term(code, data, env, call, name)
   learned <- attr(attr(frame, "terms"), "predvars")[[2]]
   if (identical(learned, code)) {
+    if (rlang::is_call(code, "poly", ns = "") && isTRUE(code$simple)) {
+      abort_learning(code, "keeps nothing of what it learns", call)
+    }
     return(code)
   }
   for (place in seq_along(learned)[-1]) {

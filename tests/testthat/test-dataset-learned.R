@@ -81,10 +81,11 @@ test_that("a function of the user's that learns is kept for the session alone", 
 test_that("what a term learns must be numbers", {
   odd <- function(x) structure(x, class = c("odd", "numeric"))
   registerS3method("makepredictcall", "odd", function(var, call) {
-    call$made <- globalenv()
+    call$made <- mean
     call
   }, asNamespace("stats"))
   expect_snapshot(split(y ~ odd(x)), error = TRUE)
+  expect_snapshot(split(y ~ poly(x, 2, simple = TRUE)), error = TRUE)
 })
 
 test_that("learned numbers in a file are constants, and nothing is run", {
