@@ -59,8 +59,7 @@ def fit(
         SpecError, DataError, ModelError: for input that does not fit, before anything is trained.
         ClusterError: if a worker differs from the chief, fails or is lost.
         OutOfMemoryError: if the device's memory is exhausted, and halving did not help.
-        CheckpointError: if the folder of the checkpoints cannot be used, or belongs to another
-            training.
+        CheckpointError: if the checkpoints' folder cannot be used, or is another training's.
         GeneratorError: if one of the user's functions failed.
     """
     spec = FitSpec.from_dict(options)

@@ -56,8 +56,7 @@ def predict(
         features: New rows, encoded by the recipe tied to the model if there is one.
         data: Alternatively a dataset, whose rows are predicted in their original order; of an
             iterable dataset one epoch.
-        type: "response" or "class"; for models with a family also "quantile" or "parameters",
-            which both return the parameters, or "survival" (see `families.predictions`).
+        type: "response", "class", or another one of models with a family: `families.predictions`.
         buffer: R's function that allocates memory for many values, see `core.r_buffer`; or None.
         devices: The devices that predict, see `training.fit()`; "all" splits the rows over a
             cluster. Iterable datasets are predicted on the model's device.
