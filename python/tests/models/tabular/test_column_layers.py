@@ -17,9 +17,11 @@ def test_numbers_are_standardised():
 
 def test_codes_of_unknown_levels_are_one_more():
     made = keras_class(column_layers.FactorCodes)
-    onehot, coded = made(1, 2, True), made(3, 3, False)
-    np.testing.assert_array_equal(np.asarray(onehot(ROWS)), [1, 0, 2])
-    np.testing.assert_array_equal(np.asarray(coded(ROWS)), [0, 2, 3])
+    layer = made([1, 3], [2, 3], [True, False])
+    np.testing.assert_array_equal(np.asarray(layer(ROWS)), [[1, 3], [0, 5], [2, 6]])
+    np.testing.assert_array_equal(layer.unknown, [2, 6])
+    coded = made([3, 1], [3, 2], [False, False])
+    np.testing.assert_array_equal(np.asarray(coded(ROWS)), [[0, 4], [2, 5], [3, 4]])
 
 
 def test_the_class_token_comes_first():

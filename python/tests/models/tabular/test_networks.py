@@ -49,9 +49,12 @@ def layers_of(model, *kinds):
 
 
 def embed(model, tables):
-    """Sets embeddings: a factor has as many rows as levels, and one of zeros."""
-    for layer, table, levels in zip(layers_of(model, "Embedding"), tables, LEVELS, strict=True):
-        layer.set_weights([np.vstack([table[:levels], np.zeros((1, table.shape[1]))])])
+    """Sets the embeddings: a factor has as many rows as levels, and one of zeros."""
+    (layer,) = layers_of(model, "Embedding")
+    zeros = np.zeros((1, tables[0].shape[1]))
+    each = [rows for table, levels in zip(tables, LEVELS, strict=True)
+            for rows in (table[:levels], zeros)]  # fmt: skip
+    layer.set_weights([np.vstack(each)])
 
 
 def set_linear(layer, known, name):

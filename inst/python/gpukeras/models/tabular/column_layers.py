@@ -50,39 +50,57 @@ class TableNumbers(LayerBody):
 
 
 class FactorCodes(LayerBody):
-    """Takes a factor out of a row as codes from 0; int32 (rows,).
+    """Takes factors out of a row as codes of one table of all their levels; int32 (rows, factors).
 
-    A row with zeros only, or a code outside the levels, has the code `levels`: a level that the
-    training data did not have.
+    The first factor has the codes from 0, and one more than it has levels; the next factor follows.
+    That last code is of levels that the training data did not have: of a row with zeros only, or
+    of a code outside the levels.
 
     Args:
-        start: The factor's first place in a row.
-        levels: Its levels.
+        starts: Each factor's first place in a row.
+        levels: The number of its levels.
         onehot: Whether it has a 0/1 place for each level; otherwise one place, with its code.
         kwargs: Of `keras.Layer`.
     """
 
-    FIELDS = ("start", "levels", "onehot")
+    FIELDS = ("starts", "levels", "onehot")
 
-    def __init__(self, start: int, levels: int, onehot: bool, **kwargs: Any) -> None:
+    def __init__(
+        self, starts: Sequence[int], levels: Sequence[int], onehot: Sequence[bool], **kwargs: Any
+    ) -> None:
         """Stores the arguments."""
         super().__init__(**{**kwargs, "dtype": "float32"})
-        self.start, self.levels, self.onehot = start, levels, onehot
+        self.starts, self.levels, self.onehot = list(starts), list(levels), list(onehot)
+
+    @property
+    def unknown(self) -> np.ndarray:
+        """The code of each factor's unknown levels (int32)."""
+        return (np.cumsum(np.array(self.levels) + 1) - 1).astype(np.int32)
 
     def call(self, inputs: Any) -> Any:
         """Returns the codes."""
         ops = runtime.keras().ops
-        if not self.onehot:
-            codes = ops.cast(inputs[:, self.start], "int32")
-            known = ops.logical_and(codes >= 0, codes < self.levels)
-            return ops.where(known, codes, self.levels)
-        block = inputs[:, self.start : self.start + self.levels]
-        codes = ops.cast(ops.argmax(block, axis=-1), "int32")
-        return ops.where(ops.max(block, axis=-1) > 0, codes, self.levels)
+        codes = ops.cast(ops.take(inputs, np.array(self.starts, np.int32), axis=-1), "int32")
+        if any(self.onehot):
+            columns = [self._read(inputs, codes, place) for place in range(len(self.starts))]
+            codes = ops.stack(columns, axis=-1)
+        levels = np.array(self.levels, np.int32)
+        known = ops.logical_and(codes >= 0, codes < levels)
+        return ops.where(known, codes, levels) + (self.unknown - levels)
+
+    def _read(self, inputs: Any, codes: Any, place: int) -> Any:
+        """Returns a factor's codes from 0, -1 for unknown levels."""
+        if not self.onehot[place]:
+            return codes[:, place]
+        ops, start = runtime.keras().ops, self.starts[place]
+        block = inputs[:, start : start + self.levels[place]]
+        found = ops.cast(ops.argmax(block, axis=-1), "int32")
+        return ops.where(ops.max(block, axis=-1) > 0, found, -1)
 
     def compute_output_spec(self, inputs: Any, **_: Any) -> Any:
-        """Returns the shape (rows,) and the dtype int32."""
-        return runtime.keras().KerasTensor((inputs.shape[0],), dtype="int32")
+        """Returns the shape (rows, factors) and the dtype int32."""
+        shape = (inputs.shape[0], len(self.starts))
+        return runtime.keras().KerasTensor(shape, dtype="int32")
 
 
 class ClassToken(LayerBody):
