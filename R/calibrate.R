@@ -25,7 +25,8 @@
 #' @param part Which rows of a dataset: `"validation"`, `"all"` or `"train"`; `NULL` is the
 #'   validation rows if there are any, else all rows.
 #' @param quantiles For a model whose outputs are quantiles of a number: their probabilities in
-#'   ascending order, such as `c(0.05, 0.5, 0.95)`.
+#'   ascending order, such as `c(0.05, 0.5, 0.95)`. `NULL` reads them from the outputs' names, if
+#'   these are `"q0.05"` and so on.
 #' @return A `gpu_calibration`, which `print()` shows: `$kind` (`"numbers"`, `"quantiles"` or
 #'   `"classes"`), `$rows`, `$part`; for classes `$temperature`, and `$log_loss` and `$error` (the
 #'   expected calibration error in 15 bins), each `before` and `after`; for numbers `$width`, half
@@ -45,7 +46,7 @@
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(dist ~ speed, data = cars, validation = 0.4, batch_size = 8)
 #' model <- gpu_mlp(train)
-#' fit <- gpu_fit(model, train, epochs = 20, verbose = FALSE)
+#' fit <- gpu_fit(model, train, epochs = 50, verbose = FALSE)
 #' gpu_calibrate(model, train)
 #' gpu_predict(model, data.frame(speed = c(5, 20)), interval = 0.9)
 #' @export

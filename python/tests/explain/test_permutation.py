@@ -4,7 +4,7 @@ from explained import FRAME, encode_frame, fit_frame, plain_loss
 from small_fits import make_model
 
 from gpukeras import DataError, ModelError, SpecError
-from gpukeras.data import dataset
+from gpukeras.data import builder, dataset
 from gpukeras.explain.permutation import draw_orders, measure_importance
 from gpukeras.training import evaluate
 
@@ -123,3 +123,23 @@ def test_what_cannot_be_measured_is_refused(fitted):
         ModelError, match=r"`test_step\(\)` of its own, whose loss is not known from"
     ):
         measure_importance(own, data)
+
+
+def test_all_steps_of_a_windows_column_are_permuted_together():
+    import keras
+    from series import make_columns, windows
+
+    data = builder.assemble(windows(make_columns()), {"batch_size": 8, "shuffle": False})
+    x, y = (source.gather(slice(None)).copy() for source in data.sources[:2])
+    model = keras.Sequential(
+        [keras.Input(x.shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)]
+    )
+    model.compile("adam", "mse")
+    found = measure_importance(model, data, repeats=1)
+    assert found.columns == ("load", "temp", "day")
+    order = draw_orders(len(x), 1, 1)[0]
+    for place, score in zip(([0], [1], [2, 3]), found.scores, strict=True):
+        moved = x.copy()
+        moved[..., place] = x[order][..., place]
+        expected = np.mean((model.predict(moved, verbose=0) - y.reshape(len(y), -1)) ** 2)
+        assert score[0] == pytest.approx(expected, rel=1e-5)

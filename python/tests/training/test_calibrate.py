@@ -10,7 +10,7 @@ from gpukeras.export.archive import load_archive, save_archive
 from gpukeras.models import mlp
 from gpukeras.models.calibration import calibration_of
 from gpukeras.training import fit
-from gpukeras.training.calibrate import calibrate, check_quantiles, predict_interval
+from gpukeras.training.calibrate import calibrate, check_quantiles, predict_interval, read_quantiles
 from gpukeras.training.predict import predict
 
 pytestmark = pytest.mark.tf
@@ -205,3 +205,10 @@ def test_classes_of_a_small_model_are_calibrated():
     report = calibrate(model, data)
     assert report.log_loss[1] <= report.log_loss[0]
     np.testing.assert_allclose(predict(model, data=data)["values"].sum(1), 1, rtol=1e-6)
+
+
+def test_quantiles_are_read_from_the_names_of_outputs():
+    assert read_quantiles(["q0.05", "q0.5", "q0.95"]) == (0.05, 0.5, 0.95)
+    assert (
+        read_quantiles([]) == read_quantiles(["q0.1", "size"]) == read_quantiles(["a", "b"]) == ()
+    )

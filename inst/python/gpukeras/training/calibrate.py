@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +29,8 @@ from gpukeras.models.calibration import (
 from gpukeras.models.losses import losses_of
 from gpukeras.models.targets import choose_reading
 from gpukeras.training.predict import predict
+
+QUANTILE_NAME = re.compile(r"q(0\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ def calibrate(
         model: A Keras model with one output.
         data: A dataset with labels that did not train the model. Weights of rows are not used.
         part: "all", "train" or "validation"; None is the validation rows if there are any.
-        quantiles: The probabilities whose quantiles the outputs are, in ascending order, or None.
+        quantiles: The probabilities whose quantiles the outputs are, in ascending order; None reads
+            them from the outputs' names, such as "q0.1".
 
     Raises:
         SpecError: for bad quantiles.
@@ -84,6 +88,7 @@ def calibrate(
         if "values" not in record:
             raise _refuse_output("several outputs")
         outputs = np.asarray(record["values"])[rows]
+        levels = levels or read_quantiles(record.get("names") or ())
         labels = data.sources[1].gather(rows).reshape(len(rows), -1)
         if labels.shape[1] != 1:
             raise _refuse_output(f"labels of {labels.shape[1]} numbers a row")
@@ -133,6 +138,12 @@ def check_quantiles(quantiles: Sequence[float] | float | None) -> tuple[float, .
             arg="quantiles",
         )
     return tuple(float(one) for one in given)
+
+
+def read_quantiles(names: Sequence[str]) -> tuple[float, ...]:
+    """Returns the probabilities in names such as "q0.1"; none if an output is called otherwise."""
+    found = [QUANTILE_NAME.fullmatch(name) for name in names]
+    return check_quantiles([float(one[1]) for one in found if one]) if all(found) and found else ()
 
 
 def _learn(

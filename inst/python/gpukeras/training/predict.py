@@ -78,10 +78,10 @@ def predict(
     held = None if buffer is None or classes or family else OutputBuffer(buffer, name)
     with jit_policy(model):
         if isinstance(rows, IterableDataset):
-            output = predict_stream(model, rows)
+            output = adjust(model, predict_stream(model, rows))
         else:
             function = None if data is None else data.map
-            output = _predict(model, rows, recipe, function, held, devices)
+            output = adjust(model, _predict(model, rows, recipe, function, held, devices))
     single = isinstance(output, (np.ndarray, Batches))
     output = adjust(model, output) if single else output
     if family is not None and not classes:
