@@ -83,7 +83,6 @@ def predict(
             function = None if data is None else data.map
             output = adjust(model, _predict(model, rows, recipe, function, held, devices))
     single = isinstance(output, (np.ndarray, Batches))
-    output = adjust(model, output) if single else output
     if family is not None and not classes:
         return _keep_places(_read_family(model, family, output, type, times), complete)
     by_name = {"": output} if single else _by_name(model, output)
