@@ -181,6 +181,7 @@
 #' gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' gpu_dataset(as.matrix(iris[1:4]), iris$Species, batch_size = 32)
 #' gpu_dataset(Ozone ~ ., data = airquality, na = "drop")
+#' gpu_dataset(mpg ~ factor(cyl) * wt + poly(hp, 2) + offset(log(disp)), data = mtcars)
 #' gpu_dataset(price ~ day, data.frame(price = 1:9, day = Sys.Date() - 1:9))
 #' carbon <- data.frame(month = 1:468, ppm = as.numeric(datasets::co2))
 #' gpu_dataset(carbon, y = "ppm", window = 24, horizon = 12, time = "month", validation = 0.2)

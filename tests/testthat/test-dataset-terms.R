@@ -128,6 +128,9 @@ test_that("offsets and interactions reach the model, and new rows of it, in anot
   expect_equal(data[1:3, ]$x[, "offset(log(e))"], log(rows$e[1:3]), tolerance = 1e-6)
   expect_equal(as.vector(data[1:3, ]$weights), rows$e[1:3], tolerance = 1e-6)
   expect_snapshot(gpu_recipe(data))
+  # The core's training rows are those from which poly() has learned: its columns have mean 0.
+  learned <- Filter(function(rule) grepl("^poly", rule$name), gpu_recipe(data)$columns)
+  expect_lt(max(abs(vapply(learned, `[[`, 0, "center"))), 1e-8)
   model <- gpu_mlp(data, units = 4, seed = 1)
   gpu_fit(model, data, epochs = 1, verbose = FALSE)
   expected <- gpu_predict(model, rows)
