@@ -35,13 +35,13 @@ from tabular_tables import NAMES, Table, read_table
 TREES, PLAIN = "trees", "keras mlp"
 OURS: dict[str, Mapping[str, Any]] = {
     "resnet": {"kind": "resnet"},
+    "resnet, none": {"kind": "resnet", "numeric_embeddings": "none"},
     "dcn": {"kind": "dcn"},
     "ft_transformer": {"kind": "ft_transformer"},
     "tabm": {"kind": "tabm"},
-    "tabm, piecewise": {"kind": "tabm", "numeric_embeddings": "piecewise_linear"},
-    "mlp, piecewise": {"kind": "mlp", "numeric_embeddings": "piecewise_linear"},
+    "mlp": {"kind": "mlp"},
 }
-QUICK = {"tables": ("concrete", "cars", "attrition"), "ways": "linear|trees|keras|resnet|mlp"}
+QUICK = {"tables": ("concrete", "cars", "attrition"), "ways": "linear|trees|keras|dcn|mlp"}
 EPOCHS, PATIENCE, BATCH = 200, 16, 64
 
 
@@ -113,7 +113,9 @@ def make_brulee(table: Table, seed: int) -> Any:
     return _encoded(table, model)
 
 
-def fit_ours(make: Callable[[Any, int], Any], epochs: int, table: Table, seed: int) -> np.ndarray:
+def fit_network(
+    make: Callable[[Any, int], Any], encode: str, epochs: int, table: Table, seed: int
+) -> np.ndarray:
     """The predictions of a network that stops at its best epoch."""
     from gpukeras.backend import runtime
     from gpukeras.data import dataset
@@ -123,8 +125,8 @@ def fit_ours(make: Callable[[Any, int], Any], epochs: int, table: Table, seed: i
     train, test = split(len(table.values), seed)
     columns, labels = table.take(train)
     features = {"kind": "columns", "columns": columns}
-    options = {"batch_size": BATCH, "validation": 0.2, "seed": seed, "scale": True}
-    data = dataset.build_dataset(features, options, labels)
+    options = {"batch_size": BATCH, "validation": 0.2, "seed": seed, "encode": encode}
+    data = dataset.build_dataset(features, {**options, "scale": True}, labels)
     model = make(data, seed)
     fit.fit(model, data, {"epochs": epochs, "early_stopping": PATIENCE})
     columns, _ = table.take(test)
@@ -149,10 +151,11 @@ def list_ways(epochs: int) -> dict[str, Callable[[Table, int], np.ndarray]]:
     from functools import partial
 
     scikit = {"linear": make_linear, TREES: make_trees, "brulee": make_brulee}
-    networks = {PLAIN: _plain, **{name: _tabular(given) for name, given in OURS.items()}}
+    ours = {name: (_tabular(given), "codes") for name, given in OURS.items()}
+    networks = {PLAIN: (_plain, "onehot"), **ours}
     return {
         **{name: partial(fit_scikit, make) for name, make in scikit.items()},
-        **{name: partial(fit_ours, make, epochs) for name, make in networks.items()},
+        **{name: partial(fit_network, *given, epochs) for name, given in networks.items()},
     }
 
 

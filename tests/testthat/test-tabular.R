@@ -9,15 +9,15 @@ test_that("gpu_tabular() passes every option under its name", {
   gpu_tabular(data, seed = 4)
   expect_named(seen, setdiff(names(formals(gpu_tabular)), "data"), ignore.order = TRUE)
   expect_identical(seen$kind, "resnet")
-  expect_identical(seen$numeric_embeddings, "none")
+  expect_identical(seen$numeric_embeddings, "piecewise_linear")
 })
 
 test_that("a network for a table trains, predicts factors, and is saved with its levels", {
   skip_without_tensorflow()
   data <- gpu_dataset(Species ~ ., data = iris, encode = "codes", seed = 1)
   model <- gpu_tabular(
-    data, "tabm", units = 16, blocks = 1, members = 4, numeric_embeddings = "piecewise_linear",
-    seed = 1
+    data, "tabm",
+    units = 16, blocks = 1, members = 4, seed = 1
   )
   gpu_fit(model, data, epochs = 20, engine = "keras", verbose = FALSE)
   predicted <- gpu_predict(model, iris, type = "class")

@@ -285,8 +285,12 @@ def allows_xla(model: Model) -> bool:
 
 
 def overrides(model: Model, method: str) -> bool:
-    """Whether a model's class overrides a Keras method."""
-    return getattr(type(model), method) is not getattr(runtime.keras().Model, method)
+    """Whether a model's class overrides a Keras method in a way that is not known.
+
+    gpukeras' own methods have the attribute `known`: they need what Keras' own do.
+    """
+    own = getattr(type(model), method)
+    return own is not getattr(runtime.keras().Model, method) and not getattr(own, "known", False)
 
 
 def variable_devices(model: Model) -> list[str]:

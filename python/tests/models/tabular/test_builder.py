@@ -176,7 +176,7 @@ def test_rates_are_those_of_the_kind_unless_given():
     ("options", "message"),
     [
         ({"kind": "forest"}, '`kind` must be one of "resnet"'),
-        ({"numeric_embeddings": "spline"}, '`numeric_embeddings` must be one of "none"'),
+        ({"numeric_embeddings": "spline"}, '`numeric_embeddings` must be one of "piecewise'),
         ({"dropout": 1.0}, "`dropout` must be a number from 0 to 0.99"),
         ({"embeddings": 0}, "`embeddings` must be a whole number from 1 to 600"),
         ({"embeddings": "large"}, "`embeddings` must be a whole number"),

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
-from tables import make_table
+from tables import make_columns, make_table
 
+from gpukeras import DataError
+from gpukeras.data import dataset as data_dataset
 from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.tabular import builder, members
 from gpukeras.training import evaluate, fit
@@ -28,6 +30,14 @@ def test_each_member_has_its_own_loss_in_training(weights):
     np.testing.assert_allclose(np.asarray(model(rows)), mean, rtol=1e-5, atol=1e-7)
     joint = -np.log(np.take_along_axis(mean, labels.reshape(-1, 1), axis=1)).mean()
     assert float(found) != pytest.approx(joint, rel=1e-3) or weights is not None
+
+
+def test_labels_are_missed_as_in_other_models():
+    data = make_table("number")
+    features = {"kind": "columns", "columns": make_columns()}
+    unlabelled = data_dataset.build_dataset(features, {}, recipe=data.recipe)
+    with pytest.raises(DataError, match="`data` has no labels"):
+        fit.fit(build(data), unlabelled, {"epochs": 1})
 
 
 def test_evaluation_has_the_loss_of_the_mean_prediction():

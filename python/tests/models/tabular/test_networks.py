@@ -10,6 +10,7 @@ from gpukeras.models.tabular import builder, networks
 pytestmark = pytest.mark.tf
 
 LEVELS = (3, 4)
+PLAIN = {"numeric_embeddings": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def output_of(model, data, training=False):
 
 def test_resnet(recorded, data):
     known = part(recorded, "resnet")
-    model = builder.build_tabular(data, {"kind": "resnet", "units": 6, "embeddings": 4})
+    model = builder.build_tabular(data, {"kind": "resnet", "units": 6, "embeddings": 4, **PLAIN})
     embed(model, [np.eye(4)] * 2)
     dense = layers_of(model, "Dense")
     names = ["input_projection", "blocks.0.linear1", "blocks.0.linear2"]
@@ -98,7 +99,7 @@ def set_attention(layer, known, name, heads=2):
 
 def test_transformer(recorded, data):
     known = part(recorded, "ft_transformer")
-    options = {"kind": "ft_transformer", "units": 6, "blocks": 2, "heads": 2}
+    options = {"kind": "ft_transformer", "units": 6, "blocks": 2, "heads": 2, **PLAIN}
     model = builder.build_tabular(data, options)
     own = known["cat_embeddings.bias"]  # one for all levels of a factor: a part of the table
     embed(
@@ -175,6 +176,7 @@ def test_cross_layers_are_the_papers_formula(data, rank):
     import keras
 
     given = {"kind": "dcn", "units": 4, "blocks": 2, "embeddings": 2, "rank": rank, "dropout": 0}
+    given.update(PLAIN)
     model = builder.build_tabular(data, given)
     rng = np.random.default_rng(1)
     model.set_weights([rng.normal(0, 0.5, weight.shape) for weight in model.get_weights()])

@@ -8,8 +8,8 @@ from gpukeras.models.tabular.options import Sizes, TabularSpec, choose_rates, se
     ("options", "sizes"),
     [
         ({}, Sizes(192, 2, 0.3)),
-        ({"kind": "tabm"}, Sizes(512, 3, 0.1)),
-        ({"kind": "tabm", "numeric_embeddings": "periodic"}, Sizes(512, 2, 0.1)),
+        ({"kind": "tabm"}, Sizes(512, 2, 0.1)),
+        ({"kind": "tabm", "numeric_embeddings": "none"}, Sizes(512, 3, 0.1)),
         ({"kind": "ft_transformer"}, Sizes(192, 3, 0.1)),
         ({"kind": "ft_transformer", "blocks": 1}, Sizes(96, 1, 0.0)),
         ({"kind": "ft_transformer", "blocks": 9}, Sizes(384, 9, 0.25)),

@@ -147,5 +147,8 @@ class MembersModel:
         return len(predicted.shape) > len(self.output_shape)
 
 
+# It needs labels as Keras' own does, see `tensor_ops.overrides()`.
+MembersModel.compute_loss.known = True  # type: ignore[attr-defined]
+
 LAYERS = (BatchEnsemble, MeanOfMembers)
 MODELS = (MembersModel,)

@@ -24,7 +24,7 @@ from gpukeras.core.options import (
 )
 
 KINDS = ("resnet", "dcn", "ft_transformer", "tabm", "mlp")
-NUMERIC = ("none", "piecewise_linear", "periodic")
+NUMERIC = ("piecewise_linear", "none", "periodic")
 # rtdl_revisiting_models' defaults of the transformer for 1 to 6 blocks.
 FT_UNITS = (96, 128, 192, 256, 320, 384)
 FT_DROPOUT = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25)
@@ -48,7 +48,8 @@ class TabularSpec(Spec):
         blocks: Number of blocks; for "dcn" of cross layers, and of the dense layers after them.
         dropout: Share of a block's hidden values dropped in training, in [0, 1).
         embeddings: Numbers per level of a factor, or "auto", see `layout.embedding_size()`.
-        numeric_embeddings: One of `NUMERIC`.
+        numeric_embeddings: One of `NUMERIC`; "piecewise_linear" made all kinds better in
+            arXiv:2203.05556 and in `make bench-tabular`.
         bins: Most bins of a number for "piecewise_linear" (48 in arXiv:2203.05556).
         members: Members of "tabm".
         heads: Attention heads of "ft_transformer"; they divide `units`.
@@ -64,7 +65,7 @@ class TabularSpec(Spec):
     blocks: int | None = option(None, check_count, 1, 64)
     dropout: float | None = option(None, check_number, 0.0, 0.99)
     embeddings: str | int = option("auto", _check_size)
-    numeric_embeddings: str = option("none", check_choice, NUMERIC)
+    numeric_embeddings: str = option("piecewise_linear", check_choice, NUMERIC)
     bins: int = option(48, check_count, 2, 1024)
     members: int = option(32, check_count, 1, 1024)
     heads: int = option(8, check_count, 1, 256)
