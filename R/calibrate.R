@@ -3,7 +3,8 @@
 #' Calibrate a model: intervals for numbers, honest probabilities for classes
 #'
 #' Learns from rows that did not train the model how far its predictions are off, and ties that to
-#' the model, as its recipe is; [gpu_save()] saves it, and [gpu_fit()] drops it.
+#' the model, as its recipe is; [gpu_save()] saves it, and [gpu_fit()] drops it. Calibrate again
+#' after Keras' own `fit()`, or if weights were changed otherwise.
 #'
 #' - Numbers: split conformal prediction (Lei et al. 2018). `gpu_predict(interval = 0.9)` then gives
 #'   intervals that cover the label of a new row with a probability of at least 90%, whatever the

@@ -125,28 +125,30 @@ as.data.frame.gpu_importance <- function(x, row.names = NULL, optional = FALSE, 
 plot.gpu_importance <- function(x, most = 20, ...) {
   shown <- utils::head(as.data.frame(x), most)
   shown <- shown[rev(seq_len(nrow(shown))), ]
-  draw_bars(shown$importance, shown$column, importance_label(x), range(shown$lower, shown$upper))
-  places <- bar_places(shown$column)
-  graphics::segments(shown$lower, places, shown$upper, places, lwd = 2)
+  draw_bars(shown$importance, shown$column, importance_label(x), shown[c("lower", "upper")])
   invisible(x)
 }
 
 importance_label <- function(x) {
   direction <- if (identical(attr(x, "mode"), "max")) "fall" else "rise"
-  sprintf("%s of the %s, and 90%% of it", direction, attr(x, "metric"))
+  sprintf("%s of the %s (line: 5%% to 95%% of permutations)", direction, attr(x, "metric"))
 }
 
-# Horizontal bars with their names; `range` is that of what is drawn besides.
-draw_bars <- function(values, names, label, range = NULL) {
+# Horizontal bars with their names, and lines from the first to the second column of `spans`.
+draw_bars <- function(values, names, label, spans = NULL) {
   before <- graphics::par("mai")
-  on.exit(graphics::par(mai = before))
+  on.exit(graphics::par(mai = before)) # later drawing would use other coordinates
   wide <- max(graphics::strwidth(names, "inches"), 0) + 0.3
   graphics::par(mai = c(0.8, wide, 0.2, 0.2))
   graphics::barplot(
     values,
     horiz = TRUE, names.arg = names, las = 1, col = "#0072B2", border = NA, xlab = label,
-    xlim = range(pretty(c(0, values, range)))
+    xlim = range(0, values, unlist(spans))
   )
+  if (!is.null(spans)) {
+    places <- bar_places(names)
+    graphics::segments(spans[[1]], places, spans[[2]], places, lwd = 2)
+  }
 }
 
 #' @rdname gpu_importance
