@@ -39,7 +39,11 @@
 #' baseline hazard, on at most 200 times of events, in the model's weights. Weights of rows multiply
 #' the events' terms, not the risk sets. `"discrete_time"` has a loss for each row, and needs no
 #' large batches; a censored row has survived an interval if it was seen for at least half of it. A
-#' status is 1 for an event and 0 for a censored row.
+#' status is 1 for an event and 0 for a censored row. With several devices each has its own batches,
+#' and risk sets.
+#'
+#' The family is stored with the model: [gpu_load()] knows it by itself. Keras' own `load_model()`
+#' knows it in sessions in which gpukeras has made or loaded such a model.
 #'
 #' @param name Name of the family.
 #' @param link Its link; `NULL` is the first of the table. (For `"gamma"` that is log; R's own

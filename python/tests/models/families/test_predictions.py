@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from familied import LEVELS, ROWS, dataset, model_of
+from familied import LEVELS, ROWS, dataset, labels_of, model_of
 
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.models.families.predictions import check_type
 from gpukeras.models.families.spec import Family
-from gpukeras.training import predict
+from gpukeras.training import evaluate, predict
 
 pytestmark = pytest.mark.tf
 
@@ -64,3 +64,7 @@ def test_classes_are_the_most_probable(name):
     found = predict.predict(model, data=data, type="class")["values"]
     expected = raw > 0.5 if name == "multi_label" else raw.argmax(axis=1) + (name != "binomial")
     np.testing.assert_array_equal(found, expected)
+    if name != "multi_label":
+        right = (found == labels_of(name)["values"]).mean()
+        measured = evaluate.evaluate(model, data)["metrics"]["accuracy"]
+        assert measured == pytest.approx(right, rel=1e-5)
