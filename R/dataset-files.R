@@ -238,7 +238,8 @@ absolute_local <- function(path) {
 # The label and the features of a formula for files and databases, whose columns R does not know.
 formula_columns <- function(formula, call) {
   parts <- formula_parts(formula)
-  if (!all(vapply(c(parts$labels, parts$features), is.name, NA))) {
+  named <- all(vapply(c(parts$labels, parts$features), is.name, NA))
+  if (!named || length(parts$offsets) > 0) {
     abort_gpukeras(
       "A formula for files and databases can only name columns, or all of them by `.`.",
       code = "data", hint = "Compute other terms first, and save them as columns.",

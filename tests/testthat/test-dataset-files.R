@@ -167,6 +167,7 @@ test_that("sums are split into their terms", {
   expect_equal(formula_columns(~ a, NULL), list(label = NULL, features = "a"))
   expect_equal(formula_columns(y ~ ., NULL), list(label = "y", features = NULL))
   expect_error(formula_columns(y ~ a:b, NULL), "can only name columns")
+  expect_error(formula_columns(y ~ a + offset(b), NULL), "can only name columns")
   expect_error(formula_columns(y ~ . - a, NULL), "can only name columns")
   expect_snapshot(gpu_dataset(y ~ a:b, data = "a.csv"), error = TRUE)
 })

@@ -107,7 +107,10 @@ new_fuzzer <- function(marker) {
     "log(%s)", "I(%s)", "(%s)", "-%s", "!%s", "factor(%s)", "as.factor(%s)", "sqrt(%s)", "exp(%s)",
     "cut(%s, c(0, 2, 9))", "round(%s, 2)", "is.na(%s)", "abs(%s)", "cut(a, breaks = %s)",
     "factor(b, levels = %s)", "pmax(%s, %s)", "ifelse(%s, %s, %s)", "%s + %s", "%s * %s", "%s ^ %s",
-    "(%s == %s)", "%s & %s", "c(%s, %s)", "cbind(%s, x = %s)", "log(a, base = %s)", "`pmin`(%s, %s)"
+    "(%s == %s)", "%s & %s", "c(%s, %s)", "cbind(%s, x = %s)", "log(a, base = %s)", "`pmin`(%s, %s)",
+    "offset(%s)", "%s:%s", ".learned('u', %s)", ".learned('u', factor(%s, levels = c(%s))):a",
+    ".learned('u', poly(%s, 1, coefs = list(alpha = c(2, %s), norm2 = c(1, 2, 3))))",
+    ".learned('u', scale(%s, center = %s, scale = 2))"
   )
   pick <- function(from) from[[sample.int(length(from), 1)]]
   make <- function(depth) {
@@ -134,7 +137,7 @@ test_that("of thousands of random formulas none does anything but compute", {
   data$log <- 1:4
   data$`a b` <- 5:8
   before <- ls(globalenv(), all.names = TRUE)
-  rounds <- if (is_nightly()) 5000 else 1500
+  rounds <- if (is_nightly()) 5000 else 800
   count <- c(refused = 0, run = 0, failed = 0)
   for (number in seq_len(rounds)) {
     text <- draw()
@@ -146,7 +149,8 @@ test_that("of thousands of random formulas none does anything but compute", {
     } else {
       tryCatch(
         {
-          suppressWarnings(lapply(c(parts$labels, parts$features), eval, data, parts$env))
+          suppressWarnings(lapply(parts$labels, eval, data, parts$env))
+          suppressWarnings(take_features(parts, data))
           "run"
         },
         error = function(condition) "failed" # such as log(b): text
