@@ -29,7 +29,6 @@ def build(data, **options):
     ("kind", "numeric"),
     few(
         [(kind, way) for kind in KINDS for way in ("none", "piecewise_linear", "periodic")],
-        ("resnet", "periodic"),
         ("tabm", "piecewise_linear"),
     ),
 )
