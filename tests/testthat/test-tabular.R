@@ -23,7 +23,7 @@ test_that("a network for a table trains, predicts factors, and is saved with its
   predicted <- gpu_predict(model, iris, type = "class")
   expect_gt(mean(predicted == iris$Species), 0.9)
   path <- withr::local_tempfile(fileext = ".keras")
-  gpu_save(model, path)
+  gpu_save(model, path, verbose = FALSE)
   expect_identical(gpu_predict(gpu_load(path), iris, type = "class"), predicted)
 })
 
