@@ -55,7 +55,8 @@ REQUIRED = [
     "knitr",
     "rmarkdown",
 ]
-USEFUL = ["ggplot2", "bit64", "matrix", "png", "recipes", "rsqlite", "dbplyr", "rpostgresql"]
+USEFUL = ["ggplot2", "bit64", "mass", "matrix", "png", "recipes", "rsqlite", "survival", "dbplyr"]
+USEFUL += ["rpostgresql"]
 
 
 class Computer:
