@@ -35,7 +35,7 @@
 #'
 #' The risk sets of `"cox"` are those of a batch, so that its loss depends on the batches: with
 #' `batch_size` of all training rows it is the partial likelihood of `survival::coxph()`, divided by
-#' the number of rows. When training ends, [gpu_fit()] stores Breslow's estimate of the cumulative
+#' the number of rows. ([gpu_evaluate()] takes batches of 32 unless `batch_size` is given.) When training ends, [gpu_fit()] stores Breslow's estimate of the cumulative
 #' baseline hazard, on at most 200 times of events, in the model's weights. Weights of rows multiply
 #' the events' terms, not the risk sets. `"discrete_time"` has a loss for each row, and needs no
 #' large batches; a censored row has survived an interval if it was seen for at least half of it. A
@@ -194,7 +194,7 @@ as_family_frame <- function(record, type, quantiles, call = caller_env()) {
   }
   quantiles <- check_quantiles(quantiles %||% c(0.1, 0.5, 0.9), call)
   found <- lapply(quantiles, function(q) unname(quantile_functions[[family]](q, frame)))
-  as.data.frame(rlang::set_names(found, paste0("q", format(quantiles, trim = TRUE, digits = 6))))
+  as.data.frame(rlang::set_names(found, sprintf("q%g", quantiles)))
 }
 
 quantile_functions <- list(

@@ -25,6 +25,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.models import compatibility
+from gpukeras.models.families.keras_classes import is_ours
 from gpukeras.models.losses import arrange_weights
 
 TINY = 1e-7  # lower bound of probabilities before the logarithm
@@ -221,8 +222,15 @@ def match_outputs(teacher: Model, student: Model, batch: Any) -> None:
         batch: A batch of features.
 
     Raises:
-        ModelError: naming the shapes.
+        ModelError: naming the shapes; or for the loss of a family, whose parameters have no
+            distance that distillation knows.
     """
+    if any(is_ours(type(loss)) for loss in list_losses(teacher)):
+        raise ModelError(
+            "`teacher` has the likelihood of a family as its loss, which takes labels only.",
+            hint="Train the smaller model itself, by gpu_mlp(family = ).",
+            arg="teacher",
+        )
     found = [tensor_ops.outline(model, batch) for model in (teacher, student)]
     shapes = [[shape[1:] for shape in each] for each in found]
     if shapes[0] != shapes[1]:

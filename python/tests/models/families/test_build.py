@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from familied import LEVELS, ROWS, dataset, features, labels_of, model_of
 
-from gpukeras.core.errors import DataError, SpecError
+from gpukeras.compression import distillation
+from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.data import builder
 from gpukeras.models import mlp
 from gpukeras.models.families.build import find_offset, settle_family
@@ -81,6 +82,23 @@ def test_an_offset_without_a_family_is_gaussian_or_binomial():
         settle_family(with_offset("ordinal"), None)
     with pytest.raises(SpecError, match="An offset has no effect in the family"):
         settle_family(with_offset("multinomial"), "multinomial")
+
+
+def test_two_levels_are_one_trial_or_two_classes():
+    labels = {"kind": "factor", "values": 1 + np.arange(ROWS) % 2, "levels": ["no", "yes"]}
+    for name, columns in {"binomial": 1, "multinomial": 2}.items():
+        model = model_of(name, dataset(labels))
+        assert family_layer(model).family.columns == columns
+        assert model.output_shape == (None, 2)
+        found = predict.predict(model, data=dataset(labels), type="class")
+        assert found["levels"] == ["no", "yes"]
+        assert fit.fit(model, dataset(labels), {"epochs": 1}).history["accuracy"][0] > 0.2
+
+
+def test_a_likelihood_is_not_distilled():
+    model, data = model_of("gamma", units=[4]), dataset("gamma")
+    with pytest.raises(ModelError, match="`teacher` has the likelihood of a family as its loss"):
+        distillation.distill(model, data, {"epochs": 1})
 
 
 def test_labels_are_checked_when_the_model_is_built():

@@ -114,6 +114,7 @@ def test_the_baseline_hazard_is_breslows():
     assert times.shape == hazard.shape == (survival.GRID,)
     np.testing.assert_array_equal(np.unique(times), [1, 2, 3])
     np.testing.assert_allclose(np.unique(hazard), np.cumsum(known))
+    assert not survival.baseline_hazard(TIME, 0 * EVENT, risk)[1].any()
     many = np.arange(1.0, 1001)
     times, hazard = survival.baseline_hazard(many, np.ones(1000), np.ones(1000))
     assert len(np.unique(times)) == survival.GRID

@@ -80,8 +80,8 @@ def _read_label(data: Dataset, label: LabelRule, spec: FamilySpec) -> Mapping[st
         return _read_times(data, spec)
     columns = label.units if label.kind in ("class", "matrix") else 1
     if label.kind == "class":
-        center = _mean(data, 1) if columns == 2 else 0.0
-        two = columns == 2
+        two = spec.name == "binomial"
+        center = _mean(data, 1) if two else 0.0
         return {"columns": 1 if two else columns, "center": center, "names": label.levels}
     if label.kind == "matrix":
         names = label.names if len(label.names) == columns else ()

@@ -128,7 +128,7 @@ def _check_survival(family: FamilySpec | Family, label: LabelRule, arg: str) -> 
         found = f"{status.minimum:g} to {status.maximum:g}" if status.whole else "fractions"
         hint = "1 is an event, 0 a row that was lost before."
         raise _refuse(family, arg, "a status of 0 or 1", found, hint)
-    if status.maximum == 0:
+    if status.maximum == 0 and isinstance(family, FamilySpec):  # other rows may have none
         raise _refuse(family, arg, "at least one event, a status of 1,", "none")
 
 

@@ -106,8 +106,10 @@ def baseline_hazard(
 
     Returns:
         Times and cumulative hazards, ascending. Of more distinct event times than `GRID`, evenly
-        spread ones are kept; of fewer, the last one is repeated.
+        spread ones are kept; of fewer, the last one is repeated. Without events all are 0.
     """
+    if not event.any():
+        return np.zeros(GRID), np.zeros(GRID)
     order = np.argsort(time, kind="stable")
     time, event, risk = time[order], event[order], risk[order].astype(np.float64)
     after = np.cumsum(risk[::-1])[::-1]
