@@ -44,6 +44,7 @@ LATER: dict[str, Any] = {
     "offset": False,
     "ordered": False,
     "new_levels": False,
+    "ranges": [],
 }
 OPTIONS = ("schedule", "clip_norm", "clip_value", "clip_global_norm", "ema")
 SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the number of epochs
