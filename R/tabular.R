@@ -5,22 +5,22 @@
 #' those of [gpu_mlp()] do.
 #'
 #' @section Kinds:
-#' * `"resnet"`: residual blocks with batch normalisation (Gorishniy et al. 2021). A good first
-#'   choice.
+#' * `"resnet"`: residual blocks with batch normalisation (Gorishniy et al. 2021).
 #' * `"dcn"`: DCN-v2, cross layers that multiply columns, then dense layers (Wang et al. 2021).
 #'   `rank` makes the cross layers' matrices low-rank.
 #' * `"ft_transformer"`: a token for each column and attention between them (Gorishniy et al. 2021).
 #'   Its time and memory grow with the square of the number of columns.
 #' * `"tabm"`: TabM, `members` perceptrons that share their weights but for some vectors each
 #'   (Gorishniy et al. 2025). In training each member has its own loss; a prediction is the mean of
-#'   theirs, for classes of their probabilities. Often the most accurate.
-#' * `"mlp"`: dense layers.
+#'   theirs, for classes of their probabilities. It takes long without a GPU.
+#' * `"mlp"`: dense layers. With embedded numbers a good first choice for small tables.
 #'
 #' With the same weights the residual network, the transformer, TabM and both embeddings of numbers
 #' give what the papers' Python packages give (rtdl_revisiting_models, tabm, rtdl_num_embeddings).
 #' They deviate from these in what they are given: factors are embedded for TabM and the residual
 #' network too, which have one-hot columns there; biases start at 0; weight decay applies to all
-#' weights; numbers are standardised rather than mapped to normal quantiles.
+#' weights; the first frequencies of `"periodic"` are cut at two deviations, not three; numbers are
+#' standardised rather than mapped to normal quantiles.
 #'
 #' @section Columns:
 #' Numbers are standardised by the mean and deviation of at most 100,000 training rows; 0/1 columns
