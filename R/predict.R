@@ -68,6 +68,7 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
   check_string(type)
   recipe <- use_recipe(model, recipe)
   if (!is.null(interval)) {
+    newdata <- if (missing(newdata)) words$x else newdata
     return(predict_interval(model, newdata, recipe, interval, type, devices))
   }
   buffer <- output_buffer()

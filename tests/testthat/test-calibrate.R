@@ -24,6 +24,7 @@ test_that("a calibrated model predicts intervals, in a fresh session too", {
   expect_named(found, c(".pred", ".pred_lower", ".pred_upper"))
   expect_equal(found$.pred, gpu_predict(model, new), tolerance = 1e-6)
   expect_equal(found$.pred_upper - found$.pred, rep(calibration$width, 7))
+  expect_equal(gpu_predict(model, x = new, interval = 0.9), found)
   inside <- gpu_predict(model, frame, interval = 0.8)
   expect_gte(mean(inside$.pred_lower <= frame$y & frame$y <= inside$.pred_upper), 0.7)
   path <- withr::local_tempfile(fileext = ".keras")
