@@ -5,8 +5,9 @@
 #' Writes a `.keras` file, which plain Keras can open too. In addition to Keras' own members, the
 #' file contains what [gpu_load()] restores: the recipe of the training data, so that
 #' [gpu_predict()] takes a data frame again; the history of the training, which [read_history()]
-#' reads from the file; and the masks of [gpu_prune()], so that weights that are 0 stay 0 in further
-#' training. The file also contains the optimizer's state, so training continues without a break.
+#' reads from the file; what [gpu_calibrate()] learned, so that intervals stay the same; and the
+#' masks of [gpu_prune()], so that weights that are 0 stay 0 in further training. The file also
+#' contains the optimizer's state, so training continues without a break.
 #'
 #' The file is written atomically: under a hidden name in the same folder, then renamed.
 #' @param model A Keras 3 model; it need not be compiled or trained.

@@ -91,7 +91,9 @@ def test_a_damaged_calibration_is_refused_by_its_file(fitted, tmp_path):
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     about = json.loads(members[ABOUT])
-    for damage in ({"kind": "numbers"}, 7, {**about["calibration"], "scores": [["x"]]}):
+    known = about["calibration"]
+    endless = {**known, "rows": float("inf")}
+    for damage in ({"kind": "numbers"}, 7, {**known, "scores": [["x"]]}, endless):
         with zipfile.ZipFile(path, "w") as archive:
             for name, content in members.items():
                 changed = json.dumps({**about, "calibration": damage}).encode()

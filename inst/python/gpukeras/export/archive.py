@@ -236,7 +236,7 @@ def _read_about(source: Path, arg: str) -> dict[str, Any]:
 def _tie_calibration(model: Model, source: Path, plain: Any, arg: str) -> None:
     try:
         calibration.tie_stored(model, plain)
-    except (SpecError, TypeError, ValueError, KeyError) as error:
+    except (SpecError, TypeError, ValueError, KeyError, OverflowError) as error:
         raise refused(
             f"`{arg}`: the calibration in {source.name} is not what was saved.", arg, source
         ) from error

@@ -97,7 +97,7 @@ def tie_stored(model: Model, plain: Any) -> None:
     """Ties a calibration from a file of unknown origin to a model; None is none.
 
     Raises:
-        SpecError, TypeError, ValueError, KeyError: if it is damaged.
+        SpecError, TypeError, ValueError, KeyError, OverflowError: if it is damaged.
     """
     if plain is None:
         return
