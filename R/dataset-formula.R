@@ -40,7 +40,7 @@
 #' same total weight, for labels of a formula too; `weights` are multiplied by it.
 #' @rdname gpu_dataset
 #' @export
-gpu_dataset.formula <- function(x, data, ..., weights = NULL, image = NULL, classes = NULL) {
+gpu_dataset.formula <- function(x, data, ..., weights = NULL, image = NULL, classes = NULL) { # nolint
   weights <- rlang::enquo(weights)
   if (!missing(data) && is.character(data) && is.null(image)) {
     return(formula_files(x, data, ..., weights = rlang::eval_tidy(weights)))

@@ -11,7 +11,7 @@ is_learned <- function(term) {
 }
 
 # Whether an argument is left out, as in x[, 1].
-is_empty <- function(argument) missing(argument) || identical(argument, quote(expr = ))
+is_empty <- function(argument) missing(argument) || identical(argument, rlang::missing_arg())
 
 new_learned <- function(name, code) call(".learned", name, code)
 
@@ -230,16 +230,12 @@ most_knots <- 1000 # numbers of an argument in a file
 find_disallowed_learned <- function(term) {
   code <- term[[3]]
   if (has_levels(term)) {
-    inner <- find_disallowed_learned(new_learned(term[[2]], code[[2]]))
-    known <- is_constant(code$levels, most_pairs)
-    return(inner %||% if (!known) "factor() with levels that are no constants")
+    return(find_disallowed_levels(term[[2]], code))
   }
-  learning <- is.call(code) && is.name(code[[1]]) &&
-    as.character(code[[1]]) %in% names(learned_arguments)
-  if (!learning) {
+  name <- if (is.call(code) && is.name(code[[1]])) as.character(code[[1]]) else ""
+  if (!name %in% names(learned_arguments)) {
     return(find_disallowed(code))
   }
-  name <- as.character(code[[1]])
   if (!has_learned(code, learned_arguments[[name]])) {
     return(sprintf("`%s()` without the numbers that it has learned", name))
   }
@@ -247,6 +243,12 @@ find_disallowed_learned <- function(term) {
     return("`poly()` of several columns")
   }
   find_first(list(code[[2]]), find_disallowed)
+}
+
+find_disallowed_levels <- function(text, code) {
+  known <- is_constant(code$levels, most_pairs)
+  find_disallowed_learned(new_learned(text, code[[2]])) %||%
+    if (!known) "factor() with levels that are no constants"
 }
 
 # Whether a call has what it learned, and nothing but constants beside its term.
@@ -258,10 +260,11 @@ has_learned <- function(code, rule) {
   }
   names <- names[-(1:2)]
   open <- vapply(given, function(value) is.null(value) || isTRUE(value), NA)
-  degree <- given[names %in% c("", "degree")]
   all(names %in% rule$allowed) && all(rule$needed %in% names[!open]) && !anyDuplicated(names) &&
-    all(vapply(degree, function(value) is.numeric(value) && value <= most_degree, NA))
+    all(vapply(given[names %in% c("", "degree")], is_degree, NA))
 }
+
+is_degree <- function(value) is.numeric(value) && value <= most_degree
 
 # Whether a value is a constant, or c() or list() of constants, nested as in poly()'s coefs.
 is_constant <- function(value, most = most_knots, depth = 3) {

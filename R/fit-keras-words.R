@@ -81,7 +81,7 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, call = cal
   if (is.function(data) && !is_python(data)) attr(data, "parts") <- parts_of(model, call)
   # Arguments as `.options[[name]]`, so that the call of an error does not contain the rows. A data
   # frame may have a column `options`, which weights would be looked for in.
-  .options <- options
+  .options <- options # nolint: object_usage_linter.
   asked <- lapply(
     rlang::set_names(names(options)), function(name) call("[[", quote(.options), name)
   )

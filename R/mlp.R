@@ -21,8 +21,8 @@
 #' @param optimizer Name of a Keras optimizer.
 #' @param learning_rate Its learning rate, or `NULL` for Keras' default (0.001 for `"adam"`).
 #' @param seed Seed of the initial weights and of dropout; drawn from R's generator by default.
-#' @param family The distribution of the labels: a name such as `"poisson"`, a [gpu_family()], or one
-#'   of R's families such as `Gamma("log")`. `NULL` chooses by the labels, as above.
+#' @param family The distribution of the labels: a name such as `"poisson"`, a [gpu_family()], or
+#'   one of R's families such as `Gamma("log")`. `NULL` chooses by the labels, as above.
 #' @return A compiled Keras 3 model: a Python object that keras3 can use like any other model. It is
 #'   a `Sequential` model unless there are several inputs or outputs.
 #' @examplesIf gpukeras:::can_run_examples()

@@ -47,9 +47,10 @@
 #' `"negative_binomial"`, `"gamma"` and `"beta"`; others refuse it.
 #'
 #' Of `"cox"` the response is the relative risk \eqn{e^\eta}, of `"discrete_time"` the mean survival
-#' time up to the last break, the area under the curve. `"survival"` is a data frame with the columns
-#' `row`, `time` and `survival`, the probability to survive that time. Curves of `"cox"` are steps
-#' at times of events, those of `"discrete_time"` are linear between breaks and end at the last.
+#' time up to the last break, the area under the curve. `"survival"` is a data frame with the
+#' columns `row`, `time` and `survival`, the probability to survive that time. Curves of `"cox"` are
+#' steps at times of events, those of `"discrete_time"` are linear between breaks and end at the
+#' last.
 #' @section Errors:
 #' `gpukeras_error_spec` for a type that the model's family does not have.
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of

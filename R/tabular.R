@@ -38,9 +38,9 @@
 #' @param data A [gpu_dataset()] with labels, of one table: a data frame, a file of columns or a
 #'   matrix.
 #' @param kind The architecture, see below.
-#' @param units Width of the blocks, at most 16384. `NULL` for that of the kind, as for the next two:
-#'   192 for `"resnet"`; 256 for `"dcn"` and `"mlp"`; 512 for `"tabm"`; 96, 128, 192, 256, 320 or
-#'   384 for a transformer of 1 to 6 blocks.
+#' @param units Width of the blocks, at most 16384. `NULL` for that of the kind, as for the next
+#'   two: 192 for `"resnet"`; 256 for `"dcn"` and `"mlp"`; 512 for `"tabm"`; 96, 128, 192, 256, 320
+#'   or 384 for a transformer of 1 to 6 blocks.
 #' @param blocks Number of blocks: 2 for `"resnet"`, and for `"tabm"` with embedded numbers,
 #'   otherwise 3. For `"dcn"` it is the number of cross layers, and of dense layers after them.
 #' @param dropout Share of a block's hidden values that training drops: 0.3 for `"resnet"`, 0.1 for
