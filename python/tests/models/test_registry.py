@@ -1,6 +1,8 @@
 import pytest
 
 from gpukeras.models import registry
+from gpukeras.models.custom_layers import keras_class
+from gpukeras.models.tabular import members
 
 pytestmark = pytest.mark.tf
 
@@ -14,3 +16,4 @@ def test_all_classes_are_known_to_keras_by_their_names():
         assert keras.saving.get_registered_object(name) is made
         assert issubclass(made, keras.Layer)
     assert registry.custom_objects() == found  # the same classes each time
+    assert found["gpukeras>MembersModel"] is keras_class(members.MembersModel)

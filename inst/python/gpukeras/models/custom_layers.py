@@ -22,6 +22,7 @@ class LayerBody:
     Its arguments are plain data, and `FIELDS` names them: `get_config()` returns these attributes.
     """
 
+    PARENT = "Layer"  # the class of Keras that a body extends
     FIELDS: tuple[str, ...] = ()
     add_weight: Any  # of keras.Layer, as are the next
     built: bool
@@ -33,19 +34,18 @@ class LayerBody:
 
 
 @functools.cache
-def keras_class(body: type, parent: str = "Layer") -> Any:
+def keras_class(body: Any) -> Any:
     """Returns the registered Keras class of a body, the same one each time.
 
     Args:
-        body: A class without Keras.
-        parent: The class of Keras that it extends: "Layer" or "Model".
+        body: A class without Keras; its `PARENT` names the class of Keras that it extends.
     """
     keras = runtime.keras()
-    bases = (body, getattr(keras, parent))
+    bases = (body, getattr(keras, body.PARENT))
     made = type(body.__name__, bases, {"__module__": body.__module__, "__doc__": body.__doc__})
     return keras.saving.register_keras_serializable(PACKAGE)(made)
 
 
-def register(bodies: Sequence[type], parent: str = "Layer") -> dict[str, Any]:
+def register(bodies: Sequence[type]) -> dict[str, Any]:
     """Returns the registered classes of bodies by the names that a saved model has for them."""
-    return {f"{PACKAGE}>{body.__name__}": keras_class(body, parent) for body in bodies}
+    return {f"{PACKAGE}>{body.__name__}": keras_class(body) for body in bodies}

@@ -14,3 +14,4 @@ def custom_objects() -> dict[str, Any]:
     layers = (*column_layers.LAYERS, *number_layers.LAYERS, *members.LAYERS)
     families = {f"{PACKAGE}>{one.__name__}": one for one in keras_classes.classes()}
     return {**register(layers), **register(members.MODELS, "Model"), **families}
+    return register((*column_layers.LAYERS, *number_layers.LAYERS, *members.CLASSES))

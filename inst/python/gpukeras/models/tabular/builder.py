@@ -89,7 +89,7 @@ def _connect(
     values = keras.layers.Concatenate()(parts) if len(parts) > 1 else parts[0]
     if spec.kind == "tabm":
         values = networks.build_members(values, sizes, draw, spec, chunks)
-        return _finish(keras_class(MembersModel, "Model"), row, values, recipe, draw)
+        return _finish(keras_class(MembersModel), row, values, recipe, draw)
     values = {
         "mlp": lambda: networks.build_mlp(values, sizes, draw),
         "resnet": lambda: networks.build_resnet(values, sizes, draw),

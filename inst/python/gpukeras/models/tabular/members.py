@@ -116,6 +116,7 @@ class MembersModel:
     member, so that weights of rows hold for each member too.
     """
 
+    PARENT = "Model"
     output_shape: tuple[int | None, ...]
 
     def compute_loss(
@@ -150,5 +151,4 @@ class MembersModel:
 # It needs labels as Keras' own does, see `tensor_ops.overrides()`.
 MembersModel.compute_loss.known = True  # type: ignore[attr-defined]
 
-LAYERS = (BatchEnsemble, MeanOfMembers)
-MODELS = (MembersModel,)
+CLASSES = (BatchEnsemble, MeanOfMembers, MembersModel)
