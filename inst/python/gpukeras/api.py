@@ -34,7 +34,7 @@ from gpukeras.models.tabular import builder as tabular
 from gpukeras.monitor import monitor, tensorboard_server
 from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
-from gpukeras.training import calibrate, evaluate, fit, predict
+from gpukeras.training import calibrate, evaluate, fit, model_summary, predict
 from gpukeras.tuner import batch_size, lr_finder
 
 _INT32_MAX = 2**31 - 1
@@ -250,6 +250,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "predict": predict.predict,
     "predict_interval": calibrate.predict_interval,
     "calibrate": calibrate.calibrate,
+    "summary": model_summary.summarise_model,
     "importance": permutation.measure_importance,
     "effects": effects.measure_effects,
     "attribute": gradients.attribute,

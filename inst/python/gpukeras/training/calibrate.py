@@ -79,7 +79,7 @@ def calibrate(
         ModelError: for a model whose outputs have no intervals and no probabilities.
     """
     part = part or ("validation" if data.has_rows("validation") else "all")
-    rows = _choose_rows(model, data, part)
+    rows = find_rows(model, data, part, "calibration")
     levels = check_quantiles(quantiles)
     before = calibration_of(model)
     tie_calibration(model, None)  # probabilities are calibrated as the model itself gives them
@@ -100,14 +100,24 @@ def calibrate(
     return report
 
 
-def _choose_rows(model: Model, data: Dataset, part: str) -> np.ndarray:
-    """Returns the numbers of the held-out rows; checks that there are some, with labels."""
+def find_rows(model: Model, data: Dataset, part: str, purpose: str) -> np.ndarray:
+    """Returns the numbers of a part's rows; checks that there are some, with labels.
+
+    Args:
+        model: The model; need not be compiled.
+        data: The dataset, encoded like the one that trained the model.
+        part: "all", "train" or "validation".
+        purpose: What compares predictions with labels, for messages.
+
+    Raises:
+        DataError: for rows in sequence or without labels, or a part without rows.
+    """
     check_choice("part", part, ("all", "train", "validation"))
     model_checks.check_model(model, compiled=False)
     model_recipes.check_encoding(model, data.recipe)
     if not isinstance(data, MapDataset):
         raise DataError(
-            "`data` comes in sequence, but calibration compares predictions with labels by row.",
+            f"`data` comes in sequence, but {purpose} compares predictions with labels by row.",
             hint="Give a data frame, a matrix or files, or a gpu_dataset() of these.",
             arg="data",
         )

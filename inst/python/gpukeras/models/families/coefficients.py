@@ -1,0 +1,184 @@
+"""Coefficients of a model without hidden layers, on the scale of the data.
+
+A layer below gives w'z + b, where z = (x - center) / scale is an encoded number; the family's
+linear predictor is start + unit (w'z + b). On the data's scale a coefficient is therefore
+unit w / scale, and the intercept start + unit b less the sum of coefficients times centers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.keras_types import Model
+from gpukeras.data.arrays import column_name
+from gpukeras.data.preprocessing.recipe import WINDOWS, Recipe
+from gpukeras.models.families.counts import ZEROS
+from gpukeras.models.families.keras_classes import family_layer
+from gpukeras.models.families.registry import likelihood
+from gpukeras.models.families.spec import NONE, ROWS, Family
+
+INTERCEPT = "(Intercept)"
+PLAIN = ("InputLayer", "Flatten", "Concatenate", "Dense", "Rescaling", "FamilyOutput")
+ACTIVATIONS = ("linear", "sigmoid", "softmax")
+
+
+@dataclass(frozen=True)
+class Term:
+    """One coefficient.
+
+    Args:
+        term: Name of the encoded column, "(Intercept)", or "low|mid" for a threshold.
+        estimate: Its value.
+        predictor: Name of its linear predictor; "" if the model has one.
+    """
+
+    term: str
+    estimate: float
+    predictor: str = ""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An encoded column: its name, and what was subtracted from it and divided by."""
+
+    name: str
+    center: float = 0.0
+    scale: float = 1.0
+
+
+def find_linear(model: Model) -> Any:
+    """Returns the dense layer of a model that has no other layer with weights; else None."""
+    layers = keras_private.list_layers(model, include_self=False)
+    kinds = [type(layer).__name__ for layer in layers]
+    if kinds.count("Dense") != 1 or set(kinds) - set(PLAIN):
+        return None
+    dense = layers[kinds.index("Dense")]
+    return dense if getattr(dense.activation, "__name__", "") in ACTIVATIONS else None
+
+
+def list_encoded(recipe: Recipe) -> list[Encoded]:
+    """Returns the columns of an encoded row, without an offset; none for images and windows."""
+    return list(_walk(recipe)) if recipe.kind != WINDOWS else []
+
+
+def _walk(recipe: Recipe) -> Iterator[Encoded]:
+    for part in recipe.inputs:
+        for one in _walk(part.recipe):
+            yield Encoded(f"{part.name}${one.name}", one.center, one.scale)
+    for rule in recipe.columns:
+        for place, name in enumerate(() if rule.offset else rule.features):
+            # Only a number is standardised; days of the week and indicators beside it are not.
+            yield Encoded(name, rule.center, rule.scale) if place == 0 else Encoded(name)
+    if recipe.kind == "array" and len(recipe.shape) == 1 and not recipe.inputs:
+        yield from _walk_array(recipe)
+
+
+def _walk_array(recipe: Recipe) -> Iterator[Encoded]:
+    for place in range(recipe.raw_shape[-1]):
+        name = column_name(recipe.names, place)
+        center = 0.0 if recipe.center is None else recipe.center[place]
+        yield Encoded(name, center, 1.0 if recipe.scale is None else recipe.scale[place])
+        if place in recipe.marked:
+            yield Encoded(f"{name}=NA")
+
+
+def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Term, ...]:
+    """Returns the coefficients on the scale of the data; none for a model with hidden layers.
+
+    Args:
+        model: The model.
+        recipe: Its encoding.
+        family: Its family, or the one that its loss implies.
+    """
+    dense, columns = find_linear(model), list_encoded(recipe)
+    if dense is None or family.name == "quantile" or len(columns) != dense.kernel.shape[0]:
+        return ()
+    kernel, bias = _read_array(dense.kernel), np.zeros(dense.kernel.shape[1])
+    bias = _read_array(dense.bias) if dense.use_bias else bias
+    starts, units = _predictor_scales(model, family, kernel.shape[1])
+    slopes = kernel / np.array([[one.scale] for one in columns]) * units
+    shifts = np.array([one.center for one in columns]) @ slopes
+    names = _name_predictors(family, kernel.shape[1])
+    terms = []
+    for place, predictor in enumerate(names):
+        if dense.use_bias:
+            constant = starts[place] + units[place] * bias[place] - shifts[place]
+            terms.append(Term(INTERCEPT, float(constant), predictor))
+        terms += [
+            Term(one.name, float(slope), predictor)
+            for one, slope in zip(columns, slopes[:, place], strict=True)
+        ]
+    return (*terms, *_read_thresholds(model, family, float(shifts[0])))
+
+
+def _read_array(variable: Any) -> np.ndarray:
+    return np.asarray(runtime.keras().ops.convert_to_numpy(variable), np.float64)
+
+
+def _predictor_scales(model: Model, family: Family, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where each linear predictor starts, and the size of one unit of the layer below."""
+    starts, units, kin = np.zeros(count), np.ones(count), likelihood(family)
+    if family_layer(model) is None:
+        for layer in keras_private.list_layers(model, include_self=False):
+            if type(layer).__name__ == "Rescaling":
+                starts, units = starts + layer.offset, units * layer.scale
+        return starts, units
+    if family.name in ("multinomial", "multi_label", "cox", "ordinal"):
+        return starts - family.shift, units
+    means = kin.predictors(family)
+    starts[:means], units[:means] = kin.start(family) - family.shift, kin.unit(family)
+    if family.name == "zero_inflated_poisson":
+        starts[1] = ZEROS
+    if family.dispersion == ROWS:
+        zeros = runtime.keras().ops.zeros((1, 1))
+        starts[-1] = math.log(float(_read_array(kin.dispersion(family, zeros, {})).item()))
+    return starts, units
+
+
+def _name_predictors(family: Family, count: int) -> list[str]:
+    if count == 1:
+        return [""]
+    names = likelihood(family).names(family)
+    if family.name == "zero_inflated_poisson":
+        return ["log(rate)", "logit(zero)"]
+    if family.dispersion == ROWS:
+        second = likelihood(family).second or "precision"
+        return [f"{family.link}(mean)" if family.link != "identity" else "mean", f"log({second})"]
+    return names if len(names) == count else [str(place) for place in range(1, count + 1)]
+
+
+def _read_thresholds(model: Model, family: Family, shift: float) -> tuple[Term, ...]:
+    """Returns the thresholds of ordered classes, `zeta` of `MASS::polr()`."""
+    layer = family_layer(model)
+    if family.name != "ordinal" or layer is None:
+        return ()
+    found = _read_array(likelihood(family).thresholds(family, layer.own["thresholds"]))  # type: ignore[attr-defined]
+    names = likelihood(family).names(family)
+    return tuple(
+        Term(f"{names[place]}|{names[place + 1]}", float(value) + shift)
+        for place, value in enumerate(found.reshape(-1))
+    )
+
+
+def count_parameters(family: Family, rank: int) -> int:
+    """Returns the number of estimated parameters of a model without hidden layers.
+
+    That of `logLik()` in R: a one-hot factor has as many as levels but one, and so have classes.
+
+    Args:
+        family: The family.
+        rank: Of the encoded rows with a column of ones.
+    """
+    if family.name in ("cox", "ordinal"):
+        return rank - 1 + (family.columns - 1 if family.name == "ordinal" else 0)
+    kin = likelihood(family)
+    predictors = kin.predictors(family) - (family.name == "multinomial")
+    second = {NONE: 0, ROWS: rank}.get(family.dispersion, 1)
+    variance = family.name == "gaussian" and family.dispersion == NONE
+    return predictors * rank + second + variance

@@ -1,0 +1,285 @@
+"""Summarises a trained model on rows as `summary()` of a `glm()` does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.keras_types import Model
+from gpukeras.data.base import Dataset
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.engine.predict_loop import predict_rows
+from gpukeras.models import compatibility, model_checks, model_recipes
+from gpukeras.models.families import coefficients, deviance
+from gpukeras.models.families.build import find_offset
+from gpukeras.models.families.coefficients import Term
+from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.spec import CONSTANT, NONE, Family
+from gpukeras.models.targets import BINARY, SPARSE, loss_name
+from gpukeras.training.calibrate import find_rows
+from gpukeras.training.keras_functions import jit_policy
+
+SQUARED = ("meansquarederror", "mse")
+WIDEST = 4096  # encoded columns whose rank is computed; it takes columns^2 numbers
+BLOCK = 100_000  # rows that are read at once for it
+SINGULAR = 1e-11  # eigenvalues below this share of the largest are 0: float32 knows no less
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """What a model's likelihood says of rows; None where it is not defined.
+
+    Args:
+        family: The family's name.
+        link: Its link.
+        implied: Whether the loss says so, as the model was not made with a family.
+        formula: R's formula as text, or "".
+        columns: Names of the columns.
+        rows: Number of rows with a weight above 0.
+        trainable: Number of trainable parameters.
+        linear: Whether the model has no hidden layers.
+        penalised: Whether the loss has a penalty on weights.
+        log_likelihood: See `deviance.measure_deviance()`; partial for "cox".
+        deviance: As in `glm()`.
+        null_deviance: Of the model of the mean alone.
+        explained: 1 - deviance / null_deviance.
+        df: Number of estimated parameters, of a model without hidden layers.
+        df_null: Rows - 1.
+        df_residual: Rows less the parameters of the mean.
+        aic: -2 log_likelihood + 2 df, without hidden layers and penalty.
+        bic: -2 log_likelihood + log(rows) df; "cox" counts events.
+        dispersion: If it is one number for all rows.
+        dispersion_name: "variance", "dispersion" (gamma: 1 / shape), "size" or "precision".
+        terms: The coefficients, of a model without hidden layers.
+    """
+
+    family: str
+    link: str
+    implied: bool
+    formula: str
+    columns: tuple[str, ...]
+    rows: int
+    trainable: int
+    linear: bool
+    penalised: bool
+    log_likelihood: float | None
+    deviance: float | None
+    null_deviance: float | None
+    explained: float | None
+    df: int | None
+    df_null: int | None
+    df_residual: int | None
+    aic: float | None
+    bic: float | None
+    dispersion: float | None
+    dispersion_name: str
+    terms: tuple[Term, ...]
+
+
+def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSummary:
+    """Returns family, likelihood, deviances and coefficients of a model on rows.
+
+    Args:
+        model: A compiled model with a family; or whose loss is the squared error or a
+            cross-entropy, which imply one.
+        data: A dataset with labels, encoded like the one that trained the model.
+        part: "all", "train" or "validation".
+
+    Raises:
+        ModelError: for a model whose loss is no likelihood, or with several outputs.
+        DataError: for rows without labels, in sequence, or that the family does not take.
+    """
+    chosen = find_rows(model, data, part, "a summary")
+    model_checks.check_model(model)
+    model_checks.check_rows(model, data, step="test", fits=True)
+    family = family_of(model) or imply_family(model, data.recipe)
+    rows, chosen = _read_rows(model, data, chosen, family)
+    found = deviance.measure_deviance(family, rows)
+    if not all(one is None or math.isfinite(one) for one in (found.log_likelihood, found.deviance)):
+        raise DataError(
+            f'`data` has labels without a likelihood in the family "{family.name}".',
+            hint="?gpu_family says which labels a family takes.",
+            arg="data",
+        )
+    return _describe(model, data, family, rows, found, chosen)
+
+
+def imply_family(model: Model, recipe: Recipe) -> Family:
+    """Returns the family of which a model's loss is the likelihood.
+
+    Raises:
+        ModelError: if there is none.
+    """
+    loss, label = compatibility.losses_by_name(model, [""])[""], recipe.label
+    assert label is not None  # as the rows have labels
+    name = "" if isinstance(loss, (dict, list, tuple)) else loss_name(loss)
+    plain = len(label.row_shape) <= 1 and not label.outputs and not recipe.mixes_classes
+    if name in SQUARED and plain:
+        return Family("gaussian", "identity", columns=label.columns, names=label.names)
+    if name == BINARY[0] and plain:
+        several = label.kind == "matrix" and label.units > 1
+        kind = "multi_label" if several else "binomial"
+        return Family(kind, "logit", columns=label.units if several else 1, names=label.names)
+    if name == SPARSE and plain:
+        return Family(
+            "multinomial", "logit", columns=_count_classes(model, label), names=label.levels
+        )
+    raise ModelError(
+        "`model` has no family, and its loss is no likelihood that gpukeras knows.",
+        hint="Make it by gpu_mlp(family = ), or compile it with mean_squared_error, "
+        "binary_crossentropy or sparse_categorical_crossentropy.",
+        arg="model",
+    )
+
+
+def _count_classes(model: Model, label: LabelRule) -> int:
+    units = model.output_shape[-1] if isinstance(model.output_shape, tuple) else None
+    return int(units or label.units)
+
+
+# Rows --------------------------------------------------------------------------------------------
+
+
+def _read_rows(
+    model: Model, data: Dataset, chosen: np.ndarray, family: Family
+) -> tuple[deviance.Rows, np.ndarray]:
+    """Returns labels, parameters, weights and offset of rows that count, and their numbers."""
+    labels = np.asarray(data.sources[1].gather(chosen), np.float64)
+    labels = labels[:, 0] if labels.ndim > 1 and labels.shape[1] == 1 else labels
+    weights = np.ones(len(chosen))
+    if len(data.sources) > 2:
+        weights = np.asarray(data.sources[2].gather(chosen), np.float64).reshape(len(chosen), -1)
+        weights = weights[:, 0]
+    counts = weights > 0
+    if family.name == "binomial" and labels.ndim > 1:
+        counts &= labels.sum(axis=1) > 0
+    if not counts.any():
+        raise DataError("`data` has no rows with a weight above 0.", arg="data")
+    part = find_offset(data)
+    offset = np.zeros(len(chosen))
+    if part is not None:
+        offset = np.asarray(data.sources[0].gather(chosen), np.float64)[:, part.columns][:, 0]
+    parameters = _predict(model, data, family)[chosen]
+    return deviance.Rows(labels, parameters, weights, offset).keep(counts), chosen[counts]
+
+
+def _predict(model: Model, data: Dataset, family: Family) -> np.ndarray:
+    """Returns the family's parameters of all rows, as the model itself gives them."""
+    recipe = model_recipes.recipe_of(model) or data.recipe
+    with jit_policy(model):
+        output = predict_rows(model, data.sources[0], recipe, data.map)
+    if not isinstance(output, np.ndarray):
+        raise ModelError("gpu_summary() needs a model with one output.", arg="model")
+    output = output.astype(np.float64).reshape(len(output), -1)
+    if family_of(model) is not None or family.name == "gaussian":
+        return output
+    if getattr(compatibility.losses_by_name(model, [""])[""], "from_logits", False):
+        output = _from_logits(output, family)
+    return np.hstack([1 - output, output]) if family.name == "binomial" else output
+
+
+def _from_logits(output: np.ndarray, family: Family) -> np.ndarray:
+    if family.name != "multinomial":
+        return 1 / (1 + np.exp(-output))
+    powers = np.exp(output - output.max(axis=1, keepdims=True))
+    found: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    return found
+
+
+def find_rank(data: Dataset, rows: np.ndarray) -> int | None:
+    """Returns the rank of encoded rows beside a column of ones; None if they are too wide."""
+    part = find_offset(data)
+    width = math.prod(data.recipe.staged_shape) - (part is not None)
+    if width > WIDEST or data.map is not None:
+        return None
+    total = np.zeros((width + 1, width + 1))
+    for first in range(0, len(rows), BLOCK):
+        block = np.asarray(data.sources[0].gather(rows[first : first + BLOCK]), np.float64)
+        block = np.hstack([np.ones((len(block), 1)), block.reshape(len(block), -1)[:, :width]])
+        total += block.T @ block
+    sizes = np.sqrt(np.maximum(np.diag(total), np.finfo(np.float64).tiny))
+    values = np.linalg.eigvalsh(total / np.outer(sizes, sizes))
+    return int((values > SINGULAR * values[-1]).sum())
+
+
+# The record --------------------------------------------------------------------------------------
+
+
+def _describe(
+    model: Model,
+    data: Dataset,
+    family: Family,
+    rows: deviance.Rows,
+    found: deviance.Deviance,
+    numbers: np.ndarray,
+) -> ModelSummary:
+    dense, count = coefficients.find_linear(model), len(numbers)
+    rank = None if dense is None else find_rank(data, numbers)
+    df = None if rank is None else coefficients.count_parameters(family, rank)
+    penalised = bool(model.losses)
+    units = family.name in deviance.UNIT
+    residual = None if rank is None or df is None else count - (rank if units else df)
+    likely = found.log_likelihood if df is not None and not penalised else None
+    dispersion, name = read_dispersion(family, rows, found.deviance, residual)
+    events = rows.weights @ rows.labels[:, 1] if family.name == "cox" else count
+    return ModelSummary(
+        family=family.name,
+        link=family.link,
+        implied=family_of(model) is None,
+        formula=data.recipe.formula,
+        columns=tuple(rule.name for rule in data.recipe.columns) or tuple(data.recipe.names),
+        rows=count,
+        trainable=sum(math.prod(each.shape) for each in model.trainable_variables),
+        linear=dense is not None,
+        penalised=penalised,
+        log_likelihood=found.log_likelihood,
+        deviance=found.deviance,
+        null_deviance=found.null_deviance,
+        explained=_share(found),
+        df=df,
+        df_null=count - 1 if units else None,
+        df_residual=residual,
+        aic=None if likely is None or df is None else 2 * df - 2 * likely,
+        bic=None if likely is None or df is None else math.log(events) * df - 2 * likely,
+        dispersion=dispersion,
+        dispersion_name=name,
+        terms=() if data.map else coefficients.read_coefficients(model, data.recipe, family),
+    )
+
+
+def _share(found: deviance.Deviance) -> float | None:
+    if found.deviance is None or not found.null_deviance:
+        return None
+    return 1 - found.deviance / found.null_deviance
+
+
+def read_dispersion(
+    family: Family, rows: deviance.Rows, total: float | None, residual: int | None
+) -> tuple[float | None, str]:
+    """Returns the dispersion that holds for all rows and its name; None and "" without one.
+
+    Args:
+        family: The family.
+        rows: The rows with their parameters.
+        total: The deviance.
+        residual: Degrees of freedom that divide the deviance of a Gaussian family without a
+            learned dispersion, as in `summary.glm()`; None for the number of rows.
+    """
+    if family.name == "gaussian" and family.dispersion == NONE and rows.labels.ndim == 1:
+        assert total is not None
+        return total / (residual or len(rows.labels)), "variance"
+    if family.dispersion != CONSTANT:
+        return None, ""
+    first: Any = rows.parameters[0]
+    if family.name == "gaussian":
+        return float(first[1] ** 2), "variance"
+    if family.name == "gamma":
+        return float(1 / first[1]), "dispersion"
+    if family.name == "beta":
+        return float(first.sum()), "precision"
+    return float(first[1]), "size"
