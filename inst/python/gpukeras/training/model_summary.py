@@ -91,7 +91,7 @@ def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSumm
         part: "all", "train" or "validation".
 
     Raises:
-        ModelError: for a model whose loss is no likelihood, or with several outputs.
+        ModelError: for a model whose loss is no likelihood, with several outputs, or that gives NaN.
         DataError: for rows without labels, in sequence, or that the family does not take.
     """
     chosen = find_rows(model, data, part, "a summary")
@@ -101,10 +101,10 @@ def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSumm
     rows, chosen = _read_rows(model, data, chosen, family)
     found = deviance.measure_deviance(family, rows)
     if not all(one is None or math.isfinite(one) for one in (found.log_likelihood, found.deviance)):
-        raise DataError(
-            f'`data` has labels without a likelihood in the family "{family.name}".',
-            hint="?gpu_family says which labels a family takes.",
-            arg="data",
+        raise ModelError(
+            "`model` gives `data` no finite likelihood: it predicts NaN or infinite numbers.",
+            hint="Train it again, with a smaller learning rate.",
+            arg="model",
         )
     return _describe(model, data, family, rows, found, chosen)
 
@@ -129,7 +129,11 @@ def imply_family(model: Model, recipe: Recipe) -> Family:
         return Family(
             "multinomial", "logit", columns=_count_classes(model, label), names=label.levels
         )
-    raise ModelError(
+    raise _refuse_loss()
+
+
+def _refuse_loss() -> ModelError:
+    return ModelError(
         "`model` has no family, and its loss is no likelihood that gpukeras knows.",
         hint="Make it by gpu_mlp(family = ), or compile it with mean_squared_error, "
         "binary_crossentropy or sparse_categorical_crossentropy.",
@@ -138,8 +142,9 @@ def imply_family(model: Model, recipe: Recipe) -> Family:
 
 
 def _count_classes(model: Model, label: LabelRule) -> int:
-    units = model.output_shape[-1] if isinstance(model.output_shape, tuple) else None
-    return int(units or label.units)
+    shapes = list((compatibility.read_outputs(model) or {}).values())
+    known = shapes[0][-1] if len(shapes) == 1 and shapes[0] else None
+    return known or label.units
 
 
 # Rows --------------------------------------------------------------------------------------------
@@ -174,7 +179,7 @@ def _predict(model: Model, data: Dataset, family: Family) -> np.ndarray:
     with jit_policy(model):
         output = predict_rows(model, data.sources[0], recipe, data.map)
     if not isinstance(output, np.ndarray):
-        raise ModelError("gpu_summary() needs a model with one output.", arg="model")
+        raise _refuse_loss()
     output = output.astype(np.float64).reshape(len(output), -1)
     if family_of(model) is not None or family.name == "gaussian":
         return output
@@ -221,7 +226,7 @@ def _describe(
     dense, count = coefficients.find_linear(model), len(numbers)
     rank = None if dense is None else find_rank(data, numbers)
     df = None if rank is None else coefficients.count_parameters(family, rank)
-    penalised = bool(model.losses)
+    penalised = bool(getattr(model, "losses", ()))
     units = family.name in deviance.UNIT
     residual = None if rank is None or df is None else count - (rank if units else df)
     likely = found.log_likelihood if df is not None and not penalised else None

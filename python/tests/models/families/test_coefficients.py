@@ -1,0 +1,103 @@
+"""Coefficients on the scale of the data, against the model's own predictions."""
+
+import numpy as np
+import pytest
+from familied import ROWS, features, labels_of, model_of
+
+from gpukeras.data import builder
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.models.families.coefficients import (
+    count_parameters,
+    find_linear,
+    list_encoded,
+    read_coefficients,
+)
+from gpukeras.models.families.deviance import invert_link
+from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.spec import Family
+from gpukeras.training import predict
+
+pytestmark = pytest.mark.tf
+SCALED = features() * [3.0, 0.1] + [10.0, -2.0]
+
+
+def framed(name, offset=False):
+    """A data frame of numbers that are standardised, a factor, and perhaps an offset."""
+    numbers = {"a": SCALED[:, 0], "b": SCALED[:, 1]}
+    columns = [{"name": key, "kind": "numeric", "values": each} for key, each in numbers.items()]
+    codes = np.arange(ROWS, dtype=np.int32) % 2 + 1
+    columns.append({"name": "g", "kind": "factor", "values": codes, "levels": ["x", "y"]})
+    given = {"kind": "columns", "columns": columns}
+    if offset:
+        shift = {"name": "o", "kind": "numeric", "values": features()[:, 0] + 2, "offset": True}
+        columns.append(shift)
+        groups = [{"name": "features", "columns": ["a", "b", "g"]}]
+        given["groups"] = [*groups, {"name": "offset", "columns": ["o"]}]
+    encoded = np.column_stack([*numbers.values(), codes == 1, codes == 2])
+    data = builder.assemble(given, {"batch_size": ROWS}, labels_of(name))
+    return data, encoded, features()[:, 0] + 2 if offset else np.zeros(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "offset"),
+    [("poisson", True), ("gaussian", False), ("binomial", True), ("gamma", False)],
+)
+def test_coefficients_of_the_data_predict_what_the_model_does(name, offset):
+    data, encoded, shift = framed(name, offset)
+    for family in (name, None) if name in ("gaussian", "binomial") and not offset else (name,):
+        model = model_of(name, data, family=family)
+        known = family_of(model) or Family("gaussian", "identity")
+        terms = read_coefficients(model, data.recipe, known)
+        assert [one.term for one in terms] == ["(Intercept)", "a", "b", "g=x", "g=y"]
+        values = np.array([one.estimate for one in terms])
+        eta = values[0] + encoded @ values[1:] + shift
+        found = predict.predict(model, data=data)["values"]
+        np.testing.assert_allclose(invert_link(known.link, eta)[0], found, rtol=2e-4, atol=1e-5)
+
+
+def test_several_predictors_have_their_names():
+    data, encoded, _ = framed("zero_inflated_poisson")
+    model = model_of("zero_inflated_poisson", data)
+    terms = read_coefficients(model, data.recipe, family_of(model))
+    values = {}
+    for one in terms:
+        values.setdefault(one.predictor, []).append(one.estimate)
+    found = predict.predict(model, data=data, type="parameters")["values"]
+    for place, (name, back) in enumerate({"log(rate)": "log", "logit(zero)": "logit"}.items()):
+        eta = values[name][0] + encoded @ np.array(values[name][1:])
+        np.testing.assert_allclose(invert_link(back, eta)[0], found[:, place], rtol=2e-4)
+    data, encoded, _ = framed("gaussian")
+    model = model_of("gaussian", data, family={"name": "gaussian", "dispersion": "rows"})
+    terms = read_coefficients(model, data.recipe, family_of(model))
+    values = np.array([one.estimate for one in terms if one.predictor == "log(sd)"])
+    found = predict.predict(model, data=data, type="parameters")["values"][:, 1]
+    np.testing.assert_allclose(np.exp(values[0] + encoded @ values[1:]), found, rtol=2e-4)
+
+
+def test_other_models_have_no_coefficients():
+    data, *_ = framed("poisson")
+    hidden = model_of("poisson", data, units=[3])
+    assert find_linear(hidden) is None
+    assert read_coefficients(hidden, data.recipe, family_of(hidden)) == ()
+    assert list_encoded(Recipe("images", (2, 2, 1))) == []
+    named = Recipe(
+        "array", (3,), center=(1.0, 2.0), scale=(4.0, 5.0), names=("u", "v"), marked=(0,)
+    )
+    found = [(one.name, one.center, one.scale) for one in list_encoded(named)]
+    assert found == [("u", 1.0, 4.0), ("u=NA", 0.0, 1.0), ("v", 2.0, 5.0)]
+
+
+@pytest.mark.parametrize(
+    ("family", "count"),
+    [
+        (Family("gaussian", "identity"), 5),  # lm(): the variance too
+        (Family("poisson", "log"), 4),
+        (Family("negative_binomial", "log", "constant"), 5),
+        (Family("gaussian", "identity", "rows"), 8),
+        (Family("multinomial", "logit", columns=3), 8),  # nnet::multinom()
+        (Family("ordinal", "logit", columns=3), 5),  # MASS::polr(): 3 slopes, 2 thresholds
+        (Family("cox", "log", columns=2), 3),
+    ],
+)
+def test_parameters_are_counted_as_by_r(family, count):
+    assert count_parameters(family, rank=4) == count
