@@ -91,7 +91,7 @@ def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSumm
         part: "all", "train" or "validation".
 
     Raises:
-        ModelError: for a model whose loss is no likelihood, with several outputs, or that gives NaN.
+        ModelError: for a model whose loss is no likelihood, or whose output is NaN.
         DataError: for rows without labels, in sequence, or that the family does not take.
     """
     chosen = find_rows(model, data, part, "a summary")
