@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukeras.models.custom_layers import PACKAGE, register
+from gpukeras.models.custom_layers import register
 from gpukeras.models.families import keras_classes
 from gpukeras.models.tabular import column_layers, members, number_layers
 
 
 def custom_objects() -> dict[str, Any]:
     """Returns all Keras classes of gpukeras by registered name, and registers them with Keras."""
-    layers = (*column_layers.LAYERS, *number_layers.LAYERS, *members.LAYERS)
-    families = {f"{PACKAGE}>{one.__name__}": one for one in keras_classes.classes()}
-    return {**register(layers), **register(members.MODELS, "Model"), **families}
-    return register((*column_layers.LAYERS, *number_layers.LAYERS, *members.CLASSES))
+    layers = (*column_layers.LAYERS, *number_layers.LAYERS, *members.CLASSES)
+    return register((*layers, *keras_classes.CLASSES))

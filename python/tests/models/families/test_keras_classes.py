@@ -11,6 +11,7 @@ from nightly import few
 from gpukeras.backend import runtime
 from gpukeras.export import keras_file, transfer
 from gpukeras.models import losses, registry
+from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.families import keras_classes
 from gpukeras.models.families.spec import KINDS
 from gpukeras.training import evaluate, fit
@@ -92,7 +93,7 @@ def test_only_classes_of_families_are_known_to_be_ours(trained):
     path = trained[DAILY[0]][2]
     needs = keras_file.needs_of(Path(path))
     assert needs.objects == needs.compiled == ()  # gpu_load() has them itself
-    layer, loss = keras_classes.classes()
+    layer, loss = map(keras_class, keras_classes.CLASSES)
     name_of = runtime.keras().saving.get_registered_name
     assert {name_of(layer), name_of(loss)} <= registry.custom_objects().keys()
     assert not keras_classes.is_ours(runtime.keras().layers.Dense)

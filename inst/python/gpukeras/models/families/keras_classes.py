@@ -1,35 +1,38 @@
 """The last layer and the loss of a family, as Keras classes that its safe mode loads.
 
-The classes are made when they are first asked for, because Keras is imported late. Their settings
-are plain data, and they are registered as `gpukeras>FamilyOutput` and `gpukeras>FamilyLoss`.
+Their settings are plain data. `custom_layers` makes Keras classes of them, registered as
+`gpukeras>FamilyOutput` and `gpukeras>FamilyLoss`.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
-from gpukeras.models.custom_layers import PACKAGE
+from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import Family
 
 
-class _Output:
+class FamilyOutput:
     """The last layer: linear predictors, and an offset if there is one, become parameters.
 
     It computes in float32 under any policy. Its input is (n, units), or a list of that and an
     offset (n, 1); its output (n, parameters).
     """
 
+    PARENT = "Layer"
+
     def __init__(self, family: Mapping[str, Any], **options: Any) -> None:
+        """Takes a family as plain data, and the options of a Keras layer."""
         super().__init__(**{**options, "dtype": "float32"})
         self.family = Family.from_config(family)
         self.settings = dict(family)
 
     def build(self, input_shape: Any) -> None:
+        """Makes the family's own weights, which start at 0."""
         kin = likelihood(self.family)
         kinds = {True: kin.weights(self.family), False: kin.state(self.family)}
         self.own = {
@@ -41,42 +44,42 @@ class _Output:
         }
 
     def call(self, inputs: Any) -> Any:
+        """Returns the parameters of each row."""
         several = isinstance(inputs, (list, tuple))
         linear, offset = inputs if several else (inputs, None)
         return likelihood(self.family).parameters(self.family, linear, self.own, offset)
 
     def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the layer as plain data."""
         return {**super().get_config(), "family": self.settings}  # type: ignore[misc]
 
 
-class _Loss:
+class FamilyLoss:
     """The negative log-likelihood of each row; Keras averages it over rows."""
 
+    PARENT = "Loss"
+
     def __init__(self, family: Mapping[str, Any], **options: Any) -> None:
+        """Takes a family as plain data, and the options of a Keras loss."""
         self.family, self.settings = Family.from_config(family), dict(family)
         options.setdefault("name", f"{self.family.name}_likelihood")
         super().__init__(**{**options, "dtype": "float32"})
 
     @property
     def additive(self) -> bool:
+        """Whether each row has a loss of its own."""
         return likelihood(self.family).additive
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
+        """Returns the loss of each row, (n,)."""
         return likelihood(self.family).loss(self.family, y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the loss as plain data."""
         return {**super().get_config(), "family": self.settings}  # type: ignore[misc]
 
 
-@functools.cache
-def classes() -> tuple[Any, Any]:
-    """Returns the layer's and the loss's class, and registers both with Keras on the first call."""
-    keras = runtime.keras()
-    register = keras.saving.register_keras_serializable(PACKAGE)
-    own = {"__module__": __name__}
-    layer = type("FamilyOutput", (_Output, keras.layers.Layer), {**own, "__doc__": _Output.__doc__})
-    loss = type("FamilyLoss", (_Loss, keras.Loss), {**own, "__doc__": _Loss.__doc__})
-    return register(layer), register(loss)
+CLASSES = (FamilyOutput, FamilyLoss)
 
 
 def output_layer(family: Family, **options: Any) -> Any:
@@ -86,13 +89,13 @@ def output_layer(family: Family, **options: Any) -> Any:
         family: The family.
         options: Of a Keras layer, such as its name.
     """
-    return classes()[0](family=family.to_config(), **options)
+    return keras_class(FamilyOutput)(family=family.to_config(), **options)
 
 
 def compile_arguments(family: Family) -> tuple[Any, list[str]]:
     """Returns the loss and the metrics of a family."""
     loss, metrics = likelihood(family).keras_names(family)
-    return loss or classes()[1](family=family.to_config()), metrics
+    return loss or keras_class(FamilyLoss)(family=family.to_config()), metrics
 
 
 def family_of(model: Model) -> Family | None:
@@ -104,10 +107,10 @@ def family_of(model: Model) -> Family | None:
 def family_layer(model: Model) -> Any:
     """Returns a model's last layer if it is that of a family, else None."""
     layers = keras_private.list_layers(model)
-    found = [layer for layer in layers if isinstance(layer, _Output)]
+    found = [layer for layer in layers if isinstance(layer, FamilyOutput)]
     return found[-1] if found and len(getattr(model, "outputs", None) or ()) == 1 else None
 
 
 def is_ours(kind: Any) -> bool:
     """Whether a class is one of a family's."""
-    return isinstance(kind, type) and issubclass(kind, (_Output, _Loss))
+    return isinstance(kind, type) and issubclass(kind, CLASSES)
