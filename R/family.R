@@ -12,21 +12,29 @@
 #' the link. A dispersion is `"constant"` (one number is learned for all rows) or `"rows"` (it
 #' depends on the features). An `offset()` of the formula is added to \eqn{\eta}.
 #'
-#' | family | labels | links | loss of a row |
-#' |---|---|---|---|
-#' | `"gaussian"` | numbers | identity, log, inverse | \eqn{(y - \mu)^2}; with a dispersion \eqn{(y - \mu)^2 / 2 \sigma^2 + \log \sigma + \log(2 \pi) / 2} |
-#' | `"quantile"` | numbers | identity | mean over \eqn{q} of \eqn{\max(q (y - f_q), (q - 1)(y - f_q))} |
-#' | `"poisson"` | counts | log, identity, sqrt | \eqn{\mu - y \log \mu + \log y!} |
-#' | `"negative_binomial"` | counts | log, identity, sqrt | of `dnbinom(mu = , size = )`: variance \eqn{\mu + \mu^2 / s} |
-#' | `"zero_inflated_poisson"` | counts | log | \eqn{-\log(\pi + (1 - \pi) e^{-\mu})} for 0, else \eqn{-\log(1 - \pi)} more than Poisson |
-#' | `"gamma"` | numbers above 0 | log, identity, inverse | of `dgamma(shape = , rate = shape / mu)` |
-#' | `"beta"` | shares in (0, 1) | logit, probit, cloglog | of `dbeta(mu * p, (1 - mu) * p)` |
-#' | `"binomial"` | 0/1, two levels, or `cbind(successes, failures)` | logit, probit, cloglog | of `dbinom()` |
-#' | `"multinomial"` | a factor | logit | \eqn{-\log P(y)}, a softmax |
-#' | `"multi_label"` | a matrix of 0 and 1 | logit | mean over columns of binomial losses |
-#' | `"ordinal"` | a factor, levels in order | logit, probit, cloglog | \eqn{-\log P(y)}, \eqn{P(Y \le k) = g^{-1}(\theta_k - \eta)} |
-#' | `"cox"` | `cbind(time, status)` | log | of an event \eqn{\log \sum_j e^{\eta_j} - \eta}, the sum over rows with a time not before its own |
-#' | `"discrete_time"` | `cbind(time, status)` | logit, cloglog | \eqn{-\sum \log(1 - h)} over intervals survived, and \eqn{-\log h} of that of the event |
+#' For each family: its labels; its links, the default first; the loss of a row.
+#'
+#' * `"gaussian"`: numbers; identity, log, inverse. \eqn{(y - \mu)^2}; with a dispersion
+#'   \eqn{(y - \mu)^2 / 2 \sigma^2 + \log \sigma + \log(2 \pi) / 2}.
+#' * `"quantile"`: numbers; identity. Mean over \eqn{q} of
+#'   \eqn{\max(q (y - f_q), (q - 1)(y - f_q))}.
+#' * `"poisson"`: counts; log, identity, sqrt. \eqn{\mu - y \log \mu + \log y!}.
+#' * `"negative_binomial"`: counts; log, identity, sqrt. Minus the logarithm of
+#'   `dnbinom(mu = , size = )`: variance \eqn{\mu + \mu^2 / s}.
+#' * `"zero_inflated_poisson"`: counts; log. \eqn{-\log(\pi + (1 - \pi) e^{-\mu})} for 0, else
+#'   \eqn{-\log(1 - \pi)} more than Poisson.
+#' * `"gamma"`: numbers above 0; log, identity, inverse. That of `dgamma(shape = , rate = shape / mu)`.
+#' * `"beta"`: shares in (0, 1); logit, probit, cloglog. That of `dbeta(mu * p, (1 - mu) * p)`.
+#' * `"binomial"`: 0/1, two levels, or `cbind(successes, failures)`; logit, probit, cloglog. That of
+#'   `dbinom()`.
+#' * `"multinomial"`: a factor; logit. \eqn{-\log P(y)}, a softmax.
+#' * `"multi_label"`: a matrix of 0 and 1; logit. Mean over columns of binomial losses.
+#' * `"ordinal"`: a factor, levels in order; logit, probit, cloglog. \eqn{-\log P(y)},
+#'   \eqn{P(Y \le k) = g^{-1}(\theta_k - \eta)}.
+#' * `"cox"`: `survival::Surv(time, status)`, or `cbind()`; log. For an event
+#'   \eqn{\log \sum_j e^{\eta_j} - \eta}, the sum over rows with a time not before its own.
+#' * `"discrete_time"`: as `"cox"`; logit, cloglog. \eqn{-\sum \log(1 - h)} over intervals
+#'   survived, and \eqn{-\log h} of that of the event.
 #'
 #' Quantiles never cross: each one is the one before plus a positive number. The thresholds
 #' \eqn{\theta_k} increase in the same way. Losses are computed in float32 also under mixed
@@ -35,25 +43,25 @@
 #'
 #' The risk sets of `"cox"` are those of a batch, so that its loss depends on the batches: with
 #' `batch_size` of all training rows it is the partial likelihood of `survival::coxph()`, divided by
-#' the number of rows. ([gpu_evaluate()] takes batches of 32 unless `batch_size` is given.) When training ends, [gpu_fit()] stores Breslow's estimate of the cumulative
-#' baseline hazard, on at most 200 times of events, in the model's weights. Weights of rows multiply
-#' the events' terms, not the risk sets. `"discrete_time"` has a loss for each row, and needs no
-#' large batches; a censored row has survived an interval if it was seen for at least half of it. A
-#' status is 1 for an event and 0 for a censored row. With several devices each has its own batches,
-#' and risk sets.
+#' the number of rows. ([gpu_evaluate()] takes batches of 32 unless `batch_size` is given.) When
+#' training ends, [gpu_fit()] stores Breslow's estimate of the cumulative baseline hazard, on at
+#' most 200 times of events, in the model's weights. Weights of rows multiply the events' terms, not
+#' the risk sets. `"discrete_time"` has a loss for each row, and needs no large batches; a censored
+#' row has survived an interval if it was seen for at least half of it. A status is 1 for an event
+#' and 0 for a censored row. With several devices each has its own batches, and risk sets.
 #'
 #' The family is stored with the model: [gpu_load()] knows it by itself. Keras' own `load_model()`
 #' knows it in sessions in which gpukeras has made or loaded such a model.
 #'
 #' @param name Name of the family.
-#' @param link Its link; `NULL` is the first of the table. (For `"gamma"` that is log; R's own
+#' @param link Its link; `NULL` is the first of the list. (For `"gamma"` that is log; R's own
 #'   `Gamma()` has the inverse.)
 #' @param dispersion `"constant"`, `"rows"`, or `"none"` for a `"gaussian"` without one; `NULL` is
-#'   `"none"` for `"gaussian"` and `"constant"` for the others that have one: `"gamma"`, `"beta"` and
-#'   `"negative_binomial"`.
+#'   `"none"` for `"gaussian"` and `"constant"` for the others that have one: `"gamma"`, `"beta"`
+#'   and `"negative_binomial"`.
 #' @param quantiles Probabilities of `"quantile"`, ascending; `NULL` is `c(0.1, 0.5, 0.9)`.
-#' @param ties How `"cox"` treats events at the same time: `"efron"` (the default, as in `coxph()`) or
-#'   `"breslow"`.
+#' @param ties How `"cox"` treats events at the same time: `"efron"` (the default, as in `coxph()`)
+#'   or `"breslow"`.
 #' @param breaks Ends of the intervals of `"discrete_time"`, ascending; `NULL` is the deciles of the
 #'   times of events.
 #' @return A `gpu_family`: a list of the family's options, with `print()`.

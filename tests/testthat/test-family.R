@@ -199,6 +199,25 @@ test_that("discrete times have curves and mean survival times", {
   })
 })
 
+test_that("offsets and interactions of a formula are those of glm() and coxph()", {
+  skip_without_tensorflow()
+  rows <- family_rows()
+  set.seed(2)
+  rows$exposure <- runif(nrow(rows), 10, 1000)
+  rows$seen <- rpois(nrow(rows), rows$exposure * exp(-3 + 0.5 * rows$a - 0.2 * rows$a * rows$b))
+  formula <- seen ~ a * b + offset(log(exposure))
+  expected <- stats::predict(stats::glm(formula, poisson(), rows))
+  found <- gpu_predict(linear_fit(formula, "poisson", rows), rows)
+  expect_equal(log(found), unname(expected), tolerance = 1e-4)
+  skip_unless_nightly()
+  skip_if_not_installed("survival")
+  Surv <- survival::Surv # nolint: object_name_linter.
+  formula <- Surv(amount, once) ~ a + offset(b)
+  model <- linear_fit(formula, "cox", rows)
+  fit <- stats::lm(log(gpu_predict(model, rows)) - b ~ a, rows)
+  expect_equal(coef(fit)[["a"]], coef(survival::coxph(formula, rows))[["a"]], tolerance = 1e-3)
+})
+
 # The mean loss that gpu_evaluate() gives, and that of R's own density at the parameters.
 losses_of <- function(formula, family, density) {
   data <- gpu_dataset(formula, family_rows(), batch_size = 300)
