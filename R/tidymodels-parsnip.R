@@ -1,12 +1,12 @@
-# parsnip's mlp() with the engine "gpukeras": the functions that parsnip calls to fit and predict,
-# and the registration of the engine.
+# parsnip's mlp() and linear models with the engine "gpukeras": the functions that parsnip calls to
+# fit and predict, and the registration of the engine.
 
 #' gpukeras in tidymodels
 #'
-#' If the package parsnip is installed, `mlp()` has the engine `"gpukeras"`: [gpu_dataset()],
-#' [gpu_mlp()] and [gpu_fit()] behind `fit()`, `predict()` and `augment()`, also in workflows. If
-#' the package recipes is installed, [gpu_dataset()] takes a recipe, which prepares training rows
-#' and new rows in the same way. gpukeras needs neither package for anything else.
+#' If the package parsnip is installed, `mlp()` and linear models have the engine `"gpukeras"`:
+#' [gpu_dataset()], [gpu_mlp()] and [gpu_fit()] behind `fit()`, `predict()` and `augment()`, also in
+#' workflows. If the package recipes is installed, [gpu_dataset()] takes a recipe, which prepares
+#' training rows and new rows in the same way. gpukeras needs neither package for anything else.
 #'
 #' @section The engine:
 #' The arguments `hidden_units` (several numbers make several layers), `penalty`, `dropout`,
@@ -16,12 +16,19 @@
 #'
 #' * of [gpu_dataset()]: `batch_size`, `shuffle`, `cache`, `validation` (a share), `encode`,
 #'   `hash_bins`, `new_levels`, `text`, `inputs`, `scale`, `na`, `drop_last`, `class_weight`;
-#' * of [gpu_mlp()]: `batch_norm`, `optimizer`, `seed` (which also seeds the dataset);
+#' * of [gpu_mlp()]: `batch_norm`, `optimizer`, `family`, `seed` (which also seeds the dataset);
 #' * of [gpu_fit()]: `schedule`, `clip_norm`, `clip_value`, `clip_global_norm`, `ema`,
 #'   `early_stopping`, `checkpoint`, `tensorboard`, `monitor`, `devices`, `rate_scaling`, `on_oom`,
 #'   `callbacks`, `on_epoch_end`, `verbose` (off by default), and `fit_engine`, which is the
 #'   `engine` of [gpu_fit()], because `set_engine()` has its own argument `engine`. `fit_engine` is
 #'   `"superstep"` by default, not `"auto"`, so that `set.seed()` makes a training repeatable.
+#'
+#' `linear_reg()`, `logistic_reg()`, `multinom_reg()` and `poisson_reg()` have the engine too, as
+#' models without hidden layers: the last three of the families `"binomial"`, `"multinomial"` and
+#' `"poisson"` of [gpu_family()], the first with the squared error. `epochs` and `learning_rate` are
+#' then arguments of `set_engine()`: models without hidden layers want a higher rate than Keras'
+#' default, such as 0.05. A `penalty` above 0 is refused, because it is one on the weights of hidden
+#' layers. [gpu_summary()] of `extract_fit_engine()` shows their coefficients.
 #'
 #' Use [gpu_setup()] for settings of the whole session, such as precision. `activation` needs
 #' parsnip 1.2.0: earlier versions only accept the activations of their own engines.
@@ -60,7 +67,7 @@
 #' @section Errors:
 #' `gpukeras_error_data` for a recipe that cannot be prepped or applied, with the step's own error
 #' as its parent, and for a model whose prepped recipe is missing. `gpukeras_error_spec` for an
-#' argument of `set_engine()` that is none of the above.
+#' argument of `set_engine()` that is none of the above, and for a `penalty` without hidden layers.
 #' @examplesIf rlang::is_installed("recipes") && gpukeras:::can_run_examples()
 #' prices <- recipes::recipe(mpg ~ ., data = mtcars) |>
 #'   recipes::step_log(disp, hp) |>
@@ -88,15 +95,16 @@ NULL
 # Engine -------------------------------------------------------------------------------------------
 
 #' @param y Outcome: a factor, a numeric vector, or a data frame or matrix of several numbers.
-#' @param units,activation,penalty,dropout,learning_rate,seed See [gpu_mlp()].
+#' @param units,activation,penalty,dropout,learning_rate,seed,family See [gpu_mlp()].
 #' @param epochs,fit_engine See `epochs` and `engine` of [gpu_fit()].
 #' @param verbose Whether progress is shown.
 #' @rdname gpukeras-tidymodels
 #' @export
 gpu_mlp_fit <- function(x, y, weights = NULL, units = 64, activation = "relu", penalty = 0,
                         dropout = 0, learning_rate = NULL, epochs = 10, fit_engine = "superstep",
-                        seed = NULL, ..., verbose = FALSE) {
+                        seed = NULL, ..., verbose = FALSE, family = NULL) {
   given <- split_arguments(list(...))
+  check_penalty(penalty, units)
   data <- rlang::exec(
     gpu_dataset.default, x, as_outcome(y),
     weights = weights, seed = seed, !!!given$dataset
@@ -104,13 +112,24 @@ gpu_mlp_fit <- function(x, y, weights = NULL, units = 64, activation = "relu", p
   model <- rlang::exec(
     gpu_mlp, data,
     units = units, activation = activation, dropout = dropout, penalty = penalty,
-    learning_rate = learning_rate, seed = seed, !!!given$mlp
+    learning_rate = learning_rate, seed = seed, family = family, !!!given$mlp
   )
   history <- rlang::exec(
     gpu_fit, model, data,
     epochs = epochs, engine = fit_engine, verbose = verbose, !!!given$fit
   )
   new_gpu_mlp_fit(model, history, levels(y))
+}
+
+# A penalty is one on the weights of hidden layers: without these it would silently do nothing.
+check_penalty <- function(penalty, units, call = caller_env()) {
+  if (length(units) == 0 && isTRUE(penalty > 0)) {
+    abort_gpukeras(
+      "`penalty` is one on the weights of hidden layers, and the model has none.",
+      code = "spec", hint = "Leave it out, or use early_stopping against overfitting.",
+      arg = "penalty", call = call
+    )
+  }
 }
 
 # Arguments of set_engine(), by the function that takes them.
@@ -235,53 +254,70 @@ try_register <- function(register = register_engine) {
   })
 }
 
-# Once for a loaded parsnip, which refuses some registrations the second time.
-register_engine <- function() {
-  if ("gpukeras" %in% parsnip::get_from_env("mlp")$engine) {
-    return(invisible())
-  }
-  for (mode in c("regression", "classification")) {
-    parsnip::set_model_engine("mlp", mode = mode, eng = "gpukeras")
-    parsnip::set_dependency("mlp", eng = "gpukeras", pkg = "gpukeras", mode = mode)
-    parsnip::set_fit("mlp", mode = mode, eng = "gpukeras", value = list(
-      interface = "data.frame", protect = c("x", "y", "weights"),
-      func = c(pkg = "gpukeras", fun = "gpu_mlp_fit"), defaults = list(verbose = FALSE)
-    ))
-    parsnip::set_encoding("mlp", mode = mode, eng = "gpukeras", options = list(
-      predictor_indicators = "none", compute_intercept = FALSE, remove_intercept = FALSE,
-      allow_sparse_x = FALSE
-    ))
-  }
-  register_arguments()
-  register_predictions()
-}
-
-# mlp()'s arguments: our names for them, and their ranges for tuning.
-register_arguments <- function() {
-  arguments <- list(
+# parsnip's models with the engine: their modes, what gpu_mlp_fit() gets if the user does not say
+# otherwise, and the names and ranges for tuning of the arguments that they share with it.
+engine_models <- list(
+  mlp = list(modes = c("regression", "classification"), defaults = list(), arguments = list(
     hidden_units = list("units", fun = "hidden_units", range = c(8L, 256L)),
     penalty = list("penalty", fun = "penalty"),
     dropout = list("dropout", fun = "dropout"),
     epochs = list("epochs", fun = "epochs"),
     activation = list("activation", fun = "activation", values = c("relu", "elu", "tanh")),
     learn_rate = list("learning_rate", fun = "learn_rate", range = c(-4, -1))
-  )
+  )),
+  linear_reg = list(modes = "regression", defaults = list(units = integer())),
+  logistic_reg = list(
+    modes = "classification", defaults = list(units = integer(), family = "binomial")
+  ),
+  multinom_reg = list(
+    modes = "classification", defaults = list(units = integer(), family = "multinomial")
+  ),
+  poisson_reg = list(modes = "regression", defaults = list(units = integer(), family = "poisson"))
+)
+
+# Once for a loaded parsnip, which refuses some registrations the second time. `parsnip` holds its
+# functions. An old one may lack a model.
+register_engine <- function(parsnip = asNamespace("parsnip")) {
+  for (model in intersect(names(engine_models), parsnip$get_from_env("models"))) {
+    if (!"gpukeras" %in% parsnip$get_from_env(model)$engine) {
+      register_model(parsnip, model, engine_models[[model]])
+    }
+  }
+}
+
+register_model <- function(parsnip, model, about) {
+  for (mode in about$modes) {
+    parsnip$set_model_engine(model, mode = mode, eng = "gpukeras")
+    parsnip$set_dependency(model, eng = "gpukeras", pkg = "gpukeras", mode = mode)
+    parsnip$set_fit(model, mode = mode, eng = "gpukeras", value = list(
+      interface = "data.frame", protect = c("x", "y", "weights"),
+      func = c(pkg = "gpukeras", fun = "gpu_mlp_fit"),
+      defaults = c(list(verbose = FALSE), about$defaults)
+    ))
+    parsnip$set_encoding(model, mode = mode, eng = "gpukeras", options = list(
+      predictor_indicators = "none", compute_intercept = FALSE, remove_intercept = FALSE,
+      allow_sparse_x = FALSE
+    ))
+    register_predictions(parsnip, model, mode)
+  }
+  register_arguments(parsnip, model, about$arguments %||% engine_models$mlp$arguments["penalty"])
+}
+
+register_arguments <- function(parsnip, model, arguments) {
   for (name in names(arguments)) {
-    parsnip::set_model_arg(
-      "mlp", eng = "gpukeras", parsnip = name, original = arguments[[name]][[1]],
+    parsnip$set_model_arg(
+      model, eng = "gpukeras", parsnip = name, original = arguments[[name]][[1]],
       func = c(pkg = "dials", arguments[[name]][-1]), has_submodel = FALSE
     )
   }
 }
 
-register_predictions <- function() {
+register_predictions <- function(parsnip, model, mode) {
   types <- list(regression = c("numeric", "raw"), classification = c("class", "prob", "raw"))
-  for (mode in names(types)) {
-    for (type in types[[mode]]) {
-      parsnip::set_pred("mlp", mode = mode, eng = "gpukeras", type = type, value = list(
-        pre = NULL, post = NULL, func = c(fun = "predict"),
-        args = list(object = quote(object$fit), new_data = quote(new_data), type = type)
-      ))
-    }
+  for (type in types[[mode]]) {
+    parsnip$set_pred(model, mode = mode, eng = "gpukeras", type = type, value = list(
+      pre = NULL, post = NULL, func = c(fun = "predict"),
+      args = list(object = quote(object$fit), new_data = quote(new_data), type = type)
+    ))
   }
 }

@@ -21,7 +21,8 @@ summary_rows <- function(n = 120) {
 # Gives a linear model coefficients on the scale of the data. Both are affine in its weights, a
 # slope in its own weight.
 set_coefficients <- function(model, data, intercept, slopes) {
-  dense <- Filter(function(layer) inherits(layer, "keras.src.layers.core.dense.Dense"), model$layers)
+  kind <- "keras.src.layers.core.dense.Dense"
+  dense <- Filter(function(layer) inherits(layer, kind), model$layers)
   set <- function(kernel, bias) {
     kernel <- matrix(kernel, length(slopes))
     dense[[1]]$set_weights(c(list(kernel), if (dense[[1]]$use_bias) list(array(bias))))

@@ -258,3 +258,60 @@ test_that("a fit says what it is", {
   fit["levels"] <- list(NULL)
   expect_match(format(fit)[1], "numbers")
 })
+
+test_that("linear models are registered with their families, as parsnip is told", {
+  calls <- list()
+  note <- function(name) {
+    force(name)
+    function(...) calls[[length(calls) + 1]] <<- list(name = name, ...)
+  }
+  names <- c("set_model_engine", "set_dependency", "set_fit", "set_encoding", "set_pred")
+  parsnip <- lapply(rlang::set_names(c(names, "set_model_arg")), note)
+  parsnip$get_from_env <- function(name) {
+    # An older parsnip without multinom_reg(), which has the engine of logistic_reg() already.
+    if (name == "models") {
+      return(setdiff(names(engine_models), "multinom_reg"))
+    }
+    data.frame(engine = if (name == "logistic_reg") "gpukeras" else "glm")
+  }
+  register_engine(parsnip)
+  of <- function(name, model) Filter(function(call) call$name == name && call[[2]] == model, calls)
+  expect_identical(unique(vapply(calls, `[[`, "", 2)), c("mlp", "linear_reg", "poisson_reg"))
+  expect_length(of("set_fit", "mlp"), 2)
+  value <- of("set_fit", "poisson_reg")[[1]]$value
+  expect_identical(value$func, c(pkg = "gpukeras", fun = "gpu_mlp_fit"))
+  expect_identical(value$defaults, list(verbose = FALSE, units = integer(), family = "poisson"))
+  expect_identical(vapply(of("set_pred", "poisson_reg"), `[[`, "", "type"), c("numeric", "raw"))
+  expect_identical(vapply(of("set_model_arg", "linear_reg"), `[[`, "", "original"), "penalty")
+  expect_length(of("set_model_arg", "mlp"), 6)
+  # What parsnip passes on are arguments that gpu_mlp_fit() has.
+  given <- unlist(lapply(engine_models, function(about) names(about$defaults)))
+  expect_true(all(given %in% names(formals(gpu_mlp_fit))))
+})
+
+test_that("models without hidden layers have a family, and refuse a penalty", {
+  skip_without_tensorflow()
+  arguments <- engine_models$poisson_reg$defaults
+  fit <- rlang::exec(
+    gpu_mlp_fit, InsectSprays["spray"], InsectSprays$count,
+    epochs = 80, learning_rate = 0.1, batch_size = 24, seed = 1, !!!arguments
+  )
+  found <- gpu_summary(fit, InsectSprays["spray"], y = InsectSprays$count)
+  expect_identical(found[c("family", "implied", "linear")], list(
+    family = "poisson", implied = FALSE, linear = TRUE
+  ))
+  known <- stats::glm(count ~ spray, poisson(), InsectSprays)
+  expect_equal(found$deviance, known$deviance, tolerance = 0.02)
+  two <- factor(mtcars$am, labels = c("auto", "by hand"))
+  fit <- rlang::exec(
+    gpu_mlp_fit, mtcars["wt"], two, epochs = 1, !!!engine_models$logistic_reg$defaults
+  )
+  expect_identical(names(predict(fit, mtcars["wt"], type = "prob")), levels(two))
+  fit <- rlang::exec(
+    gpu_mlp_fit, iris[1:4], iris$Species, epochs = 1, !!!engine_models$multinom_reg$defaults
+  )
+  expect_identical(levels(predict(fit, iris[1:4], type = "class")), levels(iris$Species))
+  expect_snapshot(error = TRUE, {
+    gpu_mlp_fit(mtcars["wt"], mtcars$mpg, units = integer(), penalty = 1)
+  })
+})
