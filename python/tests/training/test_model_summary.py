@@ -82,6 +82,19 @@ def test_rows_without_a_weight_or_trials_do_not_count():
         summarise_model(model_of("trials", none), none)  # its only row has no trials
 
 
+def test_a_partial_likelihood_without_events_is_0():
+    data = dataset("cox")
+    labels = {**labels_of("cox")}
+    labels["values"][:, 1] = 0
+    given = {"kind": "array", "values": features()}
+    other = data_dataset.build_dataset(given, {"batch_size": 8}, labels, recipe=data.recipe)
+    found = summarise_model(model_of("cox", data), other)
+    assert (found.log_likelihood, found.aic, found.bic) == (0, 4, None)
+    events = labels_of("cox")["values"][:, 1].sum()
+    found = summarise_model(model_of("cox", data), data)
+    assert found.bic - found.aic == pytest.approx(2 * np.log(events) - 4)
+
+
 def test_collinear_columns_count_once():
     x = features()
     wide = np.column_stack([x, x[:, 0] - 2 * x[:, 1], np.ones(120), x[:, 0] ** 2])

@@ -231,7 +231,7 @@ def _describe(
     residual = None if rank is None or df is None else count - (rank if units else df)
     likely = found.log_likelihood if df is not None and not penalised else None
     dispersion, name = read_dispersion(family, rows, found.deviance, residual)
-    events = rows.weights @ rows.labels[:, 1] if family.name == "cox" else count
+    size = int((rows.labels[:, 1] > 0).sum()) if family.name == "cox" else count
     return ModelSummary(
         family=family.name,
         link=family.link,
@@ -250,7 +250,7 @@ def _describe(
         df_null=count - 1 if units else None,
         df_residual=residual,
         aic=None if likely is None or df is None else 2 * df - 2 * likely,
-        bic=None if likely is None or df is None else math.log(events) * df - 2 * likely,
+        bic=None if likely is None or df is None or not size else math.log(size) * df - 2 * likely,
         dispersion=dispersion,
         dispersion_name=name,
         terms=() if data.map else coefficients.read_coefficients(model, data.recipe, family),
