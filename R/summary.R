@@ -14,20 +14,20 @@
 #' them as `glm()` does. `"cox"` has the partial likelihood of all rows at once, as
 #' `survival::coxph()`, but its weights multiply the events' terms, not the risk sets.
 #'
-#' The dispersion is the model's own: for `"gamma"` 1 / shape and for `"negative_binomial"` the size,
-#' where `glm()` estimates that of a gamma family by moments. A Gaussian family without a dispersion
-#' has the variance deviance / degrees of freedom, and the log-likelihood of `logLik()` of a `glm()`.
+#' The dispersion is the model's own: for `"gamma"` 1 / shape, which `glm()` estimates by moments,
+#' and for `"negative_binomial"` the size. A Gaussian family without a dispersion has the variance
+#' deviance / degrees of freedom, and the log-likelihood of `logLik()` of a `glm()`.
 #'
 #' Without hidden layers (`units = integer()`) there are coefficients on the scale of the data: the
 #' standardisation of numbers is undone. Factors are one-hot: each level has a column, so that with
 #' the intercept their coefficients are determined only up to a constant; differences between levels
-#' are those of `glm()`. AIC and BIC count the parameters as `logLik()` does: the rank of the encoded
+#' are those of `glm()`. AIC and BIC count parameters as `logLik()` does: the rank of the encoded
 #' rows, and a dispersion. They are missing for models with hidden layers or a penalty, whose
 #' parameters cannot be counted so. Standard errors are not computed.
 #'
 #' @inheritParams gpu_evaluate
-#' @param data Rows with labels: a [gpu_dataset()], or a data frame, matrix, array or paths of files,
-#'   as for [gpu_evaluate()].
+#' @param data Rows with labels: a [gpu_dataset()], or a data frame, matrix, array or paths of
+#'   files, as for [gpu_evaluate()].
 #' @return A `gpu_summary`, which `print()` shows. A value that the model does not define is `NULL`.
 #' - `$family`, `$link`; `$implied`: whether the loss says so.
 #' - `$formula`, `$columns`, `$rows` (with a weight above 0), `$trainable` (number of parameters).
@@ -60,6 +60,8 @@ gpu_summary <- function(model, data, y = NULL, part = "all", recipe = NULL) {
 
 # `model` is kept for augment(); a gpu_mlp_fit also lives on in other sessions.
 new_gpu_summary <- function(record, model = NULL) {
+  text <- record$formula %||% ""
+  record$formula <- if (nzchar(text) && !is_recipe_key(text)) show_formula(text) else ""
   record$columns <- as_chr(record$columns)
   terms <- typed_frame(record$terms, list(
     term = "", estimate = 0, predictor = ""
@@ -86,7 +88,7 @@ format.gpu_summary <- function(x, digits = 5, ...) {
     format_fields(
       formula = if (nzchar(x$formula)) x$formula,
       columns = if (!nzchar(x$formula) && length(x$columns) > 0) shorten(x$columns, 8),
-      parameters = paste(format_count(x$trainable), if (x$linear) "(no hidden layers)"),
+      parameters = paste0(format_count(x$trainable), if (x$linear) " (no hidden layers)"),
       width = 21
     ),
     format_coefficients(x$coefficients, digits),
@@ -127,8 +129,9 @@ format_coefficients <- function(terms, digits, most = 30) {
   shown <- utils::head(terms, most)
   cells <- list(term = shown$term, estimate = format(shown$estimate, digits = digits))
   cells <- c(if (!is.null(shown$predictor)) list(predictor = shown$predictor), cells)
+  onehot <- if (any(grepl("=", terms$term, fixed = TRUE))) ", factors one-hot"
   c(
-    "coefficients on the scale of the data, factors one-hot:",
+    paste0("coefficients on the scale of the data", onehot, ":"),
     format_columns(cells, c(rep("left", length(cells) - 1), "right")),
     format_more(nrow(terms) - nrow(shown), "$coefficients")
   )

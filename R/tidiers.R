@@ -6,17 +6,17 @@
 #' Methods for the generics of the package generics, which broom and tidymodels load. Columns have
 #' broom's names.
 #'
-#' @param x A [gpu_summary()], [gpu_history], [gpu_importance()] or [gpu_effects()]; for `augment()` a
-#'   [gpu_summary()] or the `gpu_mlp_fit` of [gpukeras-tidymodels].
+#' @param x A [gpu_summary()], [gpu_history], [gpu_importance()] or [gpu_effects()]; for `augment()`
+#'   a [gpu_summary()] or the `gpu_mlp_fit` of [gpukeras-tidymodels].
 #' @param newdata A data frame.
 #' @param ... Not used.
 #' @return Data frames.
 #' - `tidy()`: of a summary `term`, `estimate` and, for several linear predictors, `predictor`; of a
 #'   history `epoch`, `data`, `metric` and `value`; of an importance or effects their
 #'   `as.data.frame()`.
-#' - `glance()`: one row. Of a summary `null.deviance`, `df.null`, `logLik`, `AIC`, `BIC`, `deviance`,
-#'   `df.residual` and `nobs`, `NA` where the model does not define them; of a history `epochs`,
-#'   `rows`, the last value of each metric, `elapsed_s`, `samples_per_s` and `engine`.
+#' - `glance()`: one row. Of a summary `null.deviance`, `df.null`, `logLik`, `AIC`, `BIC`,
+#'   `deviance`, `df.residual` and `nobs`, `NA` where the model does not define them; of a history
+#'   `epochs`, `rows`, the last value of each metric, `elapsed_s`, `samples_per_s` and `engine`.
 #' - `augment()`: `newdata` with `.fitted`, and `.resid` if the label is a numeric column of
 #'   `newdata` that the formula names; for classes `.pred_class` and a column `.pred_<level>` for
 #'   each level; for several numbers a row a column `.fitted_<name>` each.
@@ -33,6 +33,8 @@
 #' head(generics::augment(summary, InsectSprays))
 #' @name gpukeras-tidiers
 NULL
+
+# nolint start: object_name_linter. The generics are not imported, so that lintr does not know them.
 
 #' @rdname gpukeras-tidiers
 #' @exportS3Method generics::tidy
@@ -99,6 +101,8 @@ augment.gpu_mlp_fit <- function(x, newdata, ...) {
   add_classes(newdata, classes, stats::predict(x, newdata, type = "prob"))
 }
 
+# nolint end
+
 add_classes <- function(newdata, classes, probabilities) {
   newdata$.pred_class <- classes
   newdata[paste0(".pred_", names(probabilities))] <- as.list(probabilities)
@@ -118,10 +122,11 @@ add_fitted <- function(newdata, predicted, formula = "") {
   newdata
 }
 
-# The label that a formula names, if it is a numeric column; NULL otherwise.
+# The label that a formula names, if it is a numeric column; NULL otherwise. The text may come from a
+# file, and is only parsed.
 label_in <- function(formula, newdata) {
-  code <- if (nzchar(formula)) rlang::parse_expr(formula)
-  name <- if (length(code) == 3 && is.symbol(code[[2]])) as.character(code[[2]])
-  label <- if (!is.null(name)) newdata[[name]]
+  code <- tryCatch(rlang::parse_expr(formula), error = function(condition) NULL)
+  named <- rlang::is_formula(code, lhs = TRUE) && is.symbol(code[[2]])
+  label <- if (named) newdata[[as.character(code[[2]])]]
   if (is.numeric(label)) as.numeric(label)
 }

@@ -25,10 +25,10 @@
 #'
 #' `linear_reg()`, `logistic_reg()`, `multinom_reg()` and `poisson_reg()` have the engine too, as
 #' models without hidden layers: the last three of the families `"binomial"`, `"multinomial"` and
-#' `"poisson"` of [gpu_family()], the first with the squared error. `epochs` and `learning_rate` are
-#' then arguments of `set_engine()`: models without hidden layers want a higher rate than Keras'
-#' default, such as 0.05. A `penalty` above 0 is refused, because it is one on the weights of hidden
-#' layers. [gpu_summary()] of `extract_fit_engine()` shows their coefficients.
+#' `"poisson"` of [gpu_family()], the first with the squared error. Their `set_engine()` also takes
+#' `epochs` and `learning_rate`; without hidden layers a higher rate than that of Keras is useful,
+#' such as 0.05. A `penalty` above 0 is refused, because it is one on the weights of hidden layers.
+#' [gpu_summary()] of `extract_fit_engine()` shows the coefficients.
 #'
 #' Use [gpu_setup()] for settings of the whole session, such as precision. `activation` needs
 #' parsnip 1.2.0: earlier versions only accept the activations of their own engines.

@@ -96,6 +96,12 @@ test_that("likelihood, deviances and criteria are those of glm()", {
   }
 })
 
+test_that("terms that learn numbers are shown as the user wrote them", {
+  text <- 'y ~ a + b:.learned("g", factor(g, levels = c("u", "v")))'
+  found <- new_gpu_summary(list(formula = text, terms = list()))
+  expect_identical(found$formula, "y ~ a + b:g")
+})
+
 test_that("a summary is printed, and refuses what has no likelihood", {
   skip_without_tensorflow()
   rows <- summary_rows()

@@ -57,6 +57,13 @@ test_that("histories, importance and predictions are tidied", {
   expect_identical(augmented$.resid, mtcars$mpg - augmented$.fitted)
 })
 
+test_that("only a numeric column that a formula names is a label", {
+  expect_identical(label_in("mpg ~ wt", mtcars), mtcars$mpg)
+  for (text in c("", "log(mpg) ~ wt", "~ wt", "none ~ wt", "no formula", "1 +")) {
+    expect_null(label_in(text, mtcars))
+  }
+})
+
 test_that("classes have a column for each level", {
   skip_if_not_installed("generics")
   skip_without_tensorflow()
