@@ -122,7 +122,7 @@ add_fitted <- function(newdata, predicted, formula = "") {
   newdata
 }
 
-# The label that a formula names, if it is a numeric column; NULL otherwise. The text may come from a
+# The label that a formula names, if it is a numeric column; else NULL. The text may come from a
 # file, and is only parsed.
 label_in <- function(formula, newdata) {
   code <- tryCatch(rlang::parse_expr(formula), error = function(condition) NULL)

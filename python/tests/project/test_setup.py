@@ -55,7 +55,7 @@ REQUIRED = [
     "knitr",
     "rmarkdown",
 ]
-USEFUL = ["ggplot2", "bit64", "mass", "matrix", "png", "recipes", "rsqlite", "survival", "dbplyr"]
+USEFUL = ["ggplot2", "bit64", "generics", "mass", "matrix", "png", "recipes", "rsqlite", "survival", "dbplyr"]
 USEFUL += ["rpostgresql"]
 
 
