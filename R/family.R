@@ -23,7 +23,8 @@
 #'   `dnbinom(mu = , size = )`: variance \eqn{\mu + \mu^2 / s}.
 #' * `"zero_inflated_poisson"`: counts; log. \eqn{-\log(\pi + (1 - \pi) e^{-\mu})} for 0, else
 #'   \eqn{-\log(1 - \pi)} more than Poisson.
-#' * `"gamma"`: numbers above 0; log, identity, inverse. That of `dgamma(shape = , rate = shape / mu)`.
+#' * `"gamma"`: numbers above 0; log, identity, inverse. That of
+#'   `dgamma(shape = , rate = shape / mu)`.
 #' * `"beta"`: shares in (0, 1); logit, probit, cloglog. That of `dbeta(mu * p, (1 - mu) * p)`.
 #' * `"binomial"`: 0/1, two levels, or `cbind(successes, failures)`; logit, probit, cloglog. That of
 #'   `dbinom()`.
