@@ -55,8 +55,19 @@ REQUIRED = [
     "knitr",
     "rmarkdown",
 ]
-USEFUL = ["ggplot2", "bit64", "generics", "mass", "matrix", "png", "recipes", "rsqlite", "survival", "dbplyr"]
-USEFUL += ["rpostgresql"]
+USEFUL = [
+    "ggplot2",
+    "bit64",
+    "generics",
+    "mass",
+    "matrix",
+    "png",
+    "recipes",
+    "rsqlite",
+    "survival",
+    "dbplyr",
+    "rpostgresql",
+]
 
 
 class Computer:
