@@ -315,3 +315,22 @@ test_that("models without hidden layers have a family, and refuse a penalty", {
     gpu_mlp_fit(mtcars["wt"], mtcars$mpg, units = integer(), penalty = 1)
   })
 })
+
+test_that("linear models fit and predict by parsnip", {
+  skip_without_parsnip()
+  cases <- list(
+    list(parsnip::linear_reg(), mpg ~ wt, mtcars),
+    list(parsnip::logistic_reg(), am ~ wt, two_classes()),
+    list(parsnip::multinom_reg(), Species ~ ., iris),
+    list(parsnip::poisson_reg(), count ~ spray, InsectSprays)
+  )
+  for (case in cases) {
+    spec <- parsnip::set_engine(case[[1]], "gpukeras", epochs = 2)
+    fitted <- parsnip::fit(spec, case[[2]], case[[3]])
+    expect_identical(nrow(predict(fitted, case[[3]])), nrow(case[[3]]))
+    units <- vapply(parsnip::extract_fit_engine(fitted)$state$model$layers, function(layer) {
+      inherits(layer, "keras.src.layers.core.dense.Dense")
+    }, NA)
+    expect_identical(sum(units), 1L)
+  }
+})

@@ -68,6 +68,8 @@ USEFUL = [
     "dbplyr",
     "rpostgresql",
 ]
+]
+USEFUL += ["rpostgresql"]
 
 
 class Computer:

@@ -134,6 +134,14 @@ def test_no_other_hazards_alone_are_more_likely():
             assert -2 * log_likelihood(family, Rows(labels, other, WEIGHTS, OFFSET)) > best
 
 
+@pytest.mark.parametrize("name", ["poisson", "binomial"])
+def test_labels_that_are_all_0_have_a_null_deviance_of_0(name):
+    link = KINDS[name].links[0]
+    chances = np.column_stack([MEAN, MEAN]) / 10
+    found = measure_deviance(Family(name, link), Rows(np.zeros(N), chances, WEIGHTS, OFFSET))
+    assert found.null_deviance == pytest.approx(0, abs=1e-6)
+
+
 def test_what_a_family_does_not_define_is_none():
     rows = Rows(LABELS["gamma"], np.column_stack([MEAN, MEAN]), WEIGHTS, np.zeros(N))
     found = measure_deviance(Family("gamma", "log", "rows"), rows)
@@ -141,6 +149,10 @@ def test_what_a_family_does_not_define_is_none():
     assert (found.deviance, found.null_deviance) == (None, None)
     found = measure_deviance(Family("quantile", "identity", quantiles=(0.5,)), rows)
     assert found.log_likelihood is None
+    crossing = Rows(LABELS["gamma"], np.column_stack([MEAN, MEAN]), WEIGHTS, 50 * OFFSET)
+    found = measure_deviance(Family("gamma", "inverse", "constant"), crossing)
+    assert found.deviance is not None
+    assert found.null_deviance is None
     both = Rows(np.ones((N, 2)), np.ones((N, 2)), WEIGHTS, np.zeros(N))
     found = measure_deviance(Family("gaussian", "identity", columns=2), both)
     assert (found.log_likelihood, found.deviance) == (None, 0)

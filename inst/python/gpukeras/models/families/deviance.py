@@ -28,6 +28,7 @@ CERTAIN = ("multinomial", "multi_label", "ordinal", "cox", "discrete_time")  # l
 BLOCK = 100_000  # rows whose log-likelihood is computed at once
 STEPS, TOLERANCE = 50, 1e-12  # of Fisher scoring
 SMALLEST = 1e-30  # of a probability before its logarithm
+NEAR = 1e-9  # the first mean's distance from the ends of its range
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,12 @@ def _measure_both(family: Family, rows: Rows) -> tuple[float | None, float | Non
     if family.name not in UNIT or family.dispersion == ROWS:
         return None, None
     size = rows.parameters[:, 1] if family.name == "negative_binomial" else np.ones(1)
-    return (
-        float(rows.weights @ unit_deviance(family, rows.labels, _means(family, rows), size)),
-        float(rows.weights @ unit_deviance(family, rows.labels, _null_means(family, rows), size)),
-    )
+    found = float(rows.weights @ unit_deviance(family, rows.labels, _means(family, rows), size))
+    # Under an inverse or square root link, offsets may leave no intercept with means above 0.
+    with np.errstate(all="ignore"):
+        means = _null_means(family, rows)
+        null = float(rows.weights @ unit_deviance(family, rows.labels, means, size))
+    return found, null if math.isfinite(null) else None
 
 
 def _gaussian_likelihood(rows: Rows, deviance: float) -> float | None:
@@ -242,13 +245,15 @@ def _score_intercept(
     family: Family, rows: Rows, labels: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
     """Returns the means of an intercept beside the offset, by Fisher scoring."""
-    mean = float(np.average(labels, weights=weights))
+    mean = max(float(np.average(labels, weights=weights)), NEAR)
+    mean = min(mean, 1 - NEAR) if family.name == "binomial" else mean
     start = link_of(family.link, mean) - float(np.average(rows.offset, weights=weights))
     for _ in range(STEPS):
         means, slopes = invert_link(family.link, start + rows.offset)
         variance = _variance(family, means, rows)
-        step = float(weights @ ((labels - means) * slopes / variance))
-        step /= float(weights @ (slopes**2 / variance))
+        # Both are NumPy's numbers, whose division by 0 gives NaN.
+        step = weights @ ((labels - means) * slopes / variance)
+        step = float(step / (weights @ (slopes**2 / variance)))
         start += step
         if abs(step) <= TOLERANCE * (1 + abs(start)):
             break
