@@ -90,17 +90,17 @@ def _measure_both(family: Family, rows: Rows) -> tuple[float | None, float | Non
         found = -2 * log_likelihood(family, rows)
         if null is None:
             return found, None
-        alone = Rows(rows.labels, null, rows.weights, rows.offset)
-        return found, -2 * log_likelihood(family, alone)
+        without = Rows(rows.labels, null, rows.weights, rows.offset)
+        return found, -2 * log_likelihood(family, without)
     if family.name not in UNIT or family.dispersion == ROWS:
         return None, None
     size = rows.parameters[:, 1] if family.name == "negative_binomial" else np.ones(1)
-    found = float(rows.weights @ unit_deviance(family, rows.labels, _means(family, rows), size))
+    total = float(rows.weights @ unit_deviance(family, rows.labels, _means(family, rows), size))
     # Under an inverse or square root link, offsets may leave no intercept with means above 0.
     with np.errstate(all="ignore"):
         means = _null_means(family, rows)
-        null = float(rows.weights @ unit_deviance(family, rows.labels, means, size))
-    return found, null if math.isfinite(null) else None
+        alone = float(rows.weights @ unit_deviance(family, rows.labels, means, size))
+    return total, alone if math.isfinite(alone) else None
 
 
 def _gaussian_likelihood(rows: Rows, deviance: float) -> float | None:
