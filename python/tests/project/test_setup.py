@@ -68,8 +68,6 @@ USEFUL = [
     "dbplyr",
     "rpostgresql",
 ]
-]
-USEFUL += ["rpostgresql"]
 
 
 class Computer:
