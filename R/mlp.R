@@ -17,7 +17,7 @@
 #' @param dropout Share of each hidden layer's outputs that training drops, from 0 to 0.99.
 #' @param batch_norm Whether to batch-normalise each hidden layer before its activation.
 #' @param penalty L2 penalty: this number times the sum of the squares of the hidden layers' weights
-#'   is added to the loss.
+#'   is added to the loss; of the output's weights if there are no hidden layers.
 #' @param optimizer Name of a Keras optimizer.
 #' @param learning_rate Its learning rate, or `NULL` for Keras' default (0.001 for `"adam"`).
 #' @param seed Seed of the initial weights and of dropout; drawn from R's generator by default.

@@ -27,7 +27,7 @@
 #' models without hidden layers: the last three of the families `"binomial"`, `"multinomial"` and
 #' `"poisson"` of [gpu_family()], the first with the squared error. Their `set_engine()` also takes
 #' `epochs` and `learning_rate`; without hidden layers a higher rate than that of Keras is useful,
-#' such as 0.05. A `penalty` above 0 is refused, because it is one on the weights of hidden layers.
+#' such as 0.05. `penalty` is that of [gpu_mlp()] on the weights, not divided as glmnet does.
 #' [gpu_summary()] of `extract_fit_engine()` shows the coefficients.
 #'
 #' Use [gpu_setup()] for settings of the whole session, such as precision. `activation` needs
@@ -67,7 +67,7 @@
 #' @section Errors:
 #' `gpukeras_error_data` for a recipe that cannot be prepped or applied, with the step's own error
 #' as its parent, and for a model whose prepped recipe is missing. `gpukeras_error_spec` for an
-#' argument of `set_engine()` that is none of the above, and for a `penalty` without hidden layers.
+#' argument of `set_engine()` that is none of the above.
 #' @examplesIf rlang::is_installed("recipes") && gpukeras:::can_run_examples()
 #' prices <- recipes::recipe(mpg ~ ., data = mtcars) |>
 #'   recipes::step_log(disp, hp) |>
@@ -104,7 +104,6 @@ gpu_mlp_fit <- function(x, y, weights = NULL, units = 64, activation = "relu", p
                         dropout = 0, learning_rate = NULL, epochs = 10, fit_engine = "superstep",
                         seed = NULL, ..., verbose = FALSE, family = NULL) {
   given <- split_arguments(list(...))
-  check_penalty(penalty, units)
   data <- rlang::exec(
     gpu_dataset.default, x, as_outcome(y),
     weights = weights, seed = seed, !!!given$dataset
@@ -119,17 +118,6 @@ gpu_mlp_fit <- function(x, y, weights = NULL, units = 64, activation = "relu", p
     epochs = epochs, engine = fit_engine, verbose = verbose, !!!given$fit
   )
   new_gpu_mlp_fit(model, history, levels(y))
-}
-
-# A penalty is one on the weights of hidden layers: without these it would silently do nothing.
-check_penalty <- function(penalty, units, call = caller_env()) {
-  if (length(units) == 0 && isTRUE(penalty > 0)) {
-    abort_gpukeras(
-      "`penalty` is one on the weights of hidden layers, and the model has none.",
-      code = "spec", hint = "Leave it out, or use early_stopping against overfitting.",
-      arg = "penalty", call = call
-    )
-  }
 }
 
 # Arguments of set_engine(), by the function that takes them.

@@ -289,7 +289,7 @@ test_that("linear models are registered with their families, as parsnip is told"
   expect_true(all(given %in% names(formals(gpu_mlp_fit))))
 })
 
-test_that("models without hidden layers have a family, and refuse a penalty", {
+test_that("models without hidden layers have a family", {
   skip_without_tensorflow()
   arguments <- engine_models$poisson_reg$defaults
   fit <- rlang::exec(
@@ -311,9 +311,6 @@ test_that("models without hidden layers have a family, and refuse a penalty", {
     gpu_mlp_fit, iris[1:4], iris$Species, epochs = 1, !!!engine_models$multinom_reg$defaults
   )
   expect_identical(levels(predict(fit, iris[1:4], type = "class")), levels(iris$Species))
-  expect_snapshot(error = TRUE, {
-    gpu_mlp_fit(mtcars["wt"], mtcars$mpg, units = integer(), penalty = 1)
-  })
 })
 
 test_that("linear models fit and predict by parsnip", {

@@ -63,6 +63,14 @@ def test_the_penalty_is_that_of_hidden_weights():
     assert not mlp.build_mlp(make_dataset(), {}).losses
 
 
+@pytest.mark.parametrize("family", [None, "multinomial"])
+def test_without_hidden_layers_the_penalty_is_that_of_the_outputs_weights(family):
+    options = {"units": [], "penalty": 0.5, "family": family}
+    model = mlp.build_mlp(make_dataset(), options)
+    squares = float(np.sum(np.square(model.layers[0].kernel.numpy())))
+    assert float(sum(model.losses)) == pytest.approx(0.5 * squares, rel=1e-5)
+
+
 def test_the_learning_rate_is_taken():
     model = mlp.build_mlp(make_dataset(), {"learning_rate": 0.5})
     assert float(model.optimizer.learning_rate) == 0.5

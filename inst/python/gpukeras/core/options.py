@@ -310,7 +310,8 @@ class MlpSpec(Spec):
         activation: Keras activation of the hidden layers.
         dropout: Share of each hidden layer's outputs dropped in training, in [0, 1).
         batch_norm: Batch normalisation before each activation.
-        penalty: L2 penalty: the loss gains this factor times the squared weights of hidden layers.
+        penalty: L2 penalty: the loss gains this factor times the squared weights of hidden layers,
+            or of the output without hidden layers.
         optimizer: Keras optimizer name.
         learning_rate: The optimizer's learning rate, or None for its default.
         seed: Seed of initial weights and dropout.
@@ -326,6 +327,12 @@ class MlpSpec(Spec):
     optimizer: str = option("adam", check_text, "the name of a Keras optimizer")
     learning_rate: float | None = option(None, check_number, 1e-12, 1e3)
     seed: int = option(0, check_count, 0, MOST_SEED)
+
+    @property
+    def last_penalty(self) -> float:
+        """The penalty on the output's weights."""
+        return 0.0 if self.units else self.penalty
+
     family: str | Mapping[str, Any] | None = None  # checked by `models.families`
 
 

@@ -107,7 +107,8 @@ def _stack(recipe: Recipe, label: LabelRule, spec: MlpSpec, family: Family | Non
     layers += _hidden_layers(spec)
     if family is not None:
         return keras.Sequential([*layers, _predictor_layer(family, spec), output_layer(family)])
-    return keras.Sequential(layers + output_layers(label, spec.seed, recipe.mixes_classes))
+    last = output_layers(label, spec.seed, recipe.mixes_classes, penalty=spec.last_penalty)
+    return keras.Sequential(layers + last)
 
 
 def _predictor_layer(family: Family, spec: MlpSpec) -> Any:
@@ -116,7 +117,11 @@ def _predictor_layer(family: Family, spec: MlpSpec) -> Any:
     units = kind.predictors(family) + (family.dispersion == ROWS)
     first = _initializer(spec.seed, -1)
     return runtime.keras().layers.Dense(
-        units, kernel_initializer=first, use_bias=kind.intercept, dtype="float32"
+        units,
+        kernel_initializer=first,
+        use_bias=kind.intercept,
+        dtype="float32",
+        **_punish(spec.last_penalty),
     )
 
 
@@ -149,10 +154,15 @@ def _connect(
         linear = _predictor_layer(family, spec)(hidden)
         heads = [output_layer(family)([linear, *offset] if offset else linear)]
     elif not label.outputs:
-        heads = [_apply(output_layers(label, spec.seed), hidden)]
+        heads = [_apply(output_layers(label, spec.seed, penalty=spec.last_penalty), hidden)]
     else:
         heads = [
-            _apply(output_layers(output.rule, spec.seed + place, name=output.name), hidden)
+            _apply(
+                output_layers(
+                    output.rule, spec.seed + place, name=output.name, penalty=spec.last_penalty
+                ),
+                hidden,
+            )
             for place, output in enumerate(label.outputs)
         ]
     return keras.Model(
@@ -205,13 +215,20 @@ def _hidden_layers(spec: MlpSpec) -> list[Any]:
 
 
 def _dense(units: int, seed: int, position: int, penalty: float) -> Any:
-    keras = runtime.keras()
-    punished = {"kernel_regularizer": keras.regularizers.L2(penalty)} if penalty else {}
-    return keras.layers.Dense(units, kernel_initializer=_initializer(seed, position), **punished)
+    first = _initializer(seed, position)
+    return runtime.keras().layers.Dense(units, kernel_initializer=first, **_punish(penalty))
+
+
+def _punish(penalty: float) -> dict[str, Any]:
+    return {"kernel_regularizer": runtime.keras().regularizers.L2(penalty)} if penalty else {}
 
 
 def output_layers(
-    label: LabelRule, seed: int, mixed: bool = False, name: str | None = None
+    label: LabelRule,
+    seed: int,
+    mixed: bool = False,
+    name: str | None = None,
+    penalty: float = 0.0,
 ) -> list[Any]:
     """Returns the layers of an output; the last one has the output's name if there are several."""
     layers = runtime.keras().layers
@@ -224,6 +241,7 @@ def output_layers(
     own = last if label.kind != "number" else {"dtype": "float32"}
     shaped = len(label.row_shape) > 1  # the last layer reshapes its numbers
     own = {"dtype": "float32"} if shaped else own
+    own |= _punish(penalty)
     dense = layers.Dense(units, activation, kernel_initializer=_initializer(seed, -1), **own)
     if shaped:
         return [dense, layers.Reshape(label.row_shape, **last)]
