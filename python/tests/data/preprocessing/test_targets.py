@@ -266,3 +266,14 @@ def test_outputs_without_names_are_in_the_models_order():
     listed = targets.outputs_by_name(replace(rule, listed=True), ["cut", "price"])
     assert (listed["cut"].rule, listed["price"].rule) == (one, two)
     assert targets.outputs_by_name(None, ["cut"]) == {}
+
+
+def test_pairs_of_columns_have_their_own_ranges_but_not_windows_of_a_series():
+    rule = targets.LabelRule("matrix", units=2, shape=(2,))
+    pairs = np.array([[1.0, 0.0], [5.0, 0.5]], np.float32)
+    ranges = targets.measure_range(rule, pairs).ranges
+    assert [(one.minimum, one.maximum, one.whole) for one in ranges] == [
+        (1, 5, True),
+        (0, 0.5, False),
+    ]
+    assert targets.measure_range(rule, pairs[:, 0]).ranges == ()  # windows with a horizon of 2

@@ -221,7 +221,8 @@ def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     """Returns the rule with the range of these labels, which is checked against the loss."""
     if not rule.measured:
         return rule
-    found, own = _range_of(encoded), encoded.T if rule.row_shape == (PAIR,) else ()
+    pairs = rule.row_shape == encoded.shape[1:] == (PAIR,)  # not of windows, which take a series
+    found, own = _range_of(encoded), encoded.T if pairs else ()
     ranges = tuple(_range_of(column) for column in own)
     low, high = found.minimum, found.maximum
     return replace(rule, minimum=low, maximum=high, whole=found.whole, ranges=ranges)
