@@ -50,6 +50,7 @@ ARGS = {
     "timeout_s": {"timeout"},
     "source": {"workers"},
     "targets": {"y"},
+    "name": {"family"},
 }
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from explained import encode_frame
+from explained_frames import encode_frame
 from series import make_columns, windows
 
 from gpukeras import DataError, SpecError

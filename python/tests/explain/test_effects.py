@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from explained import FRAME, encode_frame, fit_frame
+from explained_frames import FRAME, encode_frame, fit_frame
 
 from gpukeras import ModelError, SpecError
 from gpukeras.explain import effects

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from explained import FRAME, fit_frame
+from explained_frames import FRAME, fit_frame
 from small_fits import make_model
 
 from gpukeras import DataError, SpecError

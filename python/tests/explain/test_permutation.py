@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from explained import FRAME, encode_frame, fit_frame, plain_loss
+from explained_frames import FRAME, encode_frame, fit_frame, plain_loss
 from small_fits import make_model
 
 from gpukeras import DataError, ModelError, SpecError

@@ -7,7 +7,7 @@ if __name__ == "__main__":
     os.environ["KERAS_BACKEND"] = "jax"
 
 import numpy as np
-from explained import encode_frame
+from explained_frames import encode_frame
 from jax_runs import report
 
 PARTS = ("importance", "effects", "attributions")

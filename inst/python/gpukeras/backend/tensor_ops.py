@@ -112,6 +112,7 @@ def predict_batch(model: Model, features: Any) -> Any:
     return model.predict_on_batch(features)
 
 
+@by_backend
 def input_gradients(model: Model) -> Callable[[Any, Any], Any]:
     """Returns a program for the gradients of a model's output with respect to its inputs.
 
