@@ -166,5 +166,6 @@ test_that("survival times that no model takes are refused by name", {
 })
 
 test_that("a package that is not installed is an error of the term", {
-  expect_snapshot(split(no.such.package::Surv(x, z) ~ b), error = TRUE)
+  lacking <- stats::as.formula("no.such.package::Surv(x, z) ~ b") # R CMD check reads code
+  expect_snapshot(split(lacking), error = TRUE)
 })
