@@ -46,3 +46,25 @@ def test_what_no_family_has_is_refused(given, message):
 def test_a_family_survives_a_keras_configuration():
     family = spec.Family("quantile", "identity", quantiles=(0.1, 0.9), names=("a", "b"), center=2.5)
     assert spec.Family.from_config(json.loads(json.dumps(family.to_config()))) == family
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"name": "cauchy"},
+        {"name": ["gamma"]},
+        {"link": "logit"},
+        {"dispersion": "none"},
+        {"columns": 10**9},
+        {"columns": 0},
+        {"columns": "3"},
+        {"scale": float("nan")},
+        {"scale": 0.0},
+        {"breaks": ["1"]},
+    ],
+)
+def test_a_family_out_of_a_file_checks_itself(damage):
+    sound = spec.Family("gamma", "log", "constant").to_config()
+    assert spec.Family.from_config(sound).to_config() == sound
+    with pytest.raises(SpecError, match="This is no family of gpu_family"):
+        spec.Family.from_config({**sound, **damage})

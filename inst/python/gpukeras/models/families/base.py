@@ -113,7 +113,7 @@ class Likelihood:
         return 1.0
 
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
-        """Returns the negative log-likelihood of each row, (n,)."""
+        """Returns the negative log-likelihood of each row, (n,); none where it is Keras' own."""
         raise NotImplementedError
 
     def mean(self, family: Family, parameters: np.ndarray) -> np.ndarray:

@@ -8,10 +8,19 @@ from itertools import pairwise
 from typing import Any
 
 from gpukeras.core.errors import SpecError
-from gpukeras.core.options import Spec, check_choice, check_fraction, check_number, describe, option
+from gpukeras.core.options import (
+    Spec,
+    check_choice,
+    check_fraction,
+    check_number,
+    describe,
+    is_number,
+    option,
+)
 
 NONE, CONSTANT, ROWS = "none", "constant", "rows"
 EFRON, BRESLOW = "efron", "breslow"
+MOST = 10_000  # classes without names, in a file
 
 
 @dataclass(frozen=True)
@@ -176,6 +185,21 @@ class Family:
     names: tuple[str, ...] = ()
     ties: str = ""
     breaks: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks itself, as it may come from a file.
+
+        Ordered classes have a weight each: a file of a few bytes must not ask for any memory.
+
+        Raises:
+            SpecError: if it holds something else.
+        """
+        kind = KINDS.get(self.name) if isinstance(self.name, str) else None
+        numbers = (self.columns, self.center, self.scale, self.shift, *self.quantiles, *self.breaks)
+        sound = kind is not None and self.link in kind.links and self.dispersion in kind.dispersions
+        sound = sound and all(map(is_number, numbers)) and self.scale > 0
+        if not sound or not 1 <= self.columns <= max(MOST, len(self.names)):
+            raise SpecError("This is no family of gpu_family().", arg="family")
 
     def to_config(self) -> dict[str, Any]:
         """Returns it as plain values, for a Keras configuration."""
