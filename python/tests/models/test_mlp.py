@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from small_fits import make_dataset
+from small_fits import label_dataset, make_dataset
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import dataset as data_dataset
@@ -8,13 +8,6 @@ from gpukeras.models import mlp
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
-
-
-def dataset(kind, values, levels=(), shape=(6, 4), **options):
-    rng = np.random.default_rng(0)
-    features = {"kind": "array", "values": rng.normal(size=shape)}
-    labels = {"kind": kind, "values": np.array(values), "levels": list(levels)}
-    return data_dataset.build_dataset(features, {"batch_size": 2, **options}, labels)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +21,7 @@ def dataset(kind, values, levels=(), shape=(6, 4), **options):
     ],
 )
 def test_the_output_fits_the_labels(kind, values, levels, units, loss):
-    data = dataset(kind, values, levels)
+    data = label_dataset(kind, values, levels)
     model = mlp.build_mlp(data, {"units": [3, 2], "dropout": 0.1, "batch_norm": True})
     assert model.output_shape == (None, units)
     assert model.loss == loss
@@ -38,13 +31,13 @@ def test_the_output_fits_the_labels(kind, values, levels, units, loss):
 
 def test_numbers_are_predicted_in_their_own_unit():
     values = np.linspace(90_000, 110_000, 6)
-    model = mlp.build_mlp(dataset("numeric", values), {"units": 4})
+    model = mlp.build_mlp(label_dataset("numeric", values), {"units": 4})
     output = model.predict(np.zeros((1, 4)), verbose=0)
     assert 80_000 < output[0, 0] < 120_000  # before any training: near the mean
 
 
 def test_images_are_flattened():
-    data = dataset("numeric", np.arange(6) + 0.5, shape=(6, 3, 3, 2))
+    data = label_dataset("numeric", np.arange(6) + 0.5, shape=(6, 3, 3, 2))
     assert mlp.build_mlp(data, {}).input_shape == (None, 3, 3, 2)
 
 
@@ -105,15 +98,15 @@ def test_a_dataset_without_labels_is_refused():
 @pytest.mark.parametrize("units", [1e9, [1e6, 1e6], [8, 1e10]])
 def test_a_perceptron_that_no_memory_holds_is_refused(units):
     with pytest.raises(SpecError, match=r"`units` makes [0-9,]+ weights: training them takes"):
-        mlp.build_mlp(dataset("numeric", np.arange(6.0)), {"units": units})
+        mlp.build_mlp(label_dataset("numeric", np.arange(6.0)), {"units": units})
 
 
 def test_its_size_counts_every_layer(monkeypatch):
-    model = mlp.build_mlp(dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
+    model = mlp.build_mlp(label_dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
     trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
     needed = mlp.BYTES_A_WEIGHT * trained
     monkeypatch.setattr("gpukeras.system.host.read_free_memory", lambda: needed)
-    mlp.build_mlp(dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
+    mlp.build_mlp(label_dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
     monkeypatch.setattr("gpukeras.system.host.read_free_memory", lambda: needed - 1)
     with pytest.raises(SpecError, match=f"`units` makes {trained} weights"):
-        mlp.build_mlp(dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
+        mlp.build_mlp(label_dataset("numeric", np.arange(6.0)), {"units": [8, 4]})

@@ -1,23 +1,15 @@
 import numpy as np
 import pytest
-from small_fits import make_dataset, make_model
+from small_fits import label_dataset, make_dataset, make_model
 
 from gpukeras import ModelError, SpecError
 from gpukeras.backend import runtime
-from gpukeras.data import dataset as data_dataset
 from gpukeras.diagnostics import check
 from gpukeras.export import transfer
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
-
-
-def dataset(kind, values, levels=(), shape=(6, 4), **options):
-    rng = np.random.default_rng(0)
-    features = {"kind": "array", "values": rng.normal(size=shape)}
-    labels = {"kind": kind, "values": np.array(values), "levels": list(levels)}
-    return data_dataset.build_dataset(features, {"batch_size": 2, **options}, labels)
 
 
 def old_model():
@@ -29,7 +21,7 @@ def old_model():
 
 
 def test_a_model_of_keras_2_is_refused_everywhere(tmp_path):
-    model, data = old_model(), dataset("numeric", np.arange(6.0))
+    model, data = old_model(), label_dataset("numeric", np.arange(6.0))
     for refused in (
         lambda: fit.fit(model, data, {"epochs": 1}),
         lambda: evaluate.evaluate(model, data),
@@ -129,5 +121,5 @@ def test_labels_of_a_loss_of_ones_own_are_its_own_business():
 
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile("sgd", pinball)
-    data = dataset("numeric", np.arange(6.0))
+    data = label_dataset("numeric", np.arange(6.0))
     assert fit.fit(model, data, {"epochs": 1}).epochs == 1

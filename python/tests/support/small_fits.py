@@ -31,3 +31,11 @@ def make_model(columns=5, units=3, optimizer="sgd", seed=1, **layers_between):
     )
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
+
+
+def label_dataset(kind, values, levels=(), shape=(6, 4), **options):
+    """Six rows of numbers with labels of a kind."""
+    rng = np.random.default_rng(0)
+    features = {"kind": "array", "values": rng.normal(size=shape)}
+    labels = {"kind": kind, "values": np.array(values), "levels": list(levels)}
+    return data_dataset.build_dataset(features, {"batch_size": 2, **options}, labels)
