@@ -1,0 +1,1 @@
+"""Many models of one structure, trained as one program."""
