@@ -215,6 +215,11 @@ def _number_layers(model: Model, config: Any) -> Any:
     """Replaces the names of layers by their numbers; logs of several outputs have their names."""
     if len(model.inputs or ()) != 1 or len(model.outputs or ()) != 1:
         return config
+    return number_layers(model, config)
+
+
+def number_layers(model: Model, config: Any) -> Any:
+    """Returns a model's configuration with the numbers of layers, such as "layer 2", for names."""
     layers = keras_private.list_layers(model)
     return _rename(config, {layer.name: f"layer {place}" for place, layer in enumerate(layers)})
 

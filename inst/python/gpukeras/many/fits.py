@@ -1,0 +1,127 @@
+"""What many trainings gave: histories, predictions, and each model as a Keras model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import SpecError
+from gpukeras.core.keras_types import Model
+from gpukeras.core.options import check_count
+from gpukeras.data.dataset import MapDataset
+from gpukeras.data.preprocessing.decoding import decode_outputs
+from gpukeras.many.copies import copy_model, write_state
+from gpukeras.many.members import Member
+from gpukeras.many.plan import StackPlan
+from gpukeras.many.watching import Watched
+from gpukeras.models import model_recipes
+
+State = Mapping[str, Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model.
+
+    Args:
+        watched: Its history and end.
+        state: Its state, see `step.state_variables()`.
+        outputs: Its outputs for the rows that it held out, or None.
+    """
+
+    watched: Watched
+    state: State
+    outputs: Any
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModels:
+    """The models of a table; what R holds of it.
+
+    Args:
+        data: The rows.
+        members: What each model is.
+        fitted: What each has become.
+        built: The model that each started from, by setting and seed.
+        plan: Which models trained together.
+        batch_size: Rows per step of a model.
+        device: Where they trained.
+        elapsed_s: Seconds in all.
+    """
+
+    data: MapDataset
+    members: Sequence[Member]
+    fitted: Sequence[Fitted]
+    built: Mapping[tuple[int, int | None], Model]
+    plan: StackPlan
+    batch_size: int
+    device: str
+    elapsed_s: float
+
+    def model(self, number: int) -> Any:
+        """Returns a model, by its number from 1, as a compiled Keras model of its own.
+
+        Raises:
+            SpecError: if there is no such model.
+        """
+        place = check_count("number", number, 1) - 1
+        if place >= len(self.members):
+            raise SpecError(
+                f"There is no model {place + 1}: there are {len(self.members)}.", arg="number"
+            )
+        member = self.members[place]
+        made = copy_model(self.built[member.setting, member.seed], self.data)
+        write_state(made, self.fitted[place].state)
+        model_recipes.tie_recipe(made, self.data.recipe)
+        return made
+
+    def initial(self, number: int) -> tuple[Any, MapDataset]:
+        """Returns a model before its training, and its rows: what `fit()` takes for the same."""
+        member = self.members[number - 1]
+        made = copy_model(self.built[member.setting, member.seed], self.data)
+        made.set_weights(self.built[member.setting, member.seed].get_weights())
+        rows = copy.copy(self.data)
+        rows.train_rows, rows.validation_rows = member.train, member.held_out
+        seed = rows.spec.seed if member.seed is None else member.seed
+        rows.spec = replace(rows.spec, seed=seed)
+        return made, rows
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the table as plain values for R."""
+        return {
+            "members": [self._describe(place) for place in range(len(self.members))],
+            "plan": self.plan,
+            "batch_size": self.batch_size,
+            "device": self.device,
+            "elapsed_s": self.elapsed_s,
+        }
+
+    def _describe(self, place: int) -> dict[str, Any]:
+        member, watched = self.members[place], self.fitted[place].watched
+        return {
+            "model": member.number,
+            "setting": member.setting + 1,
+            "seed": member.seed,
+            "fold": member.fold,
+            "group": member.group,
+            "rows": len(member.train),
+            "held_out": len(member.held_out),
+            "epochs": watched.epochs,
+            "best_epoch": watched.best_epoch,
+            "stopped": watched.stopped,
+            "history": watched.history,
+        }
+
+    def held_out(self, number: int) -> dict[str, Any] | None:
+        """Returns a model's predictions for the rows that it held out, and their numbers from 1."""
+        place = number - 1
+        outputs = self.fitted[place].outputs
+        if outputs is None:
+            return None
+        rule = self.data.recipe.label
+        (record,) = decode_outputs({"": rule} if rule else {}, {"": outputs}, {})
+        return {**record, "rows": (self.members[place].held_out + 1).astype(np.int32)}

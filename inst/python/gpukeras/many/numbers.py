@@ -1,0 +1,201 @@
+"""Finds the settings in which models of one structure differ, and makes them arguments of a step.
+
+Models have one structure if their configurations are equal but for such numbers. Initial weights
+and seeds are part of a model's state, so what makes them is left out of the comparison.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.backend import keras_private, stacking
+from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
+from gpukeras.core.messages import find_reason
+from gpukeras.engine.model_identity import number_layers
+
+# Settings of optimizers that their update reads as a number only, whatever its value. The learning
+# rate is a variable, so it is part of the state. `momentum` of SGD is not here: where it is 0,
+# Keras leaves out half of the update, so it is part of the structure.
+OPTIMIZER_NUMBERS = ("weight_decay", "beta_1", "beta_2", "rho", "epsilon")
+PENALTIES = ("l1", "l2")
+INITIAL = (
+    "name",
+    "seed",
+    "kernel_initializer",
+    "recurrent_initializer",
+    "bias_initializer",
+    "embeddings_initializer",
+    "beta_initializer",
+    "gamma_initializer",
+)
+Path = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What models have in common that can be stacked, and the numbers that may differ.
+
+    Args:
+        key: Equal for models of one structure.
+        numbers: The numbers by their place in the configuration.
+    """
+
+    key: str
+    numbers: Mapping[Path, float]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A setting of a model that a step takes as an argument.
+
+    Args:
+        name: The setting in words, such as "dense_1.rate".
+        owner: The object that has it.
+        attribute: The attribute.
+        replace: Makes a stand-in for the attribute from the number.
+    """
+
+    name: str
+    owner: Any
+    attribute: str
+    replace: Callable[[Any, Any], Any]
+
+    @contextmanager
+    def bound_to(self, number: Any) -> Iterator[None]:
+        """Puts a number, such as a traced tensor, in the setting's place within the context."""
+        own, value = vars(self.owner), self.replace(self.owner, number)
+        missing = object()
+        before = own.get(self.attribute, missing)
+        own[self.attribute] = value
+        try:
+            yield
+        finally:
+            if before is missing:
+                del own[self.attribute]
+            else:
+                own[self.attribute] = before
+
+
+# Structures --------------------------------------------------------------------------------------
+
+
+def describe_structure(model: Model) -> Structure:
+    """Returns the structure of a compiled and built model.
+
+    Raises:
+        ModelError: if the model has no configuration.
+    """
+    try:
+        compiled = model.get_compile_config() or {}
+        plain = {"model": number_layers(model, model.get_config()), "compiled": compiled}
+        plain = json.loads(json.dumps(plain, default=_describe, sort_keys=True))
+    except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
+        raise ModelError(
+            f"The model has no configuration to compare: {find_reason(error)}.",
+            hint="Give it a get_config() method, or build it of Keras' layers.",
+            arg="model",
+        ) from error
+    numbers: dict[Path, float] = {}
+    plain["variables"] = [[list(one.shape), str(one.dtype)] for one in model.variables]
+    plain["trainable"] = [bool(one.trainable) for one in keras_private.list_layers(model)]
+    return Structure(json.dumps(_strip(plain, (), "", numbers), sort_keys=True), numbers)
+
+
+def _describe(value: Any) -> Any:
+    """Describes what JSON cannot hold: arrays by their numbers, others by their class."""
+    return value.tolist() if hasattr(value, "tolist") else f"{type(value).__module__}.{value!r}"
+
+
+def _strip(value: Any, path: Path, kind: str, numbers: dict[Path, float]) -> Any:
+    """Returns a configuration without what may differ, and takes out its numbers.
+
+    Args:
+        value: The configuration, or a part of it.
+        path: The part's place.
+        kind: The class of the object that the part belongs to.
+        numbers: Where numbers are put.
+    """
+    if isinstance(value, list):
+        return [_strip(each, (*path, i), kind, numbers) for i, each in enumerate(value)]
+    if isinstance(value, dict):
+        kind = str(value.get("class_name", kind))
+        kept = {key: each for key, each in value.items() if key not in INITIAL}
+        return {key: _strip(each, (*path, key), kind, numbers) for key, each in kept.items()}
+    if not _may_differ(path, kind, value):
+        return value
+    numbers[path] = float(value)
+    return "number"
+
+
+def _may_differ(path: Path, kind: str, value: Any) -> bool:
+    """Whether a setting may differ between models of one structure."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or len(path) < 2:
+        return False
+    name = path[-1]
+    if path[:2] == ("compiled", "optimizer"):
+        return name == "learning_rate" or (name in OPTIMIZER_NUMBERS and path[-2] == "config")
+    if kind == "Dropout":
+        return name == "rate" and value > 0  # at 0 it has no generator of random numbers
+    return name in PENALTIES and kind in ("L1", "L2", "L1L2")
+
+
+# Bindings ----------------------------------------------------------------------------------------
+
+
+def bind_numbers(model: Model, paths: Sequence[Path]) -> list[Binding]:
+    """Returns bindings for settings of a model, in order.
+
+    Args:
+        model: The model whose step is traced.
+        paths: Places in its configuration, as in `Structure.numbers`; not the learning rate's.
+    """
+    layers = {f"layer {place}": one for place, one in enumerate(keras_private.list_layers(model))}
+    layers.update({one.name: one for one in layers.values()})
+    config = number_layers(model, model.get_config())
+    return [_bind(model, layers, config, path) for path in paths]
+
+
+def is_rate(path: Path) -> bool:
+    """Whether a place in a configuration is that of the learning rate, which is a variable."""
+    return path[:2] == ("compiled", "optimizer") and path[-1] == "learning_rate"
+
+
+def _bind(model: Model, layers: Mapping[str, Any], config: Any, path: Path) -> Binding:
+    name = str(path[-1])
+    if path[0] == "compiled":
+        return Binding(f"optimizer.{name}", model.optimizer, name, _as_is)
+    layer = layers[_layer_of(config, path)]
+    if name == "rate":
+        return Binding(f"{layer.name}.rate", layer, "call", _drop)
+    place = next(i for i, one in enumerate(path) if str(one).endswith("_regularizer"))
+    return Binding(f"{layer.name}.{path[place]}", getattr(layer, str(path[place])), name, _as_is)
+
+
+def _layer_of(config: Any, path: Path) -> str:
+    """Returns the name of the innermost layer that a place in a configuration belongs to."""
+    found = ""
+    for key in path[1:]:
+        config = config[key]
+        if isinstance(config, dict) and "class_name" in config and "config" in config:
+            found = str(config["config"].get("name", found))
+    return found
+
+
+def _as_is(_: Any, number: Any) -> Any:
+    return number
+
+
+def _drop(layer: Any, rate: Any) -> Callable[..., Any]:
+    """Returns Dropout's `call()` for a rate that is a tensor; Keras' asks whether it is above 0."""
+
+    def call(inputs: Any, training: bool = False) -> Any:
+        if not training:
+            return inputs
+        return stacking.drop(inputs, rate, layer.noise_shape, layer.seed_generator.next())
+
+    return call
