@@ -74,6 +74,19 @@ def test_several_predictors_have_their_names():
     np.testing.assert_allclose(np.exp(values[0] + encoded @ values[1:]), found, rtol=2e-4)
 
 
+def test_a_quantile_alone_has_coefficients():
+    data, encoded, _ = framed("quantile")
+    for quantiles in ([0.2], [0.2, 0.8]):
+        model = model_of("quantile", data, family={"name": "quantile", "quantiles": quantiles})
+        terms = read_coefficients(model, data.recipe, family_of(model))
+        values = np.array([one.estimate for one in terms])
+        if len(quantiles) > 1:
+            assert terms == ()
+            continue
+        found = predict.predict(model, data=data)["values"][:, 0]
+        np.testing.assert_allclose(values[0] + encoded @ values[1:], found, rtol=2e-4, atol=1e-5)
+
+
 def test_other_models_have_no_coefficients():
     data, *_ = framed("poisson")
     hidden = model_of("poisson", data, units=[3])

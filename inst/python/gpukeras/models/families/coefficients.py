@@ -89,7 +89,9 @@ def _walk_array(recipe: Recipe) -> Iterator[Encoded]:
 
 
 def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Term, ...]:
-    """Returns the coefficients on the scale of the data; none for a model with hidden layers.
+    """Returns the coefficients on the scale of the data.
+
+    None for a model with hidden layers, or of several quantiles: only the lowest is linear.
 
     Args:
         model: The model.
@@ -97,7 +99,7 @@ def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Ter
         family: Its family, or the one that its loss implies.
     """
     dense, columns = find_linear(model), list_encoded(recipe)
-    if dense is None or family.name == "quantile" or len(columns) != dense.kernel.shape[0]:
+    if dense is None or len(family.quantiles) > 1 or len(columns) != dense.kernel.shape[0]:
         return ()
     kernel, bias = _read_array(dense.kernel), np.zeros(dense.kernel.shape[1])
     bias = _read_array(dense.bias) if dense.use_bias else bias

@@ -90,12 +90,16 @@ class Quantile(Likelihood):
         """Returns the quantiles, which start as those of the normal distribution."""
         ops, first = runtime.keras().ops, [NormalDist().inv_cdf(q) for q in family.quantiles]
         gaps = [math.log(math.expm1(high - low)) for low, high in pairwise(first)]
-        values = linear[:, :1] + first[0]
+        values = self.start(family) - family.shift + family.scale * linear[:, :1]
         if gaps:
             steps = ops.softplus(linear[:, 1:] + ops.convert_to_tensor([gaps], dtype="float32"))
-            values = ops.concatenate([values, values + ops.cumsum(steps, axis=1)], axis=1)
-        values = family.center - family.shift + family.scale * values
+            above = values + family.scale * ops.cumsum(steps, axis=1)
+            values = ops.concatenate([values, above], axis=1)
         return values if offset is None else values + offset
+
+    def start(self, family: Family) -> float:
+        """Returns the lowest quantile with which training starts."""
+        return family.center + family.scale * NormalDist().inv_cdf(family.quantiles[0])
 
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
         """Returns the pinball loss, averaged over the quantiles."""
