@@ -12,7 +12,8 @@
 #' @param type `"response"`: numbers, or probabilities of the classes (of the second one if there
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
 #'   or an integer, as the labels were: see the section on classes. For a model with a
-#'   [gpu_family()] also `"parameters"`, `"quantile"` and `"survival"`: see the section on families.
+#'   [gpu_family()] also `"parameters"`, `"quantile"`, `"survival"` and `"time"`: see the section on
+#'   families.
 #' @param quantiles Probabilities for `type = "quantile"`; `NULL` is `c(0.1, 0.5, 0.9)`, and those
 #'   that were learned for the family `"quantile"`.
 #' @param times Times for `type = "survival"`; `NULL` is those of the model.
@@ -47,10 +48,11 @@
 #' `"negative_binomial"`, `"gamma"` and `"beta"`; others refuse it.
 #'
 #' Of `"cox"` the response is the relative risk \eqn{e^\eta}, of `"discrete_time"` the mean survival
-#' time up to the last break, the area under the curve. `"survival"` is a data frame with the
-#' columns `row`, `time` and `survival`, the probability to survive that time. Curves of `"cox"` are
-#' steps at times of events, those of `"discrete_time"` are linear between breaks and end at the
-#' last.
+#' time. `"survival"` is a data frame with the columns `row`, `time` and `survival`, the probability
+#' to survive that time. Curves of `"cox"` are steps at times of events, those of `"discrete_time"`
+#' are linear between breaks and end at the last. `"time"` is the mean survival time, the area under
+#' the curve: up to the last time of an event for `"cox"`, up to the last break for
+#' `"discrete_time"`.
 #' @section Errors:
 #' `gpukeras_error_spec` for a type that the model's family does not have.
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of

@@ -101,10 +101,10 @@ def predict(
 
 def _read_family(model: Model, family: Family, output: Any, kind: str, times: Any) -> Any:
     """Returns what a model with a family predicts besides classes."""
-    if kind != predictions.CURVES:
+    if kind not in (predictions.CURVES, predictions.TIME):
         return predictions.read_output(family, output, kind)
     own = {name: np.asarray(values) for name, values in family_layer(model).own.items()}
-    return predictions.read_survival(family, output, own, times)
+    return predictions.read_survival(family, output, own, kind, times)
 
 
 def _rules_of(model: Model, label: LabelRule | None, names: list[str]) -> dict[str, LabelRule]:

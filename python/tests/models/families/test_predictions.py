@@ -15,6 +15,7 @@ pytestmark = pytest.mark.tf
     [
         (None, "parameters", "needs a model with a family, and `model` has none"),
         (Family("poisson", "log"), "survival", 'families "cox", "discrete_time" have it'),
+        (Family("poisson", "log"), "time", 'families "cox", "discrete_time" have it'),
         (Family("poisson", "log"), "class", 'is not known for a model of the family "poisson"'),
         (Family("ordinal", "logit"), "quantile", "is not known for a model of the family"),
         (Family("gaussian", "identity"), "quantile", "is not known for a model of the family"),
@@ -28,12 +29,13 @@ def test_what_a_family_does_not_have_is_refused(family, kind, message):
 
 
 def test_curves_of_cox_need_a_training_and_times_are_not_negative():
-    data, given = dataset("cox"), {"type": "survival"}
+    data = dataset("cox")
     model = model_of("cox", data)
-    with pytest.raises(ModelError, match="`model` has no baseline hazard: gpu_fit"):
-        predict.predict(model, data=data, **given)
+    for kind in ("survival", "time"):
+        with pytest.raises(ModelError, match="`model` has no baseline hazard: gpu_fit"):
+            predict.predict(model, data=data, type=kind)
     with pytest.raises(SpecError, match="`times` must be a number of at least 0"):
-        predict.predict(model_of("discrete_time"), data=data, times=[-1.0], **given)
+        predict.predict(model_of("discrete_time"), data=data, type="survival", times=[-1.0])
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,11 @@ def test_discrete_hazards_are_those_of_the_life_table_without_features():
     np.testing.assert_array_equal(curve["times"], [1.0, 2.0, 4.0])
     middle = predict.predict(model, data=data, type="survival", times=3.0)["values"][0, 0]
     assert middle == pytest.approx(curve["values"][0, 1:].mean(), rel=1e-5)
-    mean, s = predict.predict(model, data=data)["values"][0], curve["values"][0]
+    s = curve["values"][0]
     area = (1 + s[0]) / 2 + (s[0] + s[1]) / 2 + (s[1] + s[2])
-    assert mean == pytest.approx(area, rel=1e-5)
+    for kind in ("response", "time"):
+        found = predict.predict(model, data=data, type=kind)["values"][0]
+        assert found == pytest.approx(area, rel=1e-5)
 
 
 def test_breaks_are_quantiles_of_the_times_of_events():
@@ -139,3 +141,7 @@ def test_a_trained_model_of_cox_has_curves_by_its_training_rows():
     default = predict.predict(model, data=data, type="survival")
     np.testing.assert_array_equal(default["times"], np.unique(time[rows][event[rows] > 0]))
     np.testing.assert_allclose(predict.predict(model, data=data)["values"], risk, rtol=1e-5)
+    area = 1.0 + default["values"][:, :-1] @ np.diff(default["times"])  # the first event is at 1
+    assert default["times"][0] == 1
+    mean = predict.predict(model, data=data, type="time")["values"]
+    np.testing.assert_allclose(mean, area, rtol=1e-5)

@@ -12,12 +12,12 @@ from gpukeras.core.options import check_choice, check_number
 from gpukeras.models.families.labels import SURVIVAL
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import Family
-from gpukeras.models.families.survival import survival_curves
+from gpukeras.models.families.survival import mean_times, survival_curves
 
 RESPONSE, CLASS, PARAMETERS, QUANTILE = "response", "class", "parameters", "quantile"
-CURVES = "survival"
-TYPES = (RESPONSE, CLASS, QUANTILE, PARAMETERS, CURVES)
-OF_FAMILIES = (QUANTILE, PARAMETERS, CURVES)
+CURVES, TIME = "survival", "time"
+TYPES = (RESPONSE, CLASS, QUANTILE, PARAMETERS, CURVES, TIME)
+OF_FAMILIES = (QUANTILE, PARAMETERS, CURVES, TIME)
 # Whose quantiles R computes from the parameters; those of "quantile" are the parameters.
 WITH_QUANTILES = ("gaussian", "quantile", "poisson", "negative_binomial", "gamma", "beta")
 WITH_CLASSES = ("binomial", "multinomial", "multi_label", "ordinal")
@@ -42,9 +42,8 @@ def check_type(kind: str, family: Family | None) -> None:
         )
     if family is None:
         return
-    needed = {QUANTILE: WITH_QUANTILES, CLASS: WITH_CLASSES, CURVES: SURVIVAL}.get(
-        kind, (family.name,)
-    )
+    lists = {QUANTILE: WITH_QUANTILES, CLASS: WITH_CLASSES, CURVES: SURVIVAL, TIME: SURVIVAL}
+    needed = lists.get(kind, (family.name,))
     lacks = kind == QUANTILE and family.name == "gaussian" and family.dispersion == "none"
     if family.name not in needed or lacks:
         listed = ", ".join(f'"{name}"' for name in needed)
@@ -58,18 +57,19 @@ def check_type(kind: str, family: Family | None) -> None:
 
 
 def read_survival(
-    family: Family, output: np.ndarray, own: Mapping[str, np.ndarray], times: Any
+    family: Family, output: np.ndarray, own: Mapping[str, np.ndarray], kind: str, times: Any
 ) -> dict[str, Any]:
-    """Returns the probabilities of each row to survive times.
+    """Returns the probabilities of each row to survive times, or its mean survival time.
 
     Args:
         family: A family of survival.
         output: What the model gives, (n, parameters).
         own: The last layer's own weights.
-        times: Numbers of at least 0, or None for the model's own times.
+        kind: "survival" or "time".
+        times: Numbers of at least 0, or None for the model's own times; for "survival".
 
     Returns:
-        `{values, times}`: values are (n, times).
+        See `read_output()`. For "survival" values are (n, times), with `times`.
 
     Raises:
         SpecError: for other times.
@@ -82,9 +82,12 @@ def read_survival(
             hint='type = "response" is the relative risk.',
             arg="model",
         )
+    record = {"names": [], "levels": [], "logical": False}
+    if kind == TIME:
+        return {"values": mean_times(family, output, own), **record}
     asked = None if times is None else np.array([_check_time(each) for each in _several(times)])
     values, found = survival_curves(family, output, own, asked)
-    return {"values": values, "times": found, "names": [], "levels": [], "logical": False}
+    return {"values": values, "times": found, **record}
 
 
 def _several(times: Any) -> list[Any]:

@@ -156,12 +156,21 @@ class DiscreteTime(Likelihood):
         return -ops.sum(losses, axis=1)
 
     def mean(self, family: Family, parameters: np.ndarray) -> np.ndarray:
-        """Returns the mean survival time up to the last break, the area under the curve."""
-        curve = np.cumprod(1 - parameters, axis=1)
-        before = np.concatenate([np.ones((len(curve), 1)), curve[:, :-1]], axis=1)
-        widths = np.diff([0.0, *family.breaks])
-        area: np.ndarray = ((before + curve) / 2) @ widths
-        return area
+        """Returns the mean survival time up to the last break."""
+        return mean_times(family, parameters, {})
+
+
+def mean_times(family: Family, parameters: np.ndarray, own: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns each row's mean survival time up to the last of the model's own times, (n,).
+
+    It is the area under the curve, which R's `survfit()` calls the restricted mean. The arguments
+    are those of `survival_curves()`.
+    """
+    curve, times = survival_curves(family, parameters, own, None)
+    before = np.insert(curve[:, :-1], 0, 1.0, axis=1)
+    heights = before if family.name == "cox" else (before + curve) / 2
+    area: np.ndarray = heights @ np.diff(times, prepend=0.0)
+    return area
 
 
 def survival_curves(
