@@ -1,5 +1,5 @@
-# parsnip's mlp() and linear models with the engine "gpukeras": the functions that parsnip calls to
-# fit and predict, and the registration of the engine.
+# parsnip's mlp() and linear models with the engine "gpukeras": the function that parsnip calls to
+# fit, and the registration of the engine.
 
 #' gpukeras in tidymodels
 #'
@@ -23,21 +23,41 @@
 #'   `engine` of [gpu_fit()], because `set_engine()` has its own argument `engine`. `fit_engine` is
 #'   `"superstep"` by default, not `"auto"`, so that `set.seed()` makes a training repeatable.
 #'
-#' `linear_reg()`, `logistic_reg()`, `multinom_reg()` and `poisson_reg()` have the engine too, as
-#' models without hidden layers: the last three of the families `"binomial"`, `"multinomial"` and
-#' `"poisson"` of [gpu_family()], the first with the squared error. Their `set_engine()` also takes
-#' `epochs` and `learning_rate`; without hidden layers a higher rate than that of Keras is useful,
-#' such as 0.05. `penalty` is that of [gpu_mlp()] on the weights, not divided as glmnet does.
-#' [gpu_summary()] of `extract_fit_engine()` shows the coefficients.
+#' Linear models have the engine too, as models without hidden layers: `linear_reg()` with the
+#' squared error, and those of families of [gpu_family()]: `logistic_reg()` (`"binomial"`),
+#' `multinom_reg()` (`"multinomial"`), `ordinal_reg()` (`"ordinal"`), `poisson_reg()` (`"poisson"`),
+#' `proportional_hazards()` (`"cox"`) and `survival_reg()` (`"discrete_time"`). Their
+#' `set_engine()` also takes `epochs`, `learning_rate` and `units`, which makes hidden layers:
+#' `proportional_hazards() |> set_engine("gpukeras", units = c(32, 16))` is a network whose hazards
+#' are proportional. Without hidden layers a higher rate than that of Keras is useful, such as 0.05.
+#' `penalty` is that of [gpu_mlp()] on the weights, not divided as glmnet does. [gpu_summary()] of
+#' `extract_fit_engine()` shows the coefficients. `dist` of `survival_reg()` and `ordinal_link` of
+#' `ordinal_reg()` are refused: `family = gpu_family("ordinal", link = "probit")` sets a link.
+#'
+#' The mode `"quantile regression"` of `mlp()` and `linear_reg()` is the family `"quantile"`, whose
+#' quantiles do not cross: the lowest is linear, each further one is the one before plus a positive
+#' number. The mode `"censored regression"` takes right-censored `survival::Surv()`, and parsnip
+#' needs the package prodlim for it. The risk sets of `"cox"` are those of a batch, so that its
+#' `batch_size` should be large.
 #'
 #' Use [gpu_setup()] for settings of the whole session, such as precision. `activation` needs
 #' parsnip 1.2.0: earlier versions only accept the activations of their own engines.
 #'
-#' Predictors reach gpukeras as a data frame: factors, texts, dates and times are encoded and
-#' numbers standardised as in [gpu_dataset()]. Case weights are row weights in the loss. Several
-#' outcomes are several outputs. Prediction types are `"numeric"` (one column per outcome),
-#' `"class"`, `"prob"` and `"raw"`. parsnip refuses sparse matrices for this engine; [gpu_dataset()]
-#' takes them.
+#' Formulas are those of [gpu_dataset()], with interactions and `offset()`: factors, texts, dates and
+#' times are encoded and numbers standardised. Missing values are an error unless `na` says
+#' otherwise. Case weights are row weights in the loss. Several outcomes are several outputs. parsnip
+#' refuses sparse matrices for this engine; [gpu_dataset()] takes them.
+#'
+#' Types of prediction are, besides `"raw"`:
+#'
+#' * for regression `"numeric"` (one column per outcome), and `"pred_int"` for a family with a
+#'   spread, such as `"poisson"` or `gpu_family("gaussian", dispersion = "constant")`: quantiles of
+#'   the predicted distribution, without the coefficients' own uncertainty;
+#' * for classification `"class"` and `"prob"`;
+#' * for quantile regression `"quantile"`;
+#' * for censored regression `"time"` (the mean survival time, see [gpu_predict()]), `"survival"`,
+#'   and of `"cox"` `"linear_pred"`, which rises with the time as in the package censored, and is 0
+#'   for a row of means.
 #'
 #' `extract_fit_engine()` returns a `gpu_mlp_fit`, which gpukeras functions accept as a model; its
 #' element `history` is the [gpu_history]. It also holds the trained model as a `.keras` archive:
@@ -94,30 +114,34 @@ NULL
 
 # Engine -------------------------------------------------------------------------------------------
 
-#' @param y Outcome: a factor, a numeric vector, or a data frame or matrix of several numbers.
+#' @param formula,data For `gpu_mlp_fit()`, which parsnip calls, formula and data frame of
+#'   [gpu_dataset()]; `cbind()` of several outcomes makes several outputs, unless `family` is given.
+#'   For a recipe, a data frame.
 #' @param units,activation,penalty,dropout,learning_rate,seed,family See [gpu_mlp()].
 #' @param epochs,fit_engine See `epochs` and `engine` of [gpu_fit()].
 #' @param verbose Whether progress is shown.
 #' @rdname gpukeras-tidymodels
 #' @export
-gpu_mlp_fit <- function(x, y, weights = NULL, units = 64, activation = "relu", penalty = 0,
+gpu_mlp_fit <- function(formula, data, weights = NULL, units = 64, activation = "relu", penalty = 0,
                         dropout = 0, learning_rate = NULL, epochs = 10, fit_engine = "superstep",
                         seed = NULL, ..., verbose = FALSE, family = NULL) {
   given <- split_arguments(list(...))
-  data <- rlang::exec(
-    gpu_dataset.default, x, as_outcome(y),
+  check_data_frame(data)
+  rows <- rlang::exec(
+    formula_dataset, split_outcomes(formula, family), data,
     weights = weights, seed = seed, !!!given$dataset
   )
   model <- rlang::exec(
-    gpu_mlp, data,
+    gpu_mlp, rows,
     units = units, activation = activation, dropout = dropout, penalty = penalty,
     learning_rate = learning_rate, seed = seed, family = family, !!!given$mlp
   )
   history <- rlang::exec(
-    gpu_fit, model, data,
+    gpu_fit, model, rows,
     epochs = epochs, engine = fit_engine, verbose = verbose, !!!given$fit
   )
-  new_gpu_mlp_fit(model, history, levels(y))
+  label <- rlang::eval_tidy(formula[[2]], data, environment(formula))
+  new_gpu_mlp_fit(model, history, if (is.factor(label)) levels(label))
 }
 
 # Arguments of set_engine(), by the function that takes them.
@@ -153,13 +177,16 @@ split_arguments <- function(given, call = caller_env()) {
   lapply(engine_arguments, function(names) given[intersect(names(given), names)])
 }
 
-# Several outcomes become several outputs, each in its own unit.
-as_outcome <- function(y) {
-  if (NCOL(y) > 1) as.list(as.data.frame(y)) else y
+# Several outcomes, for which parsnip writes cbind(), become several outputs, each in its own unit.
+split_outcomes <- function(formula, family) {
+  if (is.null(family) && rlang::is_call(formula[[2]], "cbind")) {
+    formula[[2]][[1]] <- quote(list)
+  }
+  formula
 }
 
 # A trained model that can be serialized: `state$model` is the model or NULL, `archive` the bytes of
-# its .keras file.
+# its .keras file, `formula` the user's own functions in its formula.
 new_gpu_mlp_fit <- function(model, history, levels) {
   path <- tempfile(fileext = ".keras")
   on.exit(unlink(path))
@@ -167,7 +194,7 @@ new_gpu_mlp_fit <- function(model, history, levels) {
   new_result(
     list(
       history = history, levels = levels, archive = readBin(path, "raw", file.size(path)),
-      state = rlang::env(model = model)
+      formula = formula_record(gpu_recipe(model)$formula), state = rlang::env(model = model)
     ),
     "gpu_mlp_fit"
   )
@@ -179,37 +206,11 @@ model_of_fit <- function(fit, call = caller_env()) {
     path <- tempfile(fileext = ".keras")
     on.exit(unlink(path))
     writeBin(fit$archive, path)
+    own <- fit$formula
+    if (!is.null(own)) remember_formula(own$text, own$functions)
     fit$state$model <- call_core("load_archive", list(path = path, arg = "model"), call)$model
   }
   fit$state$model
-}
-
-#' @param object The value of `extract_fit_engine()`.
-#' @param new_data A data frame.
-#' @param type `"numeric"`, `"class"`, `"prob"` or `"raw"`: the type of prediction; see
-#'   [gpu_predict()].
-#' @rdname gpukeras-tidymodels
-#' @export
-predict.gpu_mlp_fit <- function(object, new_data, type = "raw", ...) {
-  if (type == "class") {
-    classes <- as.character(gpu_predict(object, new_data, type = "class"))
-    return(factor(classes, levels = object$levels))
-  }
-  predicted <- gpu_predict(object, new_data)
-  switch(type,
-    prob = as_probabilities(predicted, object$levels),
-    numeric = if (is.list(predicted)) as.data.frame(predicted, optional = TRUE) else predicted,
-    predicted
-  )
-}
-
-# A column for each level, in order; for two classes only the second one's is predicted.
-as_probabilities <- function(predicted, levels) {
-  if (!is.matrix(predicted)) {
-    predicted <- cbind(1 - predicted, predicted)
-    colnames(predicted) <- levels
-  }
-  as.data.frame(predicted)[levels]
 }
 
 #' @export
@@ -243,24 +244,49 @@ try_register <- function(register = register_engine) {
 }
 
 # parsnip's models with the engine: their modes, what gpu_mlp_fit() gets if the user does not say
-# otherwise, and the names and ranges for tuning of the arguments that they share with it.
+# otherwise, and the names and ranges for tuning of the arguments that they share with it. An
+# argument that gpu_mlp_fit() does not have is refused by it, where parsnip would drop it.
+only_penalty <- list(penalty = list("penalty", fun = "penalty"))
+
+linear_model <- function(modes, family = NULL, arguments = only_penalty) {
+  defaults <- c(list(units = integer()), if (!is.null(family)) list(family = family))
+  list(modes = modes, defaults = defaults, arguments = arguments)
+}
+
 engine_models <- list(
-  mlp = list(modes = c("regression", "classification"), defaults = list(), arguments = list(
-    hidden_units = list("units", fun = "hidden_units", range = c(8L, 256L)),
-    penalty = list("penalty", fun = "penalty"),
-    dropout = list("dropout", fun = "dropout"),
-    epochs = list("epochs", fun = "epochs"),
-    activation = list("activation", fun = "activation", values = c("relu", "elu", "tanh")),
-    learn_rate = list("learning_rate", fun = "learn_rate", range = c(-4, -1))
+  mlp = list(
+    modes = c("regression", "classification", "quantile regression"), defaults = list(),
+    arguments = list(
+      hidden_units = list("units", fun = "hidden_units", range = c(8L, 256L)),
+      penalty = list("penalty", fun = "penalty"),
+      dropout = list("dropout", fun = "dropout"),
+      epochs = list("epochs", fun = "epochs"),
+      activation = list("activation", fun = "activation", values = c("relu", "elu", "tanh")),
+      learn_rate = list("learning_rate", fun = "learn_rate", range = c(-4, -1))
+    )
+  ),
+  linear_reg = linear_model(c("regression", "quantile regression")),
+  logistic_reg = linear_model("classification", "binomial"),
+  multinom_reg = linear_model("classification", "multinomial"),
+  ordinal_reg = linear_model(
+    "classification", "ordinal",
+    c(only_penalty, list(ordinal_link = list("ordinal_link", fun = "ordinal_link")))
+  ),
+  poisson_reg = linear_model("regression", "poisson"),
+  proportional_hazards = linear_model("censored regression", "cox"),
+  survival_reg = linear_model(
+    "censored regression", "discrete_time", list(dist = list("dist", fun = "surv_dist"))
+  )
+)
+
+# What a mode has: types of prediction, and defaults beside those of the model.
+engine_modes <- list(
+  regression = list(types = c("numeric", "pred_int", "raw")),
+  classification = list(types = c("class", "prob", "raw")),
+  "quantile regression" = list(types = c("quantile", "raw"), defaults = list(
+    family = quote(gpukeras::gpu_family("quantile", quantiles = quantile_levels))
   )),
-  linear_reg = list(modes = "regression", defaults = list(units = integer())),
-  logistic_reg = list(
-    modes = "classification", defaults = list(units = integer(), family = "binomial")
-  ),
-  multinom_reg = list(
-    modes = "classification", defaults = list(units = integer(), family = "multinomial")
-  ),
-  poisson_reg = list(modes = "regression", defaults = list(units = integer(), family = "poisson"))
+  "censored regression" = list(types = c("time", "survival", "linear_pred", "raw"))
 )
 
 # Once for a loaded parsnip, which refuses some registrations the second time. `parsnip` holds its
@@ -273,14 +299,15 @@ register_engine <- function(parsnip = asNamespace("parsnip")) {
   }
 }
 
+# An older one may lack a mode.
 register_model <- function(parsnip, model, about) {
-  for (mode in about$modes) {
+  for (mode in intersect(about$modes, parsnip$get_from_env(paste0(model, "_modes")))) {
     parsnip$set_model_engine(model, mode = mode, eng = "gpukeras")
     parsnip$set_dependency(model, eng = "gpukeras", pkg = "gpukeras", mode = mode)
     parsnip$set_fit(model, mode = mode, eng = "gpukeras", value = list(
-      interface = "data.frame", protect = c("x", "y", "weights"),
+      interface = "formula", protect = c("formula", "data", "weights"),
       func = c(pkg = "gpukeras", fun = "gpu_mlp_fit"),
-      defaults = c(list(verbose = FALSE), about$defaults)
+      defaults = c(list(verbose = FALSE), about$defaults, engine_modes[[mode]]$defaults)
     ))
     parsnip$set_encoding(model, mode = mode, eng = "gpukeras", options = list(
       predictor_indicators = "none", compute_intercept = FALSE, remove_intercept = FALSE,
@@ -288,7 +315,7 @@ register_model <- function(parsnip, model, about) {
     ))
     register_predictions(parsnip, model, mode)
   }
-  register_arguments(parsnip, model, about$arguments %||% engine_models$mlp$arguments["penalty"])
+  register_arguments(parsnip, model, about$arguments)
 }
 
 register_arguments <- function(parsnip, model, arguments) {
@@ -301,11 +328,14 @@ register_arguments <- function(parsnip, model, arguments) {
 }
 
 register_predictions <- function(parsnip, model, mode) {
-  types <- list(regression = c("numeric", "raw"), classification = c("class", "prob", "raw"))
-  for (type in types[[mode]]) {
+  options <- list(pred_int = quote(level), survival = quote(eval_time))
+  for (type in engine_modes[[mode]]$types) {
+    args <- list(object = quote(object$fit), new_data = quote(new_data), type = type)
+    option <- options[[type]]
+    if (!is.null(option)) args[[as.character(option)]] <- option
     parsnip$set_pred(model, mode = mode, eng = "gpukeras", type = type, value = list(
-      pre = NULL, post = NULL, func = c(fun = "predict"),
-      args = list(object = quote(object$fit), new_data = quote(new_data), type = type)
+      pre = NULL, post = if (type == "quantile") parsnip$matrix_to_quantile_pred,
+      func = c(fun = "predict"), args = args
     ))
   }
 }

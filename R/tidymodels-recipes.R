@@ -3,9 +3,7 @@
 # bake() runs code, so a key finds only recipes that this session prepped or that the user gave: a
 # key in a file is harmless.
 
-#' @param x A recipe of the package recipes, prepped or not. For `gpu_mlp_fit()`, which parsnip
-#'   calls, a data frame of predictors.
-#' @param data Rows for the recipe: a data frame.
+#' @param x A recipe of the package recipes, prepped or not.
 #' @param validation,weights,recipe,... See [gpu_dataset()]; for `gpu_mlp_fit()` the arguments of
 #'   `set_engine()`.
 #' @rdname gpukeras-tidymodels

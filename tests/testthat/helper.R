@@ -33,6 +33,12 @@ skip_unless_nightly <- function() {
   testthat::skip_if_not(is_nightly(), "Left to make test-nightly")
 }
 
+skip_without_parsnip <- function() {
+  skip_if_not_installed("parsnip")
+  skip_without_tensorflow()
+  silence_tensorflow()
+}
+
 # Of a vector of cases the first `count`, in `make test-nightly` all.
 few <- function(cases, count) if (is_nightly()) cases else utils::head(cases, count)
 

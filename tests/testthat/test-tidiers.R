@@ -68,7 +68,7 @@ test_that("classes have a column for each level", {
   skip_if_not_installed("generics")
   skip_without_tensorflow()
   set.seed(1)
-  fit <- gpu_mlp_fit(iris[1:4], iris$Species, units = 4, epochs = 1)
+  fit <- gpu_mlp_fit(Species ~ ., iris, units = 4, epochs = 1)
   augmented <- generics::augment(fit, iris)
   expect_identical(names(augmented), c(
     names(iris), ".pred_class", ".pred_setosa", ".pred_versicolor", ".pred_virginica"
@@ -81,6 +81,6 @@ test_that("classes have a column for each level", {
   augmented <- generics::augment(gpu_summary(model, data), two)
   expect_identical(augmented[[".pred_by hand"]], gpu_predict(model, two))
   expect_identical(augmented$.pred_class, gpu_predict(model, two, type = "class"))
-  both <- gpu_mlp_fit(mtcars["wt"], mtcars[c("mpg", "hp")], units = 2, epochs = 1)
+  both <- gpu_mlp_fit(cbind(mpg, hp) ~ wt, mtcars, units = 2, epochs = 1)
   expect_named(generics::augment(both, mtcars), c(names(mtcars), ".fitted_mpg", ".fitted_hp"))
 })

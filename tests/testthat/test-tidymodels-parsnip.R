@@ -1,11 +1,5 @@
 # mlp() with the engine "gpukeras", as a user of tidymodels meets it.
 
-skip_without_parsnip <- function() {
-  skip_if_not_installed("parsnip")
-  skip_without_tensorflow()
-  silence_tensorflow()
-}
-
 a_spec <- function(mode, ..., epochs = 3) {
   parsnip::mlp(hidden_units = 4, epochs = !!epochs) |>
     parsnip::set_engine("gpukeras", ...) |>
@@ -18,11 +12,15 @@ two_classes <- function() {
   frame
 }
 
-test_that("parsnip shows the engine, once, for both modes", {
+test_that("parsnip shows the engine, once, for each mode that it knows", {
   skip_if_not_installed("parsnip")
   register_engine()
-  engines <- parsnip::show_engines("mlp")
-  expect_setequal(engines$mode[engines$engine == "gpukeras"], c("regression", "classification"))
+  for (model in intersect(names(engine_models), asNamespace("parsnip")$get_from_env("models"))) {
+    engines <- parsnip::show_engines(model)
+    modes <- asNamespace("parsnip")$get_from_env(paste0(model, "_modes"))
+    known <- intersect(engine_models[[model]]$modes, modes)
+    expect_setequal(engines$mode[engines$engine == "gpukeras"], known)
+  }
 })
 
 test_that("the engine is there whichever package is loaded first", {
@@ -33,7 +31,8 @@ test_that("the engine is there whichever package is loaded first", {
       "engines <- parsnip::show_engines('mlp')",
       "cat(sum(engines$engine == 'gpukeras'), reticulate::py_available())"
     ))
-    expect_identical(utils::tail(readLines(child$out, warn = FALSE), 1), "2 FALSE")
+    # Two modes, and since parsnip 1.3.0 quantile regression.
+    expect_match(utils::tail(readLines(child$out, warn = FALSE), 1), "^[23] FALSE$")
   }
 })
 
@@ -230,19 +229,24 @@ test_that("bad input is refused, with the name of what is wrong", {
   expect_error(predict(fitted, mtcars["wt"]), "hp")
   holes <- mtcars
   holes$wt[2] <- NA
-  condition <- expect_error(
-    parsnip::fit_xy(a_spec("regression"), holes[c("wt", "hp")], holes$mpg),
-    class = "gpukeras_error_data"
+  fits <- list(
+    function() parsnip::fit_xy(a_spec("regression"), holes[c("wt", "hp")], holes$mpg),
+    function() parsnip::fit(a_spec("regression"), mpg ~ wt + hp, holes)
   )
-  expect_match(one_line(condition), "`wt`")
+  for (fit in fits) {
+    condition <- expect_error(fit(), class = "gpukeras_error_data")
+    expect_match(one_line(condition), "`wt`")
+  }
   fit <- function(...) parsnip::fit(a_spec("regression", ...), mpg ~ ., mtcars)
   expect_error(fit(batch_norm = 3), "batch_norm", class = "gpukeras_error_spec")
   expect_error(fit(fit_engine = "jet"), "engine", class = "gpukeras_error_spec")
 })
 
 test_that("an argument that is none of the engine's is named", {
-  expect_snapshot(error = TRUE, gpu_mlp_fit(mtcars, mtcars$mpg, precision = "mixed_float16"))
-  expect_snapshot(error = TRUE, gpu_mlp_fit(mtcars, NULL, NULL, 4, "relu", 0, 0, 1, 1, "", 1, 3))
+  expect_snapshot(error = TRUE, gpu_mlp_fit(mpg ~ wt, mtcars, precision = "mixed_float16"))
+  expect_snapshot(
+    error = TRUE, gpu_mlp_fit(mpg ~ wt, mtcars, NULL, 4, "relu", 0, 0, 1, 1, "", 1, 3)
+  )
 })
 
 test_that("a fit says what it is", {
@@ -267,21 +271,31 @@ test_that("linear models are registered with their families, as parsnip is told"
   }
   names <- c("set_model_engine", "set_dependency", "set_fit", "set_encoding", "set_pred")
   parsnip <- lapply(rlang::set_names(c(names, "set_model_arg")), note)
+  known <- c("mlp", "linear_reg", "logistic_reg", "poisson_reg", "proportional_hazards")
   parsnip$get_from_env <- function(name) {
-    # An older parsnip without multinom_reg(), which has the engine of logistic_reg() already.
+    # An older parsnip without further models and quantile regression, in which logistic_reg() has
+    # the engine already.
     if (name == "models") {
-      return(setdiff(names(engine_models), "multinom_reg"))
+      return(known)
+    }
+    if (endsWith(name, "_modes")) {
+      return(c("unknown", "regression", "classification", "censored regression"))
     }
     data.frame(engine = if (name == "logistic_reg") "gpukeras" else "glm")
   }
   register_engine(parsnip)
   of <- function(name, model) Filter(function(call) call$name == name && call[[2]] == model, calls)
-  expect_identical(unique(vapply(calls, `[[`, "", 2)), c("mlp", "linear_reg", "poisson_reg"))
+  expect_identical(unique(vapply(calls, `[[`, "", 2)), setdiff(known, "logistic_reg"))
   expect_length(of("set_fit", "mlp"), 2)
   value <- of("set_fit", "poisson_reg")[[1]]$value
   expect_identical(value$func, c(pkg = "gpukeras", fun = "gpu_mlp_fit"))
   expect_identical(value$defaults, list(verbose = FALSE, units = integer(), family = "poisson"))
-  expect_identical(vapply(of("set_pred", "poisson_reg"), `[[`, "", "type"), c("numeric", "raw"))
+  types <- function(model) vapply(of("set_pred", model), `[[`, "", "type")
+  expect_identical(types("poisson_reg"), c("numeric", "pred_int", "raw"))
+  expect_identical(types("proportional_hazards"), c("time", "survival", "linear_pred", "raw"))
+  expect_true(all(unlist(lapply(engine_modes, `[[`, "types")) %in% names(prediction_types)))
+  args <- of("set_pred", "proportional_hazards")[[2]]$value$args
+  expect_identical(args$eval_time, quote(eval_time))
   expect_identical(vapply(of("set_model_arg", "linear_reg"), `[[`, "", "original"), "penalty")
   expect_length(of("set_model_arg", "mlp"), 6)
   # What parsnip passes on are arguments that gpu_mlp_fit() has.
@@ -291,26 +305,22 @@ test_that("linear models are registered with their families, as parsnip is told"
 
 test_that("models without hidden layers have a family", {
   skip_without_tensorflow()
-  arguments <- engine_models$poisson_reg$defaults
-  fit <- rlang::exec(
-    gpu_mlp_fit, InsectSprays["spray"], InsectSprays$count,
-    epochs = 80, learning_rate = 0.1, batch_size = 24, seed = 1, !!!arguments
+  fit_of <- function(model, ...) rlang::exec(gpu_mlp_fit, ..., !!!engine_models[[model]]$defaults)
+  fit <- fit_of(
+    "poisson_reg", count ~ spray, InsectSprays,
+    epochs = 80, learning_rate = 0.1, batch_size = 24, seed = 1
   )
-  found <- gpu_summary(fit, InsectSprays["spray"], y = InsectSprays$count)
+  found <- gpu_summary(fit, InsectSprays)
   expect_identical(found[c("family", "implied", "linear")], list(
     family = "poisson", implied = FALSE, linear = TRUE
   ))
   known <- stats::glm(count ~ spray, poisson(), InsectSprays)
   expect_equal(found$deviance, known$deviance, tolerance = 0.02)
-  two <- factor(mtcars$am, labels = c("auto", "by hand"))
-  fit <- rlang::exec(
-    gpu_mlp_fit, mtcars["wt"], two, epochs = 1, !!!engine_models$logistic_reg$defaults
-  )
-  expect_identical(names(predict(fit, mtcars["wt"], type = "prob")), levels(two))
-  fit <- rlang::exec(
-    gpu_mlp_fit, iris[1:4], iris$Species, epochs = 1, !!!engine_models$multinom_reg$defaults
-  )
-  expect_identical(levels(predict(fit, iris[1:4], type = "class")), levels(iris$Species))
+  two <- two_classes()
+  fit <- fit_of("logistic_reg", am ~ wt, two, epochs = 1)
+  expect_identical(names(predict(fit, two, type = "prob")), levels(two$am))
+  fit <- fit_of("multinom_reg", Species ~ ., iris, epochs = 1)
+  expect_identical(levels(predict(fit, iris, type = "class")), levels(iris$Species))
 })
 
 test_that("linear models fit and predict by parsnip", {
@@ -330,4 +340,18 @@ test_that("linear models fit and predict by parsnip", {
     }, NA)
     expect_identical(sum(units), 1L)
   }
+})
+
+test_that("interactions and offsets of a formula are those of glm(), by parsnip", {
+  skip_without_parsnip()
+  rows <- data.frame(a = sin(1:60), b = cos(2 * 1:60), time = rep(1:6, 10))
+  rows$count <- round(rows$time * exp(0.4 * rows$a * rows$b + 0.3 * rows$a))
+  formula <- count ~ a + a:b + offset(log(time))
+  spec <- parsnip::set_engine(
+    parsnip::poisson_reg(), "gpukeras",
+    epochs = 300, learning_rate = 0.05, batch_size = 60, scale = FALSE
+  )
+  fitted <- parsnip::fit(spec, formula, rows)
+  known <- stats::fitted(stats::glm(formula, poisson(), rows))
+  expect_equal(predict(fitted, rows)$.pred, unname(known), tolerance = 1e-3)
 })
