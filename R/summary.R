@@ -58,6 +58,11 @@ gpu_summary <- function(model, data, y = NULL, part = "all", recipe = NULL) {
   new_gpu_summary(record, fit)
 }
 
+#' @rdname gpu_summary
+#' @param object A `gpu_mlp_fit`, as parsnip's `extract_fit_engine()` gives it.
+#' @export
+summary.gpu_mlp_fit <- function(object, data, ...) gpu_summary(object, data, ...)
+
 # `model` is kept for augment(); a gpu_mlp_fit also lives on in other sessions.
 new_gpu_summary <- function(record, model = NULL) {
   text <- record$formula %||% ""
@@ -76,7 +81,7 @@ new_gpu_summary <- function(record, model = NULL) {
 #' @rdname gpu_summary
 #' @param x A `gpu_summary`.
 #' @param digits Significant digits.
-#' @param ... Not used.
+#' @param ... Of `summary()`, the further arguments of `gpu_summary()`; else not used.
 #' @export
 format.gpu_summary <- function(x, digits = 5, ...) {
   number <- function(value) if (!is.null(value)) format_number(value, digits)

@@ -48,10 +48,12 @@ prediction_types <- list(
 
 # A list column with a table of times and probabilities for each row.
 as_curves <- function(frame) {
-  curves <- lapply(split(frame[c("time", "survival")], frame$row), function(curve) {
-    as_tibble_class(list(.eval_time = curve$time, .pred_survival = curve$survival))
+  times <- frame$time[frame$row == 1]
+  chances <- matrix(frame$survival, length(times))
+  curves <- lapply(seq_len(ncol(chances)), function(row) {
+    as_tibble_class(list(.eval_time = times, .pred_survival = chances[, row]))
   })
-  as_tibble_class(list(.pred = unname(curves)))
+  as_tibble_class(list(.pred = curves))
 }
 
 # tibble itself is not needed for that.

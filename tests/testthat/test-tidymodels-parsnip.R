@@ -316,6 +316,7 @@ test_that("models without hidden layers have a family", {
   ))
   known <- stats::glm(count ~ spray, poisson(), InsectSprays)
   expect_equal(found$deviance, known$deviance, tolerance = 0.02)
+  expect_identical(summary(fit, InsectSprays)$coefficients, found$coefficients)
   two <- two_classes()
   fit <- fit_of("logistic_reg", am ~ wt, two, epochs = 1)
   expect_identical(names(predict(fit, two, type = "prob")), levels(two$am))
