@@ -41,7 +41,8 @@
 #' `batch_size` should be large.
 #'
 #' Use [gpu_setup()] for settings of the whole session, such as precision. `activation` needs
-#' parsnip 1.2.0: earlier versions only accept the activations of their own engines.
+#' parsnip 1.2.0: earlier versions only accept the activations of their own engines. Curves need
+#' parsnip 1.1.0, and an older parsnip may lack a model or a mode.
 #'
 #' Formulas are those of [gpu_dataset()], with interactions and `offset()`: factors, texts, dates and
 #' times are encoded and numbers standardised. Missing values are an error unless `na` says

@@ -31,7 +31,7 @@ test_that("the engine is there whichever package is loaded first", {
       "engines <- parsnip::show_engines('mlp')",
       "cat(sum(engines$engine == 'gpukeras'), reticulate::py_available())"
     ))
-    # Two modes, and since parsnip 1.3.0 quantile regression.
+    # Two modes, and since parsnip 1.5.0 quantile regression.
     expect_match(utils::tail(readLines(child$out, warn = FALSE), 1), "^[23] FALSE$")
   }
 })
