@@ -37,7 +37,8 @@
 #' * `"discrete_time"`: as `"cox"`; logit, cloglog. \eqn{-\sum \log(1 - h)} over intervals
 #'   survived, and \eqn{-\log h} of that of the event.
 #'
-#' Quantiles never cross: each one is the one before plus a positive number. The thresholds
+#' Quantiles never cross: each one is the one before plus a positive number; a single one without
+#' hidden layers is that of `quantreg::rq()`. The thresholds
 #' \eqn{\theta_k} increase in the same way. Losses are computed in float32 also under mixed
 #' precision, in forms that lose no digits for large counts or sizes; predictors are clipped where
 #' float32 knows no difference any more, as R's [stats::make.link()] does.

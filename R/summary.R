@@ -23,7 +23,8 @@
 #' the intercept their coefficients are determined only up to a constant; differences between levels
 #' are those of `glm()`. AIC and BIC count parameters as `logLik()` does: the rank of the encoded
 #' rows, and a dispersion. They are missing for models with hidden layers or a penalty, whose
-#' parameters cannot be counted so. Standard errors are not computed.
+#' parameters cannot be counted so. Standard errors are not computed. The family `"quantile"` has no
+#' likelihood, and coefficients if it has one quantile.
 #'
 #' @inheritParams gpu_evaluate
 #' @param data Rows with labels: a [gpu_dataset()], or a data frame, matrix, array or paths of

@@ -44,10 +44,10 @@
 #' parsnip 1.2.0: earlier versions only accept the activations of their own engines. Curves need
 #' parsnip 1.1.0, and an older parsnip may lack a model or a mode.
 #'
-#' Formulas are those of [gpu_dataset()], with interactions and `offset()`: factors, texts, dates and
-#' times are encoded and numbers standardised. Missing values are an error unless `na` says
-#' otherwise. Case weights are row weights in the loss. Several outcomes are several outputs. parsnip
-#' refuses sparse matrices for this engine; [gpu_dataset()] takes them.
+#' Formulas are those of [gpu_dataset()], with interactions and `offset()`: factors, texts, dates
+#' and times are encoded and numbers standardised. Missing values are an error unless `na` says
+#' otherwise. Case weights are row weights in the loss. Several outcomes are several outputs.
+#' parsnip refuses sparse matrices for this engine; [gpu_dataset()] takes them.
 #'
 #' Types of prediction are, besides `"raw"`:
 #'
