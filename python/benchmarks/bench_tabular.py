@@ -47,7 +47,7 @@ OURS: dict[str, Mapping[str, Any]] = {
 }
 QUICK = {"tables": ("concrete", "cars", "attrition"), "ways": "linear|trees|keras|dcn|mlp"}
 EPOCHS, BATCH = 200, 64
-FIT: dict[str, Any] = {"early_stopping": 16}
+FIT: dict[str, Any] = {"early_stopping": 16, "ema": 0.99}
 
 
 def split(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

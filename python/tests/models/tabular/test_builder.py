@@ -97,7 +97,7 @@ def test_a_fresh_process_on_jax_loads_what_was_saved_and_trains(tmp_path):
 
 
 NUMERIC = dict(
-    zip(KINDS, ["periodic", "none", "periodic", "piecewise_linear", "none"], strict=True)
+    zip(KINDS, ["none", "periodic", "none", "periodic", "piecewise_linear"], strict=True)
 )
 
 
@@ -174,7 +174,7 @@ def test_rates_are_those_of_the_kind_unless_given():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "forest"}, '`kind` must be one of "resnet"'),
+        ({"kind": "forest"}, '`kind` must be one of "mlp"'),
         ({"numeric_embeddings": "spline"}, '`numeric_embeddings` must be one of "piecewise'),
         ({"dropout": 1.0}, "`dropout` must be a number from 0 to 0.99"),
         ({"embeddings": 0}, "`embeddings` must be a whole number from 1 to 600"),

@@ -8,10 +8,15 @@ pytestmark = pytest.mark.tf
 ROWS = np.array([[1.0, 0, 1, 0, 2020], [3, 1, 0, 2, 2024], [5, 0, 0, 7, 2022]], np.float32)
 
 
-def test_numbers_are_standardised():
+def test_numbers_are_scaled():
     layer = keras_class(column_layers.TableNumbers)([0, 4], [3.0, 2022.0], [2.0, 0.5])
-    expected = [[-1, -4], [0, 4], [1, 0]]
+    expected = np.array([[-1, -4], [0, 4], [1, 0]])
     np.testing.assert_array_equal(np.asarray(layer(ROWS)), expected)
+    old = {key: value for key, value in layer.get_config().items() if key != "clip"}
+    assert layer.from_config(old).clip is None  # files of earlier versions have no such field
+    layer.clip = 3.0
+    clipped = expected / np.sqrt(1 + (expected / 3) ** 2)
+    np.testing.assert_allclose(np.asarray(layer(ROWS)), clipped, rtol=1e-6)
     assert layer.compute_output_shape((None, 5)) == (None, 2)
 
 

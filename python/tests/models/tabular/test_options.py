@@ -7,7 +7,8 @@ from gpukeras.models.tabular.options import Sizes, TabularSpec, choose_rates, se
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [
-        ({}, Sizes(192, 2, 0.3)),
+        ({}, Sizes(256, 3, 0.1)),
+        ({"kind": "resnet"}, Sizes(192, 2, 0.3)),
         ({"kind": "tabm"}, Sizes(512, 2, 0.1)),
         ({"kind": "tabm", "numeric_embeddings": "none"}, Sizes(512, 3, 0.1)),
         ({"kind": "ft_transformer"}, Sizes(192, 3, 0.1)),

@@ -23,7 +23,7 @@ from gpukeras.models.tabular.number_layers import (
     PiecewiseLinearEncoding,
 )
 from gpukeras.models.tabular.options import Sizes, TabularSpec, choose_rates, settle
-from gpukeras.models.tabular.statistics import NumberFacts, read_numbers
+from gpukeras.models.tabular.statistics import CLIP, NumberFacts, read_numbers
 
 # Numbers per embedding in networks without tokens: of the documentation of the package tabm, and
 # the default of rtdl_num_embeddings.
@@ -33,7 +33,7 @@ NUMBER_SIZE = {"piecewise_linear": 16, "periodic": 24}
 def build_tabular(data: Dataset, options: Mapping[str, Any]) -> Any:
     """Builds a compiled network for a table whose input and output fit the dataset.
 
-    Numbers are standardised by the training rows within the model, factors are embedded; a level
+    Numbers are scaled by the training rows within the model, factors are embedded; a level
     that the recipe does not have takes a row of zeros of its own. Output, loss and metrics are
     those of `mlp.build_mlp()`.
 
@@ -125,7 +125,7 @@ def _apply(layers: list[Any], values: Any, members: int = 0) -> Any:
 
 def _numbers(row: Any, layout: TableLayout, facts: NumberFacts) -> Any:
     made = keras_class(TableNumbers)
-    return made(layout.numbers, facts.centers, facts.scales)(row)
+    return made(layout.numbers, facts.centers, facts.scales, CLIP)(row)
 
 
 def _tokens(

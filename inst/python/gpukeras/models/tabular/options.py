@@ -23,7 +23,7 @@ from gpukeras.core.options import (
     option,
 )
 
-KINDS = ("resnet", "dcn", "ft_transformer", "tabm", "mlp")
+KINDS = ("mlp", "resnet", "dcn", "ft_transformer", "tabm")
 NUMERIC = ("piecewise_linear", "none", "periodic")
 # rtdl_revisiting_models' defaults of the transformer for 1 to 6 blocks.
 FT_UNITS = (96, 128, 192, 256, 320, 384)
@@ -60,7 +60,7 @@ class TabularSpec(Spec):
         seed: Seed of initial weights and dropout.
     """
 
-    kind: str = option("resnet", check_choice, KINDS)
+    kind: str = option("mlp", check_choice, KINDS)
     units: int | None = option(None, check_count, 1, 16384)
     blocks: int | None = option(None, check_count, 1, 64)
     dropout: float | None = option(None, check_number, 0.0, 0.99)
