@@ -5,15 +5,17 @@
 #' those of [gpu_mlp()] do.
 #'
 #' @section Kinds:
-#' * `"mlp"`: dense layers after the embeddings of all columns, the default.
+#' * `"tabm"`: TabM, `members` perceptrons that share their weights but for some vectors each
+#'   (Gorishniy et al. 2025). In training each member has its own loss; a prediction is the mean of
+#'   theirs, for classes of their probabilities. From 10,000 training rows on it has the size of the
+#'   paper, whose step takes sixteen times as long as that of the smaller network (80 ms for 64 rows
+#'   of 16 numbers on one core): without a GPU take `"mlp"` then, or `units = 128, members = 8`.
+#' * `"mlp"`: dense layers after the embeddings of all columns.
 #' * `"resnet"`: residual blocks with batch normalisation (Gorishniy et al. 2021).
 #' * `"dcn"`: DCN-v2, cross layers that multiply columns, then dense layers (Wang et al. 2021).
 #'   `rank` makes the cross layers' matrices low-rank.
 #' * `"ft_transformer"`: a token for each column and attention between them (Gorishniy et al. 2021).
 #'   Its time and memory grow with the square of the number of columns.
-#' * `"tabm"`: TabM, `members` perceptrons that share their weights but for some vectors each
-#'   (Gorishniy et al. 2025). In training each member has its own loss; a prediction is the mean of
-#'   theirs, for classes of their probabilities. It takes long without a GPU.
 #'
 #' With the same weights the residual network, the transformer, TabM and both embeddings of numbers
 #' give what the papers' Python packages give (rtdl_revisiting_models, tabm, rtdl_num_embeddings).
@@ -45,17 +47,17 @@
 #' gpu_fit(model, train, epochs = 200, early_stopping = 16, ema = 0.99)
 #' ```
 #'
-#' `make bench-tabular` fits so. It was chosen, as were the scaling of numbers and the default `kind`,
-#' on tables of a few hundred to 1,400 training rows that this benchmark does not have, see
-#' `vignette("training-well", package = "gpukeras")`. Larger tables allow larger batches.
+#' `make bench-tabular` fits so. This fit, the scaling of numbers and the default `kind` were chosen
+#' on tables of 1,400 training rows that the benchmark does not have. Larger tables allow larger
+#' batches.
 #'
 #' @inheritParams gpu_mlp
 #' @param data A [gpu_dataset()] with labels, of one table: a data frame, a file of columns or a
 #'   matrix.
 #' @param kind The architecture, see below.
 #' @param units Width of the blocks, at most 16384. `NULL` for that of the kind, as for the next
-#'   two: 192 for `"resnet"`; 256 for `"dcn"` and `"mlp"`; 512 for `"tabm"`; 96, 128, 192, 256, 320
-#'   or 384 for a transformer of 1 to 6 blocks.
+#'   two: 192 for `"resnet"`; 256 for `"dcn"` and `"mlp"`; for `"tabm"` 128 below 10,000 training
+#'   rows, otherwise 512; 96, 128, 192, 256, 320 or 384 for a transformer of 1 to 6 blocks.
 #' @param blocks Number of blocks: 2 for `"resnet"`, and for `"tabm"` with embedded numbers,
 #'   otherwise 3. For `"dcn"` it is the number of cross layers, and of dense layers after them.
 #' @param dropout Share of a block's hidden values that training drops: 0.3 for `"resnet"`, 0.1 for
@@ -66,11 +68,11 @@
 #'   learned vectors that change linearly between the edges of at most `bins` bins, `"none"` as they
 #'   are, or `"periodic"` by sines and cosines of learned frequencies.
 #' @param bins Most bins of a number: quantiles of the training rows.
-#' @param members Members of `"tabm"`.
+#' @param members Members of `"tabm"`; `NULL` is 8 below 10,000 training rows, otherwise 32.
 #' @param heads Attention heads of `"ft_transformer"`; they divide `units`.
 #' @param rank Rank of the matrices of `"dcn"`, or `NULL` for full matrices.
 #' @param learning_rate Its learning rate; `NULL` is 0.0001 for `"ft_transformer"`, 0.002 for
-#'   `"tabm"` and 0.001 for others.
+#'   `"tabm"`, 0.004 for that below 10,000 training rows, and 0.001 for others.
 #' @param weight_decay Its weight decay; `NULL` is 0.0003 for `"tabm"` and 0.00001 for others.
 #' @param seed Seed of the initial weights and of dropout; drawn from R's generator by default.
 #' @return A compiled functional Keras 3 model: a Python object that keras3 can use like any other
@@ -96,10 +98,10 @@
 #' model <- gpu_tabular(train, "tabm", units = 16, blocks = 1, members = 4)
 #' model$count_params()
 #' @export
-gpu_tabular <- function(data, kind = c("mlp", "resnet", "dcn", "ft_transformer", "tabm"),
+gpu_tabular <- function(data, kind = c("tabm", "mlp", "resnet", "dcn", "ft_transformer"),
                         units = NULL, blocks = NULL, dropout = NULL, embeddings = "auto",
                         numeric_embeddings = c("piecewise_linear", "none", "periodic"),
-                        bins = 48, members = 32, heads = 8, rank = NULL, optimizer = "adamw",
+                        bins = 48, members = NULL, heads = 8, rank = NULL, optimizer = "adamw",
                         learning_rate = NULL, weight_decay = NULL, seed = NULL) {
   data <- check_dataset(data)
   options <- list(

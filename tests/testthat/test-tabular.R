@@ -8,7 +8,7 @@ test_that("gpu_tabular() passes every option under its name", {
   })
   gpu_tabular(data, seed = 4)
   expect_named(seen, setdiff(names(formals(gpu_tabular)), "data"), ignore.order = TRUE)
-  expect_identical(seen$kind, "mlp")
+  expect_identical(seen$kind, "tabm")
   expect_identical(seen$numeric_embeddings, "piecewise_linear")
 })
 

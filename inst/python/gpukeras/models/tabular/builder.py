@@ -49,7 +49,8 @@ def build_tabular(data: Dataset, options: Mapping[str, Any]) -> Any:
         DataError: if the dataset is no table, or has no labels or several outputs.
     """
     spec = TabularSpec.from_dict(options)
-    sizes, recipe = settle(spec), data.recipe
+    rows, recipe = data.count("train"), data.recipe
+    sizes = settle(spec, rows)
     layout = plan_layout(recipe)
     if recipe.label is None:
         raise DataError("`data` has no labels to learn.", hint="Give `y`.", arg="data")
@@ -59,15 +60,15 @@ def build_tabular(data: Dataset, options: Mapping[str, Any]) -> Any:
             hint="Use gpu_mlp(), or a matrix of numbers as labels.",
             arg="data",
         )
-    optimizer = _make_optimizer(spec)
+    optimizer = _make_optimizer(spec, rows)
     model = _connect(recipe, layout, read_numbers(data, layout.numbers, spec.bins), spec, sizes)
     loss, metrics = choose_loss(recipe.label, recipe.mixes_classes)
     model.compile(optimizer=optimizer, loss=loss, metrics=metrics)
     return model
 
 
-def _make_optimizer(spec: TabularSpec) -> Any:
-    keras, (rate, decay) = runtime.keras(), choose_rates(spec)
+def _make_optimizer(spec: TabularSpec, rows: int | None) -> Any:
+    keras, (rate, decay) = runtime.keras(), choose_rates(spec, rows)
     try:
         config = {"learning_rate": rate, "weight_decay": decay}
         return keras.optimizers.get({"class_name": spec.optimizer, "config": config})

@@ -143,7 +143,7 @@ def build_members(
     start = "random-signs" if spec.numeric_embeddings == "none" else "normal"
     for block in range(sizes.blocks):
         scaling, parts = ("ones", []) if block else (start, list(chunks))
-        values = made(sizes.units, spec.members, scaling, parts, draw())(values)
+        values = made(sizes.units, sizes.members, scaling, parts, draw())(values)
         values = drop(sizes.dropout, draw, layers.Activation("relu")(values))
     return values
 
