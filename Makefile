@@ -140,7 +140,8 @@ bench-compression: setup-bench ## measure what smaller models gain and lose, on 
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
 	python/benchmarks/bench_compression.py $(OPTIONS)
 
-# OPTIONS such as --quick, --seeds 2 or --only concrete; TabM takes most of the time without a GPU.
+# OPTIONS such as --quick, --seeds 2 or --only concrete; without a GPU the transformer takes most of
+# the time. --json FILE keeps the runs and goes on from them.
 bench-tabular: setup-bench ## compare networks for tables with boosted trees (hours without a GPU)
 	@.venv/bin/python -m pip install --quiet -r python/benchmarks/requirements-tabular.txt
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
