@@ -163,10 +163,19 @@ def _describe_data(data: Dataset, plan: PipelinePlan) -> dict[str, Any]:
         "drop_last": spec.drop_last,
         "shard": spec.shard,
         "augment": None if data.augment is None else asdict(data.augment),
-        "row_shape": data.recipe.shape,
-        "encoding": _digest_recipe(data.recipe, not by_number),
     }
-    found = {**common, **data.identity()}
+    return {**common, **describe_rows(data, by_number)}
+
+
+def describe_rows(data: Dataset, by_number: bool = True) -> dict[str, Any]:
+    """Returns JSON values that identify a dataset's rows, whatever their order and batches.
+
+    Args:
+        data: The dataset.
+        by_number: Whether to look at the values of the rows, and not only at their source.
+    """
+    encoding = _digest_recipe(data.recipe, not by_number)
+    found = {"row_shape": data.recipe.shape, "encoding": encoding, **data.identity()}
     if not by_number:
         return found
     return {

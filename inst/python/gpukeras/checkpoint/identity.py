@@ -69,13 +69,21 @@ def find_mismatch(here: Mapping[str, Any], there: Mapping[str, Any], change: str
     return ""
 
 
-def find_changes(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns sentences about permitted differences, which may change results' last digits."""
+def find_changes(
+    here: Mapping[str, Any], there: Mapping[str, Any], what: str = "checkpoint"
+) -> tuple[str, ...]:
+    """Returns sentences about permitted differences, which may change results' last digits.
+
+    Args:
+        here: What is to be run.
+        there: What is on disk.
+        what: The noun for that.
+    """
     sentences = []
     mine, theirs = here.get("versions") or {}, there.get("versions") or {}
     for name in sorted(mine.keys() & theirs.keys()):
         if mine[name] != theirs[name]:
-            sentences.append(f"The checkpoint was made by {name} {theirs[name]}, not {mine[name]}.")
+            sentences.append(f"The {what} was made by {name} {theirs[name]}, not {mine[name]}.")
     was, now = there.get("learning_rate"), here.get("learning_rate")
     if was is not None and now is not None and not math.isclose(was, now, rel_tol=1e-6):
         sentences.append(

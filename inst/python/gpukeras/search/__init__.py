@@ -1,0 +1,1 @@
+"""Searches the settings of models: designs of trials, and successive halving."""

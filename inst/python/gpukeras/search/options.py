@@ -1,0 +1,127 @@
+"""The options of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import (
+    MOST_SEED,
+    FitSpec,
+    Spec,
+    check_choice,
+    check_count,
+    check_flag,
+    check_positive,
+    check_text,
+    option,
+)
+from gpukeras.search.halving import Rule, plan_rungs
+from gpukeras.search.sampling import DESIGNS
+from gpukeras.search.space import Space
+from gpukeras.training.callbacks.early_stopping import choose_mode
+
+FIT_OPTIONS = ("engine", "clip_norm", "clip_value", "clip_global_norm", "on_oom")
+HELD_OUT = "val_"  # before the names of metrics of held-out rows, in Keras' histories
+TRIALS = 20  # by default
+BATCH_SIZE = "batch_size"  # the setting that the training takes, whether or not the builder does
+
+
+@dataclass(frozen=True)
+class SearchSpec(Spec):
+    """Options of a search.
+
+    Args:
+        trials: Combinations of settings to try; None for 20, or for all rows of a grid.
+        seconds: Seconds after which the search ends, or None.
+        epochs: Epochs of the trials that go furthest.
+        min_epochs: Epochs after which trials are first compared; `epochs` for no halving.
+        eta: Of so many trials one goes on, to so many times the epochs.
+        metric: Name of a metric, with or without "val_": it is that of the held-out rows.
+        maximize: Whether larger values are better; None decides by the metric's name.
+        design: How settings are drawn, see `sampling`.
+        seed: Seed of settings, folds and models; None for that of the folder, or a new one.
+        folder: Where the search is kept, or None.
+    """
+
+    trials: int | None = option(None, check_count, 1, 1_000_000)
+    seconds: float | None = option(None, check_positive)
+    epochs: int = option(27, check_count)
+    min_epochs: int = option(1, check_count)
+    eta: int = option(3, check_count, 2)
+    metric: str = option("val_loss", check_text, "the name of a metric")
+    maximize: bool | None = option(None, check_flag)
+    design: str = option("latin", check_choice, DESIGNS)
+    seed: int | None = option(None, check_count, 0, MOST_SEED)
+    folder: str | None = option(None, check_text, "the path of a folder")
+
+    def __post_init__(self) -> None:
+        """Checks and normalizes every field."""
+        super().__post_init__()
+        if self.min_epochs > self.epochs:
+            raise SpecError(
+                f"`min_epochs` is {self.min_epochs}, above `epochs`, which is {self.epochs}.",
+                arg="min_epochs",
+            )
+        if not self.metric.startswith(HELD_OUT):
+            self._set(metric=HELD_OUT + self.metric)
+        if self.maximize is None:
+            self._set(maximize=choose_mode(self.metric) == "max")
+
+    @property
+    def rule(self) -> Rule:
+        """The rule by which trials go on."""
+        rungs = plan_rungs(self.epochs, self.min_epochs, self.eta)
+        return Rule(rungs, self.eta, "max" if self.maximize else "min")
+
+
+def check_design(space: Space, grid: Sequence[Any] | None, spec: SearchSpec) -> None:
+    """Checks that there is something to search, in one way.
+
+    Raises:
+        SpecError: without settings that vary, or with a grid beside them.
+    """
+    if grid is None and not space.varied:
+        raise SpecError(
+            "There is no setting to search: none has more than one value.",
+            hint="Such as learning_rate = tune_range(1e-4, 1e-1, log = TRUE), or `grid`.",
+            arg="...",
+        )
+    if grid is not None and space.varied:
+        raise SpecError(
+            f"`{space.varied[0].name}` varies beside `grid`, whose rows are all trials.",
+            hint="Add a column to `grid`, or give one value.",
+            arg=space.varied[0].name,
+        )
+    if grid is not None and spec.trials is not None:
+        raise SpecError("`trials` is the number of rows of `grid`: give only one.", arg="trials")
+
+
+def check_trials(drawn: Sequence[Mapping[str, Any]]) -> None:
+    """Checks the batch size of each trial.
+
+    Raises:
+        SpecError: if one is not a whole number of at least 1.
+    """
+    for settings in drawn:
+        if BATCH_SIZE in settings:
+            check_count(BATCH_SIZE, settings[BATCH_SIZE])
+
+
+def check_fit(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options of the trainings, checked.
+
+    Raises:
+        SpecError: for an option that trainings of a search do not have, or a bad value.
+    """
+    unknown = [name for name in given if name not in FIT_OPTIONS]
+    if unknown:
+        raise SpecError(
+            f"`fit` has `{unknown[0]}`, which trainings of a search do not take.",
+            hint=f"They take {', '.join(FIT_OPTIONS)}.",
+            arg="fit",
+        )
+    spec = FitSpec.from_dict(given)
+    return {name: getattr(spec, name) for name in given}

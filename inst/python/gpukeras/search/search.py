@@ -1,0 +1,307 @@
+"""`gpu_tune()`: checks a search, runs its trials, and reports what was found."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras.checkpoint.fingerprint import describe_rows, read_versions
+from gpukeras.core.errors import GpuKerasError, SpecError
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import MOST_SEED
+from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import MapDataset
+from gpukeras.data.streams.generator import GeneratorInterrupt
+from gpukeras.many.resamples import Resample, open_resamples, split_dataset
+from gpukeras.search.building import Build
+from gpukeras.search.halving import choose_dropped, choose_job
+from gpukeras.search.options import (
+    HELD_OUT,
+    TRIALS,
+    SearchSpec,
+    check_design,
+    check_fit,
+    check_trials,
+)
+from gpukeras.search.report import (
+    Tuning,
+    count_epochs,
+    find_best,
+    make_trace,
+    mean_of,
+    note_failures,
+    read_results,
+)
+from gpukeras.search.sampling import draw_settings
+from gpukeras.search.space import Space, describe_space, parse_grid, parse_space
+from gpukeras.search.study import Study, digest_numbers, open_study
+from gpukeras.search.trials import Outcome, Trainer, Trial
+from gpukeras.search.turns import Turns
+from gpukeras.search.watch import OnEvent, Watch
+from gpukeras.training.evaluate import evaluate
+from gpukeras.training.model_guard import kept_model
+
+PROBED = 32  # held-out rows on which a first model shows its metrics
+
+
+@dataclass(frozen=True)
+class Request:
+    """A search as it was asked for, checked as far as no model is needed.
+
+    Args:
+        spec: Its options.
+        space: Its settings.
+        grid: The settings of all trials, or None to draw them.
+        fit: Options of the trainings.
+        builder: The user's function as text.
+    """
+
+    spec: SearchSpec
+    space: Space
+    grid: list[dict[str, Any]] | None
+    fit: dict[str, Any]
+    builder: str
+
+    def identity(self, seed: int, data: Dataset, resamples: Sequence[Resample]) -> dict[str, Any]:
+        """Returns JSON values by which the search is recognised, see `study.WORDS`."""
+        spec = self.spec
+        names = ("design", "metric", "epochs", "min_epochs", "eta")
+        return {
+            "space": describe_space(self.space),
+            "grid": self.grid,
+            **{name: getattr(spec, name) for name in names},
+            "mode": spec.rule.mode,
+            "fit": self.fit,
+            "seed": seed,
+            "builder": self.builder,
+            "data": {**describe_rows(data), "batch_size": data.spec.batch_size},
+            "resamples": {
+                each.name: [digest_numbers(each.train), digest_numbers(each.held_out)]
+                for each in resamples
+            },
+            "versions": read_versions(),
+        }
+
+    def draw(self, seed: int, drawn: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Returns the settings of all trials; those that were drawn before come first."""
+        count = (self.spec.trials or TRIALS) - len(drawn)
+        found = list(drawn) if self.grid is None else []
+        if self.grid is not None:
+            fixed = self.space.place(np.zeros(0))
+            found = [{**fixed, **row} for row in self.grid]
+        elif count > 0:
+            found += draw_settings(self.space, count, self.spec.design, seed, drawn)
+        check_trials(found)
+        return found
+
+
+@dataclass
+class Search:
+    """A search in progress.
+
+    Args:
+        request: What was asked for.
+        seed: The seed of settings, folds and models.
+        resamples: The splits of the rows.
+        study: What is known of the trials.
+        watch: The clock and the listener.
+
+    Attributes:
+        trials: All trials, by number.
+        found: Trials that the study's folder held.
+    """
+
+    request: Request
+    seed: int
+    resamples: Sequence[Resample]
+    study: Study
+    watch: Watch
+
+    def __post_init__(self) -> None:
+        """Draws the trials."""
+        drawn = self.request.draw(self.seed, self.study.drawn)
+        numbered = enumerate(drawn, start=1)
+        self.trials = {n: Trial(n, each, draw_seed(self.seed, n)) for n, each in numbered}
+        self.found = len(self.study.outcomes)
+
+    def run(self, trainer: Trainer) -> None:
+        """Trains what the rule asks for, until nothing is left or the search is to end."""
+        rule = self.request.spec.rule
+        while not self.watch.look():
+            results = self._results()
+            begun = results.get(rule.rungs[0], {})
+            waiting = [number for number in self.trials if number not in begun]
+            job = choose_job(rule, results, waiting, trainer.width)
+            if job is None:
+                return
+            trials = [self.trials[number] for number in job.trials]
+            for outcome in trainer.train(trials, job.epochs):
+                self._record(outcome)
+            dropped = choose_dropped(rule, self._results(), len(self.trials))
+            trainer.drop([trial for trial in trials if trial.number in dropped])
+
+    def report(self) -> Tuning:
+        """Returns what is known now."""
+        spec, outcomes = self.request.spec, self.study.outcomes
+        return Tuning(
+            metric=spec.metric,
+            mode=spec.rule.mode,
+            best=find_best(spec.rule, spec.metric, self.trials, outcomes),
+            trace=make_trace(spec.metric, self.trials, outcomes),
+            settings=describe_space(self.request.space),
+            trials=len(self.trials),
+            failed=sum(any(o.error for o in rungs.values()) for rungs in outcomes.values()),
+            rungs=spec.rule.rungs,
+            resamples=tuple(each.name for each in self.resamples),
+            epochs_spent=count_epochs(outcomes, len(self.resamples)),
+            found=self.found,
+            stopped=self.watch.stopped or "completed",
+            seed=self.seed,
+            folder="" if self.study.folder is None else str(self.study.folder),
+            elapsed_s=self.watch.elapsed_s,
+            notes=(*self.study.notes, *self._note_few(), *note_failures(outcomes)),
+        )
+
+    def _results(self) -> dict[int, dict[int, float | None]]:
+        return read_results(self.study.outcomes, self.request.spec.metric)
+
+    def _record(self, outcome: Outcome) -> None:
+        spec, number = self.request.spec, outcome.trial
+        judged = judge(outcome, spec.metric)
+        self.study.record(self.trials[number], judged)
+        best = find_best(spec.rule, spec.metric, self.trials, self.study.outcomes)
+        event = {"kind": "trial", "trial": number, "trials": len(self.trials)}
+        event |= {"epochs": judged.epochs, "metric": spec.metric, "error": judged.error}
+        event["value"] = mean_of(judged, spec.metric)
+        event["best"] = None if best is None else best.value
+        self.watch.emit(event)
+
+    def _note_few(self) -> tuple[str, ...]:
+        drawn = len(self.trials)
+        if self.request.grid is not None or drawn >= (self.request.spec.trials or TRIALS):
+            return ()
+        return (f"The settings have {count_of(drawn, 'combination')}: all of them are trials.",)
+
+
+def search(
+    data: Dataset,
+    build: Build,
+    options: Mapping[str, Any],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    grid: Sequence[Mapping[str, Any]] | None = None,
+    resamples: Any = None,
+    groups: Any = None,
+    times: Any = None,
+    fit: Mapping[str, Any] | None = None,
+    builder: str = "",
+    new_seed: float = 0,
+    on_event: OnEvent | None = None,
+) -> Tuning:
+    """Searches settings of models.
+
+    Args:
+        data: The rows.
+        build: The user's function, see `building`.
+        options: Fields of `SearchSpec`.
+        settings: The settings by name, see `space.parse_space()`.
+        grid: Rows of a grid, each with the settings of a trial; those of `settings` are then fixed.
+        resamples: See `resamples.open_resamples()`.
+        groups: One number a row: rows of one group stay together.
+        times: One number a row: no later row trains than those held out.
+        fit: Fields of `FitSpec` among `FIT_OPTIONS`.
+        builder: The user's function as text, by which a folder's search is recognised.
+        new_seed: The seed if neither the options nor the folder have one.
+        on_event: Called with plain dicts: `{kind: "trial", ...}` after each outcome, and
+            `{kind: "waiting"}` in between; true ends the search.
+
+    Raises:
+        SpecError, DataError: for settings, resamples or options that cannot be.
+        ModelError, GeneratorError: if no trial has a model that fits the rows.
+        CheckpointError: if the folder cannot be used, or holds another search.
+    """
+    spec = SearchSpec.from_dict(options)
+    rows = None if grid is None else parse_grid(grid)
+    request = Request(spec, parse_space(settings or {}), rows, check_fit(fit or {}), builder)
+    check_design(request.space, rows, spec)
+    watch = Watch(spec.seconds, on_event)
+    with open_study(None if spec.folder is None else Path(spec.folder)) as study:
+        seed = int(study.known.get("seed", new_seed)) if spec.seed is None else spec.seed
+        planned = open_resamples(data, resamples, groups=groups, times=times, seed=seed)
+        assert isinstance(data, MapDataset)  # `open_resamples()` refuses others
+        identity = request.identity(seed, data, planned)
+        study.compare(identity)
+        running = Search(request, seed, planned, study, watch)
+        with _open_states(study, spec) as states:
+            turns = Turns(build, data, planned, request.fit, states, watch)
+            _check_models(turns, running.trials, spec.metric)
+            study.begin(identity, [dict(trial.settings) for trial in running.trials.values()])
+            running.run(turns)
+        if not watch.stopped:
+            study.remove_states()
+    return running.report()
+
+
+def draw_seed(seed: int, number: int) -> int:
+    """Returns the seed of a trial."""
+    return int(np.random.default_rng([seed, number]).integers(MOST_SEED))
+
+
+def judge(outcome: Outcome, metric: str) -> Outcome:
+    """Returns the outcome, as a failure if it lacks the metric or has no number for it."""
+    if outcome.error:
+        return outcome
+    if metric not in outcome.metrics:
+        return replace(outcome, error=f"the model has no metric `{metric}`")
+    if not all(map(math.isfinite, outcome.metrics[metric])):
+        return replace(outcome, error=f"`{metric}` is not finite")
+    return outcome
+
+
+def _check_models(turns: Turns, trials: Mapping[int, Trial], metric: str) -> None:
+    """Checks that a trial has a model that fits the rows, and that it has the metric.
+
+    Raises:
+        SpecError: for an unknown metric.
+        GpuKerasError: why there is no model, if no trial has one.
+    """
+    problem: GpuKerasError | None = None
+    for trial in trials.values():
+        try:
+            model = turns.model(trial)
+        except GeneratorInterrupt:
+            raise
+        except GpuKerasError as error:
+            problem = error
+            continue
+        held_out = replace(turns.resamples[0], held_out=turns.resamples[0].held_out[:PROBED])
+        with kept_model(model):
+            found = evaluate(model, split_dataset(turns.data, held_out), "validation")["metrics"]
+        if metric.removeprefix(HELD_OUT) not in found:
+            raise SpecError(
+                f"`metric` is `{metric}`, and the model of trial {trial.number} has no such.",
+                hint=f"It has {', '.join(HELD_OUT + name for name in found)}.",
+                arg="metric",
+            )
+        return
+    assert problem is not None  # there is at least one trial
+    raise problem
+
+
+@contextmanager
+def _open_states(study: Study, spec: SearchSpec) -> Iterator[Path | None]:
+    """Yields the folder of the checkpoints; None where no training would ever go on."""
+    if study.folder is not None:
+        yield study.folder / "states"
+    elif len(spec.rule.rungs) == 1:
+        yield None
+    else:
+        with tempfile.TemporaryDirectory(prefix="gpukeras-") as folder:
+            yield Path(folder)

@@ -1,0 +1,49 @@
+"""Reports what a search does, and ends it when its time is over or the user interrupts it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+OnEvent = Callable[[dict[str, Any]], Any]
+
+
+@dataclass
+class Watch:
+    """The clock and the listener of a search.
+
+    Args:
+        seconds: Seconds after which the search ends, or None.
+        on_event: Called with a plain dict; true ends the search.
+
+    Attributes:
+        stopped: "time" or "interrupted" once the search is to end, or "".
+    """
+
+    seconds: float | None = None
+    on_event: OnEvent | None = None
+    stopped: str = ""
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the search began."""
+        return time.monotonic() - self.began
+
+    def emit(self, event: Mapping[str, Any]) -> bool:
+        """Passes an event on; returns whether the search is to end."""
+        if self.on_event is not None and self.on_event(dict(event)) is True:
+            self.stopped = self.stopped or "interrupted"
+        return self.look()
+
+    def look(self) -> bool:
+        """Whether the search is to end."""
+        if not self.stopped and self.seconds is not None and self.elapsed_s >= self.seconds:
+            self.stopped = "time"
+        return bool(self.stopped)
+
+    def interrupt(self) -> None:
+        """Ends the search because the user interrupted one of its functions."""
+        self.stopped = self.stopped or "interrupted"
