@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from gpukeras.backend import runtime
 from gpukeras.core.errors import GeneratorError
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
@@ -50,6 +51,7 @@ def build_model(build: Build, trial: Trial, data: Dataset) -> Model:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Seeds Python's generator, from which Keras 3 draws the seeds of layers, and restores it."""
+    runtime.keras()  # its first import draws from the generator
     state = random.getstate()
     random.seed(seed)
     try:

@@ -84,11 +84,13 @@ def choose_job(rule: Rule, results: Results, waiting: Sequence[int], width: int 
 
 
 def _finish(rule: Rule, results: Results) -> Job | None:
-    """Returns the job of the best trial of the highest rung that any trial has passed."""
+    """Returns the job of the best trial of the highest rung that a trial has passed and lives."""
+    failed = {t for values in results.values() for t, value in values.items() if value is None}
     for below, above in reversed(list(zip(rule.rungs, rule.rungs[1:], strict=False))):
-        if rank(rule, results.get(above, {})):
+        begun = results.get(above, {})
+        if set(begun) - failed:
             return None
-        left = [t for t in rank(rule, results.get(below, {})) if t not in results.get(above, {})]
+        left = [t for t in rank(rule, results.get(below, {})) if t not in begun]
         if left:
             return Job((left[0],), above, f"the best after {below} epochs")
     return None

@@ -97,7 +97,7 @@ class Study:
         for name, words in WORDS.items():
             if not self.known or self.known.get(name) == asked.get(name):
                 continue
-            change = " is not the same"
+            change = " changed"
             if name in SHOWN:
                 change = f" was {_show(self.known.get(name))} and is {_show(asked.get(name))}"
             raise CheckpointError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +74,6 @@ class Turns:
                 return
             outcome = self._try(trial, epochs)
             self.built.pop(trial.number, None)
-            gc.collect()  # a Keras model refers to itself
             if outcome is None:
                 return
             yield outcome

@@ -1,0 +1,82 @@
+"""A search that is killed at any moment loses no outcome that it has told of."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nightly import few
+
+import gpukeras
+
+SUPPORT = Path(__file__).parents[1] / "support"
+
+pytestmark = pytest.mark.tf
+
+
+def start(folder):
+    """A search in a process of its own, at the moment when it begins."""
+    paths = (str(Path(gpukeras.__file__).parents[1]), str(SUPPORT))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+    child = subprocess.Popen(
+        [sys.executable, str(SUPPORT / "kill_search.py"), str(folder)],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == "begin\n", child.communicate()
+    return child
+
+
+def finish(folder):
+    """Searches to the end; what it told of, and the whole trace."""
+    *told, trace = talk(start(folder), None)
+    return told, json.loads(trace)
+
+
+def talk(child, delay):
+    """The lines of a search, which is killed after some seconds if it has not ended."""
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(delay)
+    child.kill()
+    out, err = child.communicate(timeout=600)
+    assert child.returncode in (0, -9), err
+    return out.splitlines()
+
+
+def kept(folder):
+    """The outcomes of a folder's files, as lines like those of a search."""
+    found = []
+    for path in sorted((folder / "trials").glob("*.json")):
+        trial = json.loads(path.read_text())  # whole, whenever the process died
+        found += [f"{trial['number']} {rung['epochs']}" for rung in trial["rungs"]]
+    return found
+
+
+@pytest.mark.parametrize("wanted", few([2, 20], 2))
+def test_kills_lose_no_finished_trial(tmp_path, wanted):
+    told, expected = finish(tmp_path / "undisturbed")
+    assert len(told) >= 5
+    rng = np.random.default_rng(wanted)
+    kills = searches = 0
+    while kills < wanted:  # a search that comes to its end is followed by another one
+        searches += 1
+        folder, heard, ended = tmp_path / f"study-{searches}", [], False
+        while kills < wanted and not ended:
+            lines = talk(start(folder), rng.uniform(0.1, 4))
+            ended = any(line.startswith("[") for line in lines)
+            kills += not ended
+            heard += [line for line in lines if not line.startswith("[")]
+            assert set(heard) <= set(kept(folder)), f"lost after {kills} kills"
+        if not ended:
+            more, trace = finish(folder)
+            heard += more
+            assert trace == expected
+        # One that was written, but not told of when the process died, is not trained again either.
+        assert len(heard) == len(set(heard))
+        assert set(heard) <= set(told)

@@ -1,0 +1,142 @@
+import json
+import os
+
+import pytest
+
+from gpukeras import CheckpointError
+from gpukeras.search.study import open_study
+from gpukeras.search.trials import Outcome, Trial
+
+IDENTITY = {"space": {"rate": {"low": 0.1, "high": 1.0}}, "metric": "val_loss", "seed": 1}
+DRAWN = [{"rate": 0.5}, {"rate": 0.7, "units": [64.0, 32.0]}]
+TRIAL = Trial(2, DRAWN[1], seed=5)
+FIRST = Outcome(2, 1, {"val_loss": [0.5, 0.7]}, {"loss": [0.9], "val_loss": [0.6]}, 1.5)
+SECOND = Outcome(2, 3, {"val_loss": [0.3, 0.4]}, {"loss": [0.9, 0.7, 0.5]}, 0.5)
+
+
+def keep(folder):
+    with open_study(folder) as study:
+        study.begin(IDENTITY, DRAWN)
+        study.record(TRIAL, FIRST)
+        study.record(TRIAL, SECOND)
+
+
+def test_what_was_recorded_is_found_again(tmp_path):
+    keep(tmp_path / "study")
+    with open_study(tmp_path / "study") as study:
+        study.compare(IDENTITY)
+        assert study.drawn == DRAWN
+        assert study.outcomes == {2: {1: FIRST, 3: SECOND}}
+    assert sorted(path.name for path in (tmp_path / "study").iterdir()) == [
+        "lock",
+        "states",
+        "study.json",
+        "trials",
+    ]
+
+
+def test_files_are_plain_and_say_what_was_done(tmp_path):
+    keep(tmp_path)
+    study = json.loads((tmp_path / "study.json").read_text())
+    assert study == {"format": 1, **IDENTITY, "trials": DRAWN}
+    trial = json.loads((tmp_path / "trials" / "0002.json").read_text())
+    assert (trial["number"], trial["settings"], trial["seed"]) == (2, DRAWN[1], 5)
+    assert trial["rungs"][1] == {
+        "epochs": 3,
+        "metrics": {"val_loss": [0.3, 0.4]},
+        "history": {"loss": [0.9, 0.7, 0.5]},
+        "seconds": 0.5,
+        "error": "",
+    }
+
+
+def test_without_a_folder_nothing_is_written():
+    with open_study(None) as study:
+        study.begin(IDENTITY, DRAWN)
+        study.record(TRIAL, FIRST)
+        study.remove_states()
+        assert study.outcomes == {2: {1: FIRST}}
+
+
+def test_numbers_that_json_has_no_words_for_are_null(tmp_path):
+    with open_study(tmp_path) as study:
+        study.begin(IDENTITY, DRAWN)
+        study.record(TRIAL, Outcome(2, 1, {}, {"loss": [float("nan")]}, error="not finite"))
+    with open_study(tmp_path) as study:
+        assert study.outcomes[2][1].history == {"loss": [None]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metric": "val_auc"}, '`metric` was "val_loss" and is "val_auc".'),
+        ({"space": {}}, "the settings changed."),
+        ({"seed": 2}, "`seed` was 1 and is 2."),
+        ({"seed": None}, "`seed` was 1 and is none."),
+    ],
+)
+def test_another_search_is_refused_by_what_differs(tmp_path, change, message):
+    keep(tmp_path)
+    with open_study(tmp_path) as study, pytest.raises(CheckpointError) as caught:
+        study.compare({**IDENTITY, **change})
+    assert caught.value.message == f"`folder` holds another search: {message}"
+    assert caught.value.details["path"] == str(tmp_path)
+
+
+def test_other_versions_are_a_note(tmp_path):
+    with open_study(tmp_path) as study:
+        study.begin({**IDENTITY, "versions": {"Keras": "3.12.0"}}, DRAWN)
+    with open_study(tmp_path) as study:
+        study.compare({**IDENTITY, "versions": {"Keras": "3.15.1"}})
+        assert study.notes == ("The search in `folder` was made by Keras 3.12.0, not 3.15.1.",)
+
+
+def test_a_folder_is_locked_against_a_second_search(tmp_path):
+    with open_study(tmp_path), pytest.raises(CheckpointError) as caught:
+        open_study(tmp_path).__enter__()
+    assert caught.value.message == f"`folder` is in use: process {os.getpid()} searches in it."
+    with open_study(tmp_path):
+        pass
+
+
+def test_a_folder_of_other_files_is_refused(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(CheckpointError) as caught:
+        open_study(tmp_path).__enter__()
+    assert caught.value.message == "`folder` holds other files, and no search."
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    with pytest.raises(CheckpointError) as caught:
+        open_study(tmp_path / "no" / "study").__enter__()
+    assert caught.value.message == "`folder` cannot be used: No such file or directory."
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"number": 2}', '{"rungs": [{"epoch": 1}]}'])
+def test_a_damaged_file_is_named(tmp_path, text):
+    keep(tmp_path)
+    (tmp_path / "trials" / "0002.json").write_text(text)
+    with pytest.raises(CheckpointError) as caught:
+        open_study(tmp_path).__enter__()
+    assert caught.value.message == "`folder` has a damaged file, trials/0002.json."
+
+
+def test_a_search_of_another_version_is_refused(tmp_path):
+    (tmp_path / "study.json").write_text('{"format": 2, "trials": []}')
+    with pytest.raises(CheckpointError) as caught:
+        open_study(tmp_path).__enter__()
+    assert caught.value.message == "`folder` holds a search of another version of gpukeras."
+
+
+def test_what_a_killed_process_had_not_renamed_is_no_harm(tmp_path):
+    keep(tmp_path)
+    (tmp_path / "trials" / "0001.json.partial").write_text('{"numb')
+    (tmp_path / "study.json.partial").write_text("{")
+    with open_study(tmp_path) as study:
+        assert study.outcomes == {2: {1: FIRST, 3: SECOND}}
+
+
+def test_a_process_killed_before_the_first_file_left_an_empty_study(tmp_path):
+    (tmp_path / "study.json.partial").write_text("{")
+    with open_study(tmp_path) as study:
+        assert not study.known
