@@ -34,6 +34,7 @@ from gpukeras.models.tabular import builder as tabular
 from gpukeras.monitor import monitor, tensorboard_server
 from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
+from gpukeras.search import search
 from gpukeras.training import calibrate, evaluate, fit, model_summary, predict
 from gpukeras.tuner import batch_size, lr_finder
 
@@ -246,6 +247,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "draw_rates": lr_tables.draw_schedule,
     "find_batch_size": batch_size.find_batch_size,
     "find_learning_rate": lr_finder.find_learning_rate,
+    "search": search.search,
     "evaluate": evaluate.evaluate,
     "predict": predict.predict,
     "predict_interval": calibrate.predict_interval,

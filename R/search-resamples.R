@@ -1,0 +1,65 @@
+# Resamples of gpu_tune(): folds by number, row numbers, and splits of the package rsample.
+
+# As the core takes them: a number, or a list by name of row numbers.
+as_resamples <- function(resamples, data, call = caller_env()) {
+  if (inherits(resamples, "rset")) {
+    return(as_rsample_folds(resamples, data, call))
+  }
+  if (inherits(resamples, "rsplit")) {
+    resamples <- list(splits = list(resamples), id = "Resample1")
+    return(as_rsample_folds(resamples, data, call))
+  }
+  check_no_na_options(list(resamples = resamples), call)
+  if (rlang::is_bare_list(resamples)) lapply(resamples, as_fold) else resamples
+}
+
+# The rows that a fold holds out, or a list of `train` and `validation` rows.
+as_fold <- function(fold) {
+  if (is.list(fold)) lapply(fold, as_row_numbers) else as_row_numbers(fold)
+}
+
+as_row_numbers <- function(rows) {
+  if (is.numeric(rows)) as.array(as.numeric(rows)) else rows
+}
+
+# rsample's splits know both parts: bootstraps repeat rows, and folds in time leave some out.
+as_rsample_folds <- function(resamples, data, call) {
+  rlang::check_installed("rsample", "to read its splits.")
+  splits <- resamples$splits
+  rows <- nrow(splits[[1]]$data)
+  if (!is.null(rows) && rows != dim(data)[1]) {
+    abort_gpukeras(
+      sprintf(
+        "`resamples` splits %s, and `data` has %s.",
+        count_of(rows, "rows"), count_of(dim(data)[1], "rows")
+      ),
+      code = "spec", hint = "Split the data frame that the dataset was made of.",
+      arg = "resamples", call = call
+    )
+  }
+  labels <- c(list(resamples$id), resamples[grepl("^id[0-9]+$", names(resamples))])
+  names(splits) <- do.call(paste, c(lapply(labels, as.character), sep = "."))
+  lapply(splits, function(split) {
+    list(
+      train = as_row_numbers(as.integer(split, data = "analysis")),
+      validation = as_row_numbers(as.integer(split, data = "assessment"))
+    )
+  })
+}
+
+# Groups of rows as numbers; missing ones stay missing, and the core refuses them.
+as_groups <- function(group) {
+  if (is.null(group)) {
+    return(NULL)
+  }
+  codes <- match(group, unique(group))
+  as.array(as.numeric(ifelse(is.na(group), NA, codes)))
+}
+
+# Times of rows as ranks: dates, times, numbers or ordered text.
+as_times <- function(time) {
+  if (is.null(time)) {
+    return(NULL)
+  }
+  as.array(as.numeric(rank(time, na.last = "keep", ties.method = "min")))
+}
