@@ -228,7 +228,7 @@ warn_failed <- function(tuning) {
 #' @export
 as.data.frame.gpu_tuning <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
   column <- function(name, empty) {
-    vapply(x$trace, function(row) as.vector(row[[name]] %||% NA, mode(empty)), empty)
+    vapply(x$trace, function(row) as.vector(row[[name]] %||% NA, typeof(empty)), empty)
   }
   settings <- records_frame(lapply(x$trace, `[[`, "settings"), x$names)
   metrics <- unique(unlist(lapply(x$trace, function(row) names(row$metrics))))
