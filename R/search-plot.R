@@ -89,4 +89,4 @@ scale_axis <- function(values, setting) {
   )
 }
 
-show_place <- function(value) if (anyNA(value)) NA_character_ else format_value(value)
+show_place <- function(value) if (anyNA(value)) NA_character_ else format_choice(value)

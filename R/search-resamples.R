@@ -48,7 +48,7 @@ as_rsample_folds <- function(resamples, data, call) {
 }
 
 # Groups of rows as numbers; missing ones stay missing, and the core refuses them.
-as_groups <- function(group) {
+as_group_codes <- function(group) {
   if (is.null(group)) {
     return(NULL)
   }

@@ -86,10 +86,10 @@ format.gpu_setting <- function(x, ...) {
       collapse = ", "
     )
   } else {
-    paste(vapply(x$values, format_value, ""), collapse = ", ")
+    paste(vapply(x$values, format_choice, ""), collapse = ", ")
   }
   when <- vapply(names(x$when), function(name) {
-    sprintf("%s is %s", name, paste(vapply(x$when[[name]], format_value, ""), collapse = " or "))
+    sprintf("%s is %s", name, paste(vapply(x$when[[name]], format_choice, ""), collapse = " or "))
   }, "")
   paste0(
     sprintf("<gpu_setting> %s", shown),
@@ -98,7 +98,7 @@ format.gpu_setting <- function(x, ...) {
 }
 
 # A value of a setting as R writes it.
-format_value <- function(value) {
+format_choice <- function(value) {
   value <- unlist(value)
   one <- if (is.numeric(value)) format_number(value) else encode_value(value)
   if (length(one) == 1) one else sprintf("c(%s)", paste(one, collapse = ", "))

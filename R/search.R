@@ -110,7 +110,7 @@ gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = N
   new_gpu_tuning(suspendInterrupts(call_core("search", list(
     data = data$handle, build = builder_caller(builder), options = check_no_na_options(options),
     settings = settings, grid = as_grid(grid, rlang::current_env()),
-    resamples = as_resamples(resamples, data), groups = as_groups(group), times = as_times(time),
+    resamples = as_resamples(resamples, data), groups = as_group_codes(group), times = as_times(time),
     fit = check_no_na_options(fit), builder = deparse_builder(builder), new_seed = draw_seed(),
     on_event = interruptible(if (verbose) show_trial else identity)
   ))), builder, c(names(settings), names(grid)))
@@ -281,7 +281,7 @@ format_best <- function(x) {
 format_settings <- function(best) {
   settings <- c(best$settings, list(batch_size = best$batch_size)["batch_size" %in% names(best)])
   settings <- settings[!duplicated(names(settings))]
-  shown <- sprintf("%s %s", names(settings), vapply(settings, format_value, ""))
+  shown <- sprintf("%s %s", names(settings), vapply(settings, format_choice, ""))
   sprintf(
     "trial %d after %s: %s", best$trial, count_of(best$epochs, "epochs"),
     paste(shown, collapse = ", ")
