@@ -83,6 +83,35 @@ def strategy_of(model: Any) -> Any | None:
     return getattr(model, "_distribute_strategy", None)
 
 
+def flatten_logs(model: Any, logs: Mapping[str, Any]) -> Any:
+    """Returns what `evaluate()` returns without `return_dict`: a number, or a list of them."""
+    return model._flatten_metrics_in_order(logs)
+
+
+def row_orders(rows: int) -> Callable[[], Any]:
+    """Returns a function that draws the next epoch's order of rows as `fit()` of arrays does.
+
+    On TensorFlow Keras shuffles row numbers in a tf.data pipeline. The operation's seed comes from
+    the session's and from its place in the pipeline's graph, so the orders are those of `fit()` if
+    the same pipeline makes them. Elsewhere it draws a permutation of NumPy's global generator.
+
+    Args:
+        rows: Number of rows.
+
+    Returns:
+        A function without arguments that returns the numbers from 0 to `rows` - 1, in an order.
+    """
+    import keras
+    import numpy as np
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+    if keras.backend.backend() != "tensorflow":
+        return lambda: np.random.permutation(rows)
+    adapter = ArrayDataAdapter(np.arange(rows), batch_size=rows, shuffle=True)
+    pipeline = adapter.get_tf_dataset()
+    return lambda: np.asarray(next(iter(pipeline)))
+
+
 # Graphs of layers --------------------------------------------------------------------------------
 
 
@@ -152,6 +181,11 @@ def compute_loss(model: Any, **arguments: Any) -> Any:
 def loss_tracker(model: Any) -> Any:
     """Returns the metric that averages a model's loss over an epoch."""
     return model._loss_tracker
+
+
+def wrapped_function(metric: Any) -> Any | None:
+    """Returns the function whose values a metric averages, or None."""
+    return getattr(metric, "_fn", None)
 
 
 def list_losses(compiled: Any | None) -> list[Any]:
@@ -287,12 +321,30 @@ def separate_collective_keys(strategy: Any, distance: int) -> None:
 
 def uses_py_function(dataset: Any) -> bool:
     """Whether a tf.data pipeline calls `tf.py_function()`, at any depth."""
-    for wrapped in dataset._functions():
-        graph = wrapped.function.graph.as_graph_def()
-        inner = (node for function in graph.library.function for node in function.node_def)
-        if any(node.op == "EagerPyFunc" for node in (*graph.node, *inner)):
-            return True
-    return any(map(uses_py_function, dataset._inputs()))
+    return any(node.op == "EagerPyFunc" for node in pipeline_nodes(dataset))
+
+
+def draws_at_random(dataset: Any) -> bool:
+    """Whether a tf.data pipeline shuffles or draws numbers, so that each pass may differ."""
+    shuffles = any("Shuffle" in type(one).__name__ for one in pipeline_steps(dataset))
+    return shuffles or any("Random" in node.op for node in pipeline_nodes(dataset))
+
+
+def pipeline_steps(dataset: Any) -> Iterator[Any]:
+    """Yields a tf.data dataset and all those that it is made of."""
+    yield dataset
+    for one in dataset._inputs():
+        yield from pipeline_steps(one)
+
+
+def pipeline_nodes(dataset: Any) -> Iterator[Any]:
+    """Yields the operations in a tf.data pipeline's functions, at any depth."""
+    for one in pipeline_steps(dataset):
+        for wrapped in one._functions():
+            graph = wrapped.function.graph.as_graph_def()
+            yield from graph.node
+            for function in graph.library.function:
+                yield from function.node_def
 
 
 # JAX ---------------------------------------------------------------------------------------------

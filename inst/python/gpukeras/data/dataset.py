@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +56,10 @@ class MapDataset(Dataset):
         dropped: Rows that were dropped for missing values; they have no number.
         skipped: Text on what `on_error = "skip"` left out, or "".
         notes: Sentences about the data that the user may not expect.
+
+    Attributes:
+        draw: Returns places of the training rows (integers from 0) in the order of the next epoch;
+            None for the order that seed and epoch give.
     """
 
     source_kind = "rows"
@@ -77,6 +81,8 @@ class MapDataset(Dataset):
         super().__init__(sources, recipe, spec, na)
         self.train_rows, self.validation_rows = train_rows, validation_rows
         self.dropped, self.skipped, self.notes = dropped, skipped, notes
+        self.draw: Callable[[], np.ndarray] | None = None
+        self._drawn: tuple[int, np.ndarray] | None = None
 
     def __len__(self) -> int:
         """Rows of all parts."""
@@ -137,7 +143,11 @@ class MapDataset(Dataset):
 
     def order(self, epoch: int, batch_size: int = 0) -> np.ndarray:
         """Returns the training rows in an epoch's order, whatever the batch size."""
-        return epoch_order(self.train_rows, self.spec.shuffle, self.spec.seed, epoch)
+        if self.draw is None:
+            return epoch_order(self.train_rows, self.spec.shuffle, self.spec.seed, epoch)
+        if self._drawn is None or self._drawn[0] != epoch:  # an epoch may begin again
+            self._drawn = epoch, self.train_rows[self.draw()]
+        return self._drawn[1]
 
 
 def build_dataset(

@@ -38,9 +38,17 @@ def find_batch_hook(callbacks: Sequence[Any]) -> str:
             if _counts_batches(callback):
                 return type(callback).__name__
             continue  # they work with several batches per call (`steps_per_execution`)
+        if _is_own(callback):
+            continue  # gpukeras' own
         if _overrides(callback, BATCH_HOOKS):
             return type(callback).__name__
     return ""
+
+
+def find_test_hook(callbacks: Sequence[Any]) -> str:
+    """Returns the name of the first callback that works on batches of validation rows; or ""."""
+    found = (type(one).__name__ for one in callbacks if _overrides(one, TEST_HOOKS))
+    return next(found, "")
 
 
 def _overrides(callback: Any, hooks: Sequence[str]) -> bool:
@@ -54,11 +62,17 @@ def _overrides(callback: Any, hooks: Sequence[str]) -> bool:
 
 def explain_test_hook(callbacks: Sequence[Any]) -> list[str]:
     """Returns a note of the first callback that would work on batches of validation rows."""
-    names = [type(callback).__name__ for callback in callbacks if _overrides(callback, TEST_HOOKS)]
+    name = find_test_hook([one for one in callbacks if not _is_own(one)])
+    if not name:
+        return []
     return [
         f"The callback {name} sees all validation rows as one batch: they are evaluated together."
-        for name in names[:1]
     ]
+
+
+def _is_own(callback: Any) -> bool:
+    """Whether a callback is gpukeras' own, which knows that a call runs several batches."""
+    return bool(getattr(callback, "takes_several_batches", False))
 
 
 def _counts_batches(callback: Any) -> bool:

@@ -59,7 +59,8 @@ class NonFiniteMonitor:
 
     Attributes:
         steps: Steps since the training began, skipped ones included.
-        bad: The number of the first step with a loss that is not finite; 0 if there is none.
+        bad: The number of the first step with a loss that is not finite; 0 if there is none, and -1
+            if losses are not looked at.
     """
 
     def __init__(self, like: Any) -> None:
@@ -79,6 +80,10 @@ class NonFiniteMonitor:
         for variable in self.variables:
             variable.assign(0)
 
+    def ignore(self) -> None:
+        """Lets steps go on whatever their loss is, until the next reset."""
+        self.bad.assign(-1)
+
     def look(self, logs: Logs) -> None:
         """Traced: counts a step and checks its loss."""
         ops = runtime.keras().ops
@@ -86,12 +91,12 @@ class NonFiniteMonitor:
         self.steps.assign(steps)
         if "loss" in logs:
             finite = ops.all(ops.isfinite(ops.cast(logs["loss"], "float32")))
-            fine = ops.logical_or(self.bad.value > 0, finite)
+            fine = ops.logical_or(self.bad.value != 0, finite)
             self.bad.assign(ops.where(fine, self.bad.value, steps))
 
     def going(self) -> Any:
         """Traced: whether all losses have been finite."""
-        return runtime.keras().ops.equal(self.bad.value, 0)
+        return runtime.keras().ops.less_equal(self.bad.value, 0)
 
 
 class Averages:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gpukeras.core.errors import DataError
@@ -30,6 +32,18 @@ def recipe_of(model: Model) -> Recipe | None:
     """Returns the recipe tied to a model, or None for a model that gpukeras did not train."""
     check_model(model, compiled=False)
     return _RECIPES.get(model)
+
+
+@contextmanager
+def untied(model: Model) -> Iterator[None]:
+    """Unties a model from its recipe within the context, and from any that is tied there after."""
+    tied = _RECIPES.pop(model, None)
+    try:
+        yield
+    finally:
+        _RECIPES.pop(model, None)
+        if tied is not None:
+            _RECIPES[model] = tied
 
 
 def check_encoding(model: Model, recipe: Recipe) -> None:

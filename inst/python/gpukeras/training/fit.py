@@ -22,6 +22,7 @@ from gpukeras.training.baseline import fill_baseline
 from gpukeras.training.callbacks.functions import Functions, check_hooks
 from gpukeras.training.history_registry import keep_history
 from gpukeras.training.keras_functions import preserve_keras_functions
+from gpukeras.training.keras_terms import KerasTerms
 from gpukeras.training.listener import OnEvent, ProgressReporter
 from gpukeras.training.report import FitReport
 from gpukeras.training.trainer import Trainer
@@ -39,6 +40,7 @@ def fit(
     on_event: OnEvent | None = None,
     devices: Any = None,
     compiling: Mapping[str, Any] | None = None,
+    terms: KerasTerms | None = None,
 ) -> FitReport:
     """Trains a model in place.
 
@@ -54,6 +56,7 @@ def fit(
         devices: The devices to train on, see `distributed.device_selection`; None for the model's
             device, or for those of the cluster that this process has joined.
         compiling: Arguments to compile the model with first, see `models.compile_model()`.
+        terms: What Keras' `fit()` has and gpu_fit() has not; Python callers only.
 
     Raises:
         SpecError, DataError, ModelError: for input that does not fit, before anything is trained.
@@ -71,9 +74,9 @@ def fit(
     strategy = open_strategy(devices, trains=True)
     strategy.check(model, spec.engine)
     spec, listener = strategy.own_spec(spec), ProgressReporter(on_event, spec.epochs)
-    trainer = Trainer(
-        model, data, validation, spec, batch_size, callbacks, functions or {}, listener, strategy
-    )
+    given = model, data, validation, spec, batch_size, callbacks, functions or {}
+    terms = terms or KerasTerms()
+    trainer = Trainer(*given, listener, strategy, terms, terms.begin())
     # BackupAndRestore stores here the epoch at which an earlier training resumed.
     keras_private.set_initial_epoch(model, None)
     with (

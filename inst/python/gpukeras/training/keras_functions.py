@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,14 +29,23 @@ def count_weights(model: Model) -> int:
     return sum(math.prod(variable.shape) for variable in model.variables)
 
 
-def keras_steps(count: int) -> Any:
-    """Returns a dataset of `count` steps for Keras; the rows are read separately."""
-    return tensor_ops.count_steps(count)
+_STEPS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def endless_keras_steps() -> Any:
-    """Returns a dataset for Keras that has no end."""
-    return tensor_ops.count_steps(None)
+def keras_steps(count: int | None) -> Any:
+    """Returns a dataset of `count` steps for Keras; the rows are read separately.
+
+    Args:
+        count: The steps; None for a dataset without an end.
+    """
+    steps = tensor_ops.count_steps(count)
+    _STEPS.add(steps)
+    return steps
+
+
+def is_keras_steps(value: Any) -> bool:
+    """Whether a value is a dataset of `keras_steps()`: Keras is called by gpukeras itself."""
+    return any(value is steps for steps in _STEPS)
 
 
 @contextmanager

@@ -32,15 +32,20 @@ class Health:
     Args:
         model: A compiled model whose variables exist.
         averages: Averages of its weights, or None.
+        stops: Whether a loss that is not finite ends the training.
 
     Attributes:
         watch: The monitor that the steps update.
     """
 
-    def __init__(self, model: Model, averages: Averages | None = None) -> None:
+    def __init__(
+        self, model: Model, averages: Averages | None = None, *, stops: bool = True
+    ) -> None:
         """Copies the state that the training begins with."""
         self._counter = step_counter(model)
-        self.watch = open_watch(model)
+        self.watch, self._stops = open_watch(model), stops
+        if not stops:
+            self.watch.ignore()
         self._more = [*self.watch.variables, *(averages.variables if averages else [])]
         self._model, self._epoch, self._first_step = model, 0, 0
         self._scaled = hasattr(model.optimizer, "dynamic_scale")
@@ -80,6 +85,8 @@ class Health:
         Raises:
             NonFiniteLoss: if the training cannot make progress any more.
         """
+        if not self._stops:
+            return
         bad = int(self.watch.bad.numpy())
         if bad:
             raise NonFiniteLoss(

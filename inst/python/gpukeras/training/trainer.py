@@ -43,8 +43,9 @@ from gpukeras.training.batch_size import explain_rows, plan_batches
 from gpukeras.training.callbacks import functions as hooks
 from gpukeras.training.callbacks.manager import open_callback_manager
 from gpukeras.training.evaluation_loop import EvaluationLoop
-from gpukeras.training.keras_functions import build_on, endless_keras_steps, keras_steps
+from gpukeras.training.keras_functions import build_on, keras_steps
 from gpukeras.training.keras_steps import KerasSteps
+from gpukeras.training.keras_terms import KerasTerms
 from gpukeras.training.listener import ProgressReporter
 from gpukeras.training.nan_guard import Health, NonFiniteLoss, explain_stop
 from gpukeras.training.progress import Progress, explain_resumption
@@ -68,6 +69,7 @@ class Trainer:
         functions: The user's functions by hook, see `callbacks`.
         listener: Receives progress events.
         strategy: The replicas of the model.
+        terms: What Keras' `fit()` has and gpu_fit() has not.
     """
 
     model: Model
@@ -79,6 +81,7 @@ class Trainer:
     functions: hooks.Functions
     listener: ProgressReporter
     strategy: Strategy = field(default_factory=Strategy)
+    terms: KerasTerms = field(default_factory=KerasTerms)
     progress: Progress = field(default_factory=Progress)
     resumed: TrainingState | None = None
     together: int = 1
@@ -127,9 +130,9 @@ class Trainer:
         held.enter_context(self.strategy.hold(self.model))
         factor = self.strategy.scale_rate(self.spec.rate_scaling)
         told = self.model, self.spec, self.progress, self.loader
-        manager = open_callback_manager(*told, state=state, rate_factor=factor)
-        self.callback_manager = held.enter_context(manager)
-        self.health = Health(self.model, self.callback_manager.averages)
+        manager = held.enter_context(open_callback_manager(*told, state=state, rate_factor=factor))
+        self.callback_manager = manager
+        self.health = Health(self.model, manager.averages, stops=not self.terms.goes_on)
         facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
         replicas, text = self.strategy.replicas, self.data.recipe.has_texts
         self.facts = replace(facts, replicas=replicas, text=text)
@@ -178,8 +181,7 @@ class Trainer:
         steps, left = self.loader.steps or EXPECTED_STEPS, self.spec.epochs - self.progress.epoch
         short = not self.loader.exact or self.plan.last_batch < self.plan.batch_size
         engines.expect(steps * self.spec.epochs, short and fixed_rows(self.model) is None)
-        batches = steps * max(1, left)
-        return engines, open_autotuner(engines, candidates, batches, reason, self.facts)
+        return engines, open_autotuner(engines, candidates, steps * (left or 1), reason, self.facts)
 
     # Through Keras --------------------------------------------------------------------------------
 
@@ -192,20 +194,17 @@ class Trainer:
         )
         asked = hooks.build_function_callback(self.functions)
         self.model.steps_per_execution = self.together if self.facts.batch_hook else 1
-        validation = self._validation_loop()
-        with warnings.catch_warnings():
-            # Keras warns so at the end of an epoch of unknown length, without a fault.
+        with warnings.catch_warnings():  # Keras warns so after an epoch of unknown length
             warnings.filterwarnings("ignore", "Your input ran out of data")
             self.model.fit(
-                endless_keras_steps()
-                if self.keras_steps.count is None
-                else keras_steps(self.keras_steps.count),
+                keras_steps(self.keras_steps.count),
                 epochs=self.progress.epoch if self.callback_manager.stopped else self.spec.epochs,
                 initial_epoch=self.progress.epoch,
                 verbose=0,
                 shuffle=False,
                 callbacks=[first, *self.callbacks, *self.callback_manager.surround(asked, last)],
-                validation_data=None if validation is None else keras_steps(1),
+                validation_data=None if self._validation_loop() is None else keras_steps(1),
+                validation_freq=self.terms.validation_freq,
             )
         if asked.hooks.stopped == "interrupted" or self.stopped == "completed":
             early = self.progress.epoch < self.spec.epochs
@@ -219,6 +218,7 @@ class Trainer:
         if not source.has_rows(part):
             return None
         self.notes += explain_test_hook(self.callbacks)
+        own = self.plan.batch_size if depends_on_batch(self.model) else None
         loop = EvaluationLoop(
             self.model,
             source,
@@ -226,7 +226,7 @@ class Trainer:
             self.device,
             self.spec.epochs,
             requested=self.spec.engine,
-            rows_a_batch=self.plan.batch_size if depends_on_batch(self.model) else None,
+            rows_a_batch=self.terms.validation_rows or own,
             idle=self._idle,
             before=self.callback_manager.show_averages,
             strategy=self.strategy,
@@ -258,7 +258,7 @@ class Trainer:
         Raises:
             NonFiniteLoss: if the loss is no longer finite.
         """
-        logs = self.keras_steps.advance()
+        logs = self.terms.run(self.keras_steps.advance, self.health.restore)
         if self.keras_steps.done == self.keras_steps.count or self.keras_steps.each:
             self.health.check()
         # No batch is left where the checkpoint was made after the epoch's last batch.

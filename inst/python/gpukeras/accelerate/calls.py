@@ -1,0 +1,160 @@
+"""Runs calls of Keras' functions through the core."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpukeras.accelerate.facts import KERAS_ROWS, Arguments, read_rows
+from gpukeras.accelerate.printed import build_first, build_last, end_steps, print_steps
+from gpukeras.accelerate.rows import Given, as_callbacks, dataset_of, features_of
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.keras_types import Model
+from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import MapDataset
+from gpukeras.data.streams.dataset import IterableDataset
+from gpukeras.engine.predict_loop import predict_rows, predict_stream
+from gpukeras.models import compatibility, model_recipes
+from gpukeras.models.losses import depends_on_batch
+from gpukeras.training import evaluate as training_evaluate
+from gpukeras.training import fit as training_fit
+from gpukeras.training import predict as training_predict
+from gpukeras.training.keras_functions import jit_policy
+from gpukeras.training.keras_terms import KerasTerms
+
+
+def fit(model: Model, call: Arguments, terms: KerasTerms) -> tuple[Any, str]:
+    """Trains as Keras' `fit()`; returns its history, and how gpukeras trained.
+
+    Args:
+        model: A compiled model.
+        call: The arguments of `fit()`.
+        terms: The terms, see `terms_of()`.
+
+    Raises:
+        GpuKerasError: if gpukeras cannot train so; before the first update, if `terms` say so.
+        KeyboardInterrupt: as from Keras, if the user interrupts.
+    """
+    given, held = read_rows(call)
+    size = int(call["batch_size"] or KERAS_ROWS)
+    given = _weigh_classes(given, call["class_weight"])
+    options = {"shuffle": bool(call["shuffle"]), "batch_size": size}
+    data, validation = dataset_of(given, model, options), None
+    if isinstance(data, MapDataset) and call["shuffle"]:
+        data.draw = keras_private.row_orders(len(data.train_rows))
+    if held is not None:
+        own = {"shuffle": False, "batch_size": int(call["validation_batch_size"] or size)}
+        validation = dataset_of(held, model, own, recipe=data.recipe)
+    callbacks, steps = as_callbacks(call["callbacks"]), count_steps(given, size)
+    if call["verbose"]:
+        callbacks = [*callbacks, build_last(model)]
+    params = {"verbose": call["verbose"], "epochs": call["epochs"], "steps": steps}
+    first = build_first(model, callbacks, params, terms)
+    report = training_fit.fit(
+        model,
+        data,
+        {"epochs": int(call["epochs"]), "engine": "auto"},
+        validation=validation,
+        batch_size=size if isinstance(data, MapDataset) else None,
+        callbacks=[first, *callbacks],
+        terms=terms,
+    )
+    if report.stopped == "interrupted":
+        raise KeyboardInterrupt
+    return model.history, f"{report.engine.engine}: {report.engine.reason}"
+
+
+def terms_of(model: Model, call: Arguments) -> KerasTerms:
+    """Returns the terms of a call of `fit()`."""
+    size = int(call["validation_batch_size"] or call["batch_size"] or KERAS_ROWS)
+    return KerasTerms(
+        initial_epoch=int(call["initial_epoch"] or 0),
+        validation_freq=call["validation_freq"],
+        validation_rows=size if depends_on_rows(model) else None,
+        goes_on=True,
+    )
+
+
+def depends_on_rows(model: Model) -> bool:
+    """Whether a model's loss or metrics on rows depend on how they are batched."""
+    metrics = keras_private.given_metrics(keras_private.compiled_metrics(model))
+    flat = [one for one in runtime.tree().flatten(metrics) if one is not None]
+    return depends_on_batch(model) or not all(_is_kerass(one) for one in flat)
+
+
+def _is_kerass(metric: Any) -> bool:
+    """Whether a metric is Keras' own; one that wraps a function of the user's is not."""
+    if isinstance(metric, str):
+        return True
+    function = keras_private.wrapped_function(metric)
+    parts = [type(metric) if function is None else function, type(metric)]
+    if not isinstance(metric, runtime.keras().Metric):
+        parts = [metric]
+    return all(str(getattr(one, "__module__", "")).startswith("keras.") for one in parts)
+
+
+def count_steps(given: Given, size: int) -> int | None:
+    """Returns the batches of an epoch, as Keras counts them; None if they are unknown."""
+    if given.is_pipeline:
+        count = int(given.x.cardinality())
+        return count if count >= 0 else None
+    return None if given.rows is None else math.ceil(given.rows / size)
+
+
+def _weigh_classes(given: Given, weights: Mapping[int, float] | None) -> Given:
+    """Returns the rows with Keras' weights of their classes.
+
+    Labels of several columns are of the class of the largest; others are rounded (Keras'
+    `class_weight_to_sample_weights()`, which asks for each row in Python).
+    """
+    if weights is None:
+        return given
+    labels = np.asarray(given.y)
+    if labels.ndim > 1:
+        labels = labels.argmax(-1) if labels.shape[-1] != 1 else labels[..., 0]
+    levels, places = np.unique(np.round(labels).astype(np.int32), return_inverse=True)
+    each = np.array([weights.get(int(level), 1.0) for level in levels], np.float32)
+    return Given(given.x, given.y, each[places], given.steps)
+
+
+def evaluate(model: Model, call: Arguments) -> tuple[Any, str]:
+    """Evaluates as Keras' `evaluate()`; returns its value, and how gpukeras evaluated."""
+    given, _ = read_rows(call)
+    size = int(call["batch_size"] or KERAS_ROWS)
+    data = dataset_of(given, model, {"shuffle": False, "batch_size": size})
+    steps = count_steps(given, size) or 1
+    bar = print_steps("test", steps, call["verbose"])
+    rows = size if depends_on_rows(model) and isinstance(data, MapDataset) else None
+    found = training_evaluate.evaluate(model, data, batch_size=rows)
+    logs = dict(sorted(found["metrics"].items()))  # so TensorFlow's functions return them
+    end_steps(bar, "test", steps, logs)
+    value = logs if call["return_dict"] else keras_private.flatten_logs(model, logs)
+    return value, f"{found['rows']:,} rows in large batches"
+
+
+def predict(model: Model, call: Arguments) -> tuple[Any, str]:
+    """Predicts as Keras' `predict()`; returns its arrays, and how gpukeras predicted."""
+    given, size = Given(call["x"]), int(call["batch_size"] or KERAS_ROWS)
+    steps = count_steps(given, size) or 1
+    bar = print_steps("predict", steps, call["verbose"])
+    data: Dataset | None = None
+    if given.is_pipeline:
+        data = dataset_of(given, model, {"shuffle": False})
+    features = None if data is not None else features_of(given.x, model)
+    recipe, rows, _ = training_predict.open_rows(model, features, data)
+    compatibility.check_input(model, recipe)
+    with jit_policy(model):
+        if isinstance(rows, IterableDataset):
+            values = predict_stream(model, rows)
+        else:
+            values = predict_rows(model, rows, recipe)
+    end_steps(bar, "predict", steps)
+    return values, "in large batches"
+
+
+def untied(model: Model) -> Any:
+    """Returns a context in which a model has no recipe: scripts encode their rows themselves."""
+    return model_recipes.untied(model)

@@ -1,0 +1,158 @@
+"""Decides which engine runs a call of a script: a pure function of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpukeras.accelerate.rows import ARRAYS, OTHER, PIPELINE, SEQUENCE
+
+GPUKERAS, KERAS = "gpukeras", "keras"
+# Keras trains so many batches while gpukeras makes its dataset and its programs (0.4 s of a small
+# model on two cores, where a batch of Keras takes 2 ms and more).
+FEW_BATCHES = 100
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """What is known of a call before it runs.
+
+    Args:
+        function: "fit", "evaluate" or "predict".
+        nested: Whether another call goes on in this thread, and a callback or a step made this one.
+        busy: Whether gpukeras runs a call of another thread.
+        backend: Keras' backend.
+        compiled: Whether the model was compiled.
+        eager: Whether it was compiled with `run_eagerly`.
+        strategy: Whether it was made in a strategy of TensorFlow's.
+        own_method: A method of Keras' trainer that the model's class has its own of, such as
+            "make_train_function"; or "".
+        rows: How the rows come, see `rows.Given.kind`.
+        held: How validation rows come; "" if there are none.
+        random: Whether a tf.data pipeline shuffles or draws numbers.
+        foreign: Whether a tf.data pipeline calls Python.
+        count: Number of rows of arrays, or None.
+        batches: Batches of the whole call, or None if unknown.
+        whole: Whether all batches are full, as far as is known.
+        outputs: Number of the model's outputs, 1 if unknown.
+        integers: Whether integers are rows of a model of its own class, whose code may need them.
+        large: Whether the rows have integers that float32 cannot hold.
+        text: Whether the rows have strings.
+        shuffle: `shuffle` of `fit()`.
+        steps: Whether a number of steps was given.
+        both_weights: Whether `class_weight` and `sample_weight` were given.
+        weighs_classes: Whether `class_weight` was given.
+        epochs: Epochs to train.
+        batch_hook: A callback that works on batches, or "".
+        test_hook: A callback that works on batches of validation rows, or "".
+        own_list: Whether `callbacks` is a CallbackList, or holds a progress bar.
+        limited: Whether Keras was told to limit epochs or steps.
+    """
+
+    function: str
+    nested: bool = False
+    busy: bool = False
+    backend: str = "tensorflow"
+    compiled: bool = True
+    eager: bool = False
+    strategy: bool = False
+    own_method: str = ""
+    rows: str = ARRAYS
+    held: str = ""
+    random: bool = False
+    foreign: bool = False
+    count: int | None = None
+    batches: int | None = None
+    whole: bool = True
+    outputs: int = 1
+    integers: bool = False
+    large: bool = False
+    text: bool = False
+    shuffle: bool | str = True
+    steps: bool = False
+    both_weights: bool = False
+    weighs_classes: bool = False
+    epochs: int = 1
+    batch_hook: str = ""
+    test_hook: str = ""
+    own_list: bool = False
+    limited: bool = False
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """Which engine runs a call, and why.
+
+    Args:
+        engine: "gpukeras" or "keras".
+        reason: Why Keras runs it; "" where gpukeras does.
+    """
+
+    engine: str
+    reason: str = ""
+
+
+Rule = tuple[Callable[[CallFacts], bool], str]
+
+# The first rule that holds says why Keras runs the call. `{}` names are fields of the facts.
+RULES: tuple[Rule, ...] = (
+    (lambda facts: facts.nested, "made within another call, by a callback or a step"),
+    (lambda facts: facts.busy, "gpukeras runs a call of another thread"),
+    (lambda facts: facts.backend not in ("tensorflow", "jax"), "Keras runs on {backend}"),
+    (lambda facts: not facts.compiled, "the model is not compiled"),
+    (lambda facts: facts.eager, "`run_eagerly`: each batch runs as Python code"),
+    (lambda facts: facts.strategy, "the model belongs to a strategy of TensorFlow's"),
+    (lambda facts: bool(facts.own_method), "the model's class has its own {own_method}()"),
+    (lambda facts: facts.limited, "keras.config limits epochs or steps"),
+    (lambda facts: facts.own_list, "`callbacks` brings a progress bar or a list of its own"),
+    (lambda facts: facts.function != "fit" and bool(facts.batch_hook), "`callbacks` are given"),
+    (lambda facts: bool(facts.batch_hook), "the callback {batch_hook} works on each batch"),
+    (lambda facts: bool(facts.test_hook), "the callback {test_hook} works on each batch"),
+    (lambda facts: facts.rows == SEQUENCE, "Python makes the batches one by one"),
+    (lambda facts: facts.rows == OTHER, "the rows are neither arrays nor a tf.data pipeline"),
+    (
+        lambda facts: facts.held not in ("", ARRAYS, PIPELINE),
+        "the validation rows are neither arrays nor a tf.data pipeline",
+    ),
+    (
+        lambda facts: facts.rows == PIPELINE and facts.backend != "tensorflow",
+        "a tf.data pipeline on {backend}",
+    ),
+    (lambda facts: facts.foreign, "Python makes the rows of the tf.data pipeline"),
+    (lambda facts: facts.random, "a tf.data pipeline that draws at random, and would draw anew"),
+    (lambda facts: facts.text, "the rows have texts"),
+    (lambda facts: facts.large, "integers beyond 2^24, which float32 cannot hold"),
+    (lambda facts: facts.integers, "integers for a model of a class of its own"),
+    (lambda facts: facts.shuffle == "batch", '`shuffle = "batch"`'),
+    (lambda facts: facts.steps, "a number of steps was given"),
+    (
+        lambda facts: facts.both_weights,
+        "`class_weight` beside `sample_weight`, which Keras refuses",
+    ),
+    (
+        lambda facts: facts.weighs_classes and (facts.rows != ARRAYS or facts.outputs > 1),
+        "`class_weight` of a pipeline, or of several outputs",
+    ),
+    (
+        lambda facts: facts.function != "predict" and facts.outputs > 1 and not facts.whole,
+        "several outputs and a short last batch, whose losses Keras averages by batch",
+    ),
+    (lambda facts: facts.epochs < 1 or facts.count == 0, "nothing to do"),
+    (
+        lambda facts: facts.function == "fit" and _few(facts, FEW_BATCHES),
+        "{batches} batches: Keras has trained them before gpukeras is ready",
+    ),
+    (lambda facts: facts.function != "fit" and _few(facts, 2), "a single batch"),
+)
+
+
+def _few(facts: CallFacts, least: int) -> bool:
+    return facts.batches is not None and facts.batches < least
+
+
+def plan_call(facts: CallFacts) -> CallPlan:
+    """Returns which engine runs a call: gpukeras where that gives the same result and may pay."""
+    for holds, reason in RULES:
+        if holds(facts):
+            return CallPlan(KERAS, reason.format(**vars(facts)))
+    return CallPlan(GPUKERAS)

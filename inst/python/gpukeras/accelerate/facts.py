@@ -1,0 +1,155 @@
+"""Reads the facts of a call: its arguments, its rows and its model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpukeras.accelerate.decide import CallFacts
+from gpukeras.accelerate.rows import (
+    ARRAYS,
+    PIPELINE,
+    Given,
+    as_callbacks,
+    split_last,
+    validation_of,
+)
+from gpukeras.backend import keras_private, runtime, tensor_ops
+from gpukeras.core.keras_types import Model
+from gpukeras.data.arrays import EXACT_FLOAT32
+from gpukeras.engine.engine_facts import find_batch_hook, find_test_hook
+
+KERAS_ROWS = 32  # of a batch, where nothing is said
+# What gpukeras runs in a way of its own, so that a class's own would not be asked.
+OWN_METHODS = {
+    "fit": ("make_train_function", "make_test_function"),
+    "evaluate": ("make_test_function",),
+    "predict": ("make_predict_function", "predict_step"),
+}
+
+Arguments = Mapping[str, Any]
+
+
+def read_rows(call: Arguments) -> tuple[Given, Given | None]:
+    """Returns the rows of a call and its validation rows, which may be the last of its rows."""
+    steps = call.get("steps_per_epoch") or call.get("steps")
+    given = Given(call["x"], call.get("y"), call.get("sample_weight"), steps)
+    if call.get("validation_data") is not None:
+        return given, validation_of(call["validation_data"], call.get("validation_steps"))
+    share = call.get("validation_split")
+    return split_last(given, share) if share and given.kind == ARRAYS else (given, None)
+
+
+def read_facts(model: Model, function: str, call: Arguments, **known: bool) -> CallFacts:
+    """Returns the facts of a call.
+
+    Args:
+        model: The model.
+        function: "fit", "evaluate" or "predict".
+        call: The arguments of Keras' function by name, with its defaults.
+        **known: `nested` and `busy`, see `CallFacts`.
+    """
+    (given, held), keras = read_rows(call), runtime.keras()
+    callbacks = as_callbacks(call.get("callbacks"))
+    own = isinstance(call.get("callbacks"), keras.callbacks.CallbackList)
+    bars = any(isinstance(one, keras.callbacks.ProgbarLogger) for one in callbacks)
+    epochs = int(call.get("epochs", 1)) - int(call.get("initial_epoch") or 0)
+    size = int(call.get("batch_size") or KERAS_ROWS)
+    held_size = int(call.get("validation_batch_size") or size)
+    names = ("steps_per_epoch", "validation_steps", "steps")
+    return CallFacts(
+        function=function,
+        backend=runtime.backend(),
+        compiled=function == "predict" or bool(model.compiled),
+        eager=bool(model.run_eagerly),
+        strategy=_in_strategy(model),
+        own_method=_own_method(model, function),
+        rows=given.kind,
+        held="" if held is None else held.kind,
+        count=given.rows if given.kind == ARRAYS else None,
+        batches=_count_batches(given, size, epochs),
+        whole=_is_whole(given, size) and (held is None or _is_whole(held, held_size)),
+        outputs=max(1, len(getattr(model, "output_names", None) or ())),
+        shuffle=call.get("shuffle", False),
+        steps=any(call.get(name) is not None for name in names),
+        both_weights=call.get("class_weight") is not None and given.weights is not None,
+        weighs_classes=call.get("class_weight") is not None,
+        epochs=epochs,
+        batch_hook=_find_hook(function, callbacks),
+        test_hook=find_test_hook(callbacks),
+        own_list=own or bars,
+        limited=any(
+            limit() for limit in (keras.config.max_epochs, keras.config.max_steps_per_epoch)
+        ),
+        **_read_pipelines(given, held),
+        **_read_types(model, given),
+        **known,
+    )
+
+
+def _find_hook(function: str, callbacks: Any) -> str:
+    if function != "fit":
+        return type(callbacks[0]).__name__ if callbacks else ""
+    return find_batch_hook(callbacks)
+
+
+def _in_strategy(model: Model) -> bool:
+    if runtime.backend() != "tensorflow":
+        return False
+    return tensor_ops.in_strategy() or keras_private.strategy_of(model) is not None
+
+
+def _own_method(model: Model, function: str) -> str:
+    return next((name for name in OWN_METHODS[function] if tensor_ops.overrides(model, name)), "")
+
+
+def _count_batches(given: Given, size: int, epochs: int) -> int | None:
+    if given.kind == PIPELINE:
+        count = int(given.x.cardinality())
+        return count * epochs if count >= 0 else None
+    return math.ceil(given.rows / size) * epochs if given.rows is not None else None
+
+
+def _is_whole(given: Given, size: int) -> bool:
+    return given.rows is not None and given.kind == ARRAYS and given.rows % size == 0
+
+
+def _read_pipelines(*given: Given | None) -> dict[str, bool]:
+    """Returns what another pass over tf.data pipelines may do otherwise."""
+    pipelines = [each.x for each in given if each is not None and each.is_pipeline]
+    return {
+        "random": any(map(keras_private.draws_at_random, pipelines)),
+        "foreign": any(map(keras_private.uses_py_function, pipelines)),
+    }
+
+
+def _read_types(model: Model, given: Given) -> dict[str, bool]:
+    """Returns which rows float32, in which gpukeras holds features, may not be the same for."""
+    if given.kind != ARRAYS:
+        return {}
+    parts = [part for part in runtime.tree().flatten(given.x) if part is not None]
+    kinds = [_kind_of(part.dtype) for part in parts]
+    whole = [part for part, kind in zip(parts, kinds, strict=True) if kind in "iu"]
+    keras = runtime.keras()
+    graph = isinstance(model, keras.Sequential) or keras_private.has_nodes(model)
+    return {
+        "text": any(kind in "OSU" for kind in kinds),
+        "integers": not graph and any(kind in "iub" for kind in kinds),
+        "large": any(_is_large(np.asarray(part)) for part in whole),
+    }
+
+
+def _kind_of(dtype: Any) -> str:
+    """Returns NumPy's letter for a dtype of NumPy or TensorFlow."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind
+    return "O" if dtype.name == "string" else np.dtype(dtype.name).kind
+
+
+def _is_large(values: np.ndarray) -> bool:
+    if values.dtype.itemsize <= 2 or not values.size:
+        return False
+    return bool(values.max() > EXACT_FLOAT32 or values.min() < -EXACT_FLOAT32)

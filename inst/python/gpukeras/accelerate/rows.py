@@ -1,0 +1,230 @@
+"""Rows as Keras takes them, handed to the core as R hands them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.core.keras_types import Model
+from gpukeras.data import builder
+from gpukeras.data.base import Dataset
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.models import compatibility
+
+ARRAYS, PIPELINE, SEQUENCE, OTHER = "arrays", "pipeline", "sequence", "other"
+
+
+@dataclass(frozen=True)
+class Given:
+    """Rows as Keras takes them.
+
+    Args:
+        x: Arrays, a tf.data dataset, a PyDataset, or an iterator.
+        y: Labels of arrays.
+        weights: One a row of arrays.
+        steps: Batches an epoch, or None.
+    """
+
+    x: Any
+    y: Any = None
+    weights: Any = None
+    steps: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """How the rows come: "arrays", "pipeline" (tf.data), "sequence" (of batches) or "other"."""
+        if self.is_pipeline:
+            return PIPELINE
+        if self.is_sequence:
+            return SEQUENCE
+        return ARRAYS if self.rows is not None else OTHER
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether `x` is a tf.data dataset."""
+        return isinstance(self.x, runtime.tensorflow().data.Dataset)
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether `x` makes batches in Python."""
+        own = isinstance(self.x, runtime.keras().utils.PyDataset)
+        return own or isinstance(self.x, Iterator)
+
+    @property
+    def parts(self) -> list[Any]:
+        """All arrays, of `x`, `y` and `weights`."""
+        given = (self.x, self.y, self.weights)
+        return [part for part in runtime.tree().flatten(given) if part is not None]
+
+    @property
+    def rows(self) -> int | None:
+        """Number of rows of arrays; None where `x` is not arrays with as many rows each."""
+        shapes = [getattr(part, "shape", None) for part in self.parts]
+        counts = {shape[0] if shape else None for shape in shapes}
+        (count, *others) = counts or {None}
+        return None if others or not isinstance(count, int) else count
+
+
+def features_of(x: Any, model: Model | None) -> dict[str, Any]:
+    """Arrays as `sources` takes them; the inputs of a list by the model's names, if it has any."""
+    if isinstance(x, Mapping):
+        parts = [{"name": name, "features": features_of(value, None)} for name, value in x.items()]
+        return {"kind": "inputs", "inputs": parts}
+    if isinstance(x, (list, tuple)):
+        names = [] if model is None else compatibility.read_parts(model)["inputs"]
+        return _by_name(x, names, "input", lambda named: features_of(named, model))
+    for kind, dense in SPARSE.items():
+        if type(x).__name__ == kind:
+            return sparse_features(np.asarray(dense(x)))
+    return {"kind": "array", "values": np.asarray(x), "names": []}
+
+
+# Matrices of TensorFlow, SciPy and JAX that leave zeros out, by the names of their classes.
+SPARSE: dict[str, Callable[[Any], Any]] = {
+    "SparseTensor": lambda x: runtime.tensorflow().sparse.to_dense(x),
+    "coo_matrix": lambda x: x.toarray(),
+    "BCOO": lambda x: x.todense(),
+}
+
+
+def sparse_features(dense: np.ndarray) -> dict[str, Any]:
+    """A matrix as one of R's package Matrix: by columns."""
+    columns, rows = np.nonzero(dense.T)
+    starts = np.concatenate([[0], np.bincount(columns, minlength=dense.shape[1]).cumsum()])
+    parts = {"p": starts.astype(np.int32), "i": rows.astype(np.int32)}
+    values = dense.T[columns, rows].astype(np.float64)
+    return {"kind": "sparse", "dim": list(dense.shape), **parts, "x": values, "names": []}
+
+
+def _by_name(
+    parts: Sequence[Any], known: Sequence[str], what: str, cross: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """A list as it crosses: with the model's names, or else with places in their stead."""
+    unnamed = len(known) != len(parts)
+    names = places(what, len(parts)) if unnamed else known
+    return {**cross(dict(zip(names, parts, strict=True))), "listed": unnamed}
+
+
+def places(what: str, count: int) -> list[str]:
+    """Returns names for parts that have none: "input_1" and so on."""
+    return [f"{what}_{place + 1}" for place in range(count)]
+
+
+def labels_of(y: Any, model: Model) -> dict[str, Any] | None:
+    """Labels as `labels` and `outputs` take them."""
+    if y is None:
+        return None
+    if isinstance(y, (list, tuple)):
+        names = compatibility.read_parts(model)["outputs"]
+        return _by_name(y, names, "output", lambda named: labels_of(named, model))
+    if isinstance(y, Mapping):
+        outputs = [{"name": name, "labels": labels_of(part, model)} for name, part in y.items()]
+        return {"kind": "outputs", "outputs": outputs}
+    values = np.asarray(y)
+    return {"name": "y", "kind": label_kind(values), "values": values, "levels": [], "names": []}
+
+
+def weights_of(weights: Any, model: Model) -> Any:
+    """Weights as `weights` takes them: an array, or one of each output."""
+    if isinstance(weights, (list, tuple)) and all(
+        part is None or np.ndim(part) for part in weights
+    ):
+        names = compatibility.read_parts(model)["outputs"]
+        known = names if len(names) == len(weights) else places("output", len(weights))
+        weights = dict(zip(known, weights, strict=True))
+    if not isinstance(weights, Mapping):
+        return None if weights is None else np.asarray(weights, np.float64)
+    given = {name: part for name, part in weights.items() if part is not None}
+    return {
+        "outputs": [
+            {"name": name, "values": np.asarray(part, np.float64)} for name, part in given.items()
+        ]
+    }
+
+
+def label_kind(values: np.ndarray) -> str:
+    """What R calls such labels."""
+    if values.ndim > 1:
+        return "matrix"
+    return {"b": "logical", "i": "integer", "u": "integer"}.get(values.dtype.kind, "numeric")
+
+
+def chunks_of(given: Given, model: Model) -> Callable[[int, int], dict[str, Any] | None]:
+    """Batches made in Python as a function of R's would give them."""
+    unpack = runtime.keras().utils.unpack_x_y_sample_weight
+
+    def call(epoch: int, batch: int) -> dict[str, Any] | None:
+        if isinstance(given.x, Iterator):
+            item = next(given.x, None)
+        else:
+            ended = given.x.num_batches is not None and batch > given.x.num_batches
+            item = None if ended else given.x[batch - 1]
+            if ended:
+                given.x.on_epoch_end()
+        if item is None:
+            return None
+        x, y, weights = unpack(item)
+        return {
+            "features": features_of(x, model),
+            "labels": labels_of(y, model),
+            "weights": weights_of(weights, model),
+        }
+
+    return call
+
+
+def dataset_of(
+    given: Given,
+    model: Model,
+    options: Mapping[str, Any],
+    class_weight: Mapping[Any, float] | None = None,
+    recipe: Recipe | None = None,
+) -> Dataset:
+    """A dataset of the core; `recipe` is the encoding that holds for it."""
+    more: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
+    if given.is_pipeline or given.is_sequence:
+        options = {"shuffle": False}
+    if given.is_pipeline:
+        features = {"kind": "tfdata", "dataset": given.x, "steps": given.steps, "batched": None}
+    elif given.is_sequence:
+        call = chunks_of(given, model)
+        features = {"kind": "generator", "call": call, "steps": given.steps}
+    else:
+        features = features_of(given.x, model)
+        more["labels"] = labels_of(given.y, model)
+        more["weights"] = weights_of(given.weights, model)
+    if class_weight is not None:
+        more["class_weight"] = {str(level): value for level, value in class_weight.items()}
+    return builder.assemble(features, options, **more)
+
+
+def split_last(given: Given, share: float) -> tuple[Given, Given]:
+    """Keras' `validation_split`: the last rows."""
+    nest = runtime.tree()
+    parts = {"x": given.x, "y": given.y, "weights": given.weights}
+    at = int(len(nest.flatten(given.x)[0]) * (1 - share))
+
+    def cut(part: Any, where: slice) -> Any:
+        return None if part is None else nest.map_structure(lambda one: one[where], part)
+
+    ends = slice(at), slice(at, None)
+    first, last = ({name: cut(part, end) for name, part in parts.items()} for end in ends)
+    return replace(given, **first), replace(given, **last, steps=None)
+
+
+def validation_of(given: Any, steps: int | None) -> Given:
+    """Keras' `validation_data`."""
+    if not isinstance(given, (tuple, list)):
+        return Given(given, steps=steps)
+    x, y, weights = runtime.keras().utils.unpack_x_y_sample_weight(tuple(given))
+    return Given(x, y, weights, steps)
+
+
+def as_callbacks(callbacks: Any) -> Sequence[Any]:
+    """Callbacks as a list."""
+    held = getattr(callbacks, "callbacks", callbacks)  # those of a CallbackList
+    return list(held) if isinstance(held, (list, tuple)) else [held] if held is not None else []

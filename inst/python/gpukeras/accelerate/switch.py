@@ -1,0 +1,198 @@
+"""Puts functions in the place of Keras' `fit()`, `evaluate()` and `predict()`, and takes them away.
+
+A call is decided on when it is made, and what became of it is kept for the report.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.accelerate import calls
+from gpukeras.accelerate.decide import GPUKERAS, KERAS, CallPlan, plan_call
+from gpukeras.accelerate.facts import read_facts
+from gpukeras.backend import runtime
+from gpukeras.core.errors import GpuKerasError
+from gpukeras.core.keras_types import Model
+from gpukeras.core.messages import find_reason
+from gpukeras.training.keras_functions import is_keras_steps
+from gpukeras.training.keras_terms import KerasTerms
+
+FUNCTIONS = ("fit", "evaluate", "predict")
+CACHED = "_use_cached_eval_dataset"  # an argument of the evaluation that Keras' own fit() makes
+MOST_CALLS = 10_000  # in the report; a script that predicts row by row makes more
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that was made.
+
+    Args:
+        function: "fit", "evaluate" or "predict".
+        model: The model's name.
+        engine: "gpukeras" or "keras".
+        reason: How gpukeras ran it, or why Keras did.
+        rows: Number of rows; None if unknown.
+        seconds: How long it took.
+    """
+
+    function: str
+    model: str
+    engine: str
+    reason: str
+    rows: int | None
+    seconds: float
+
+
+class _Here(threading.local):
+    """What goes on in a thread."""
+
+    depth = 0
+    trained: Any = None  # the model that gpukeras trains
+
+
+CALLS: list[Call] = []
+_here, _busy = _Here(), threading.Lock()
+
+
+def switch(on: bool = True) -> bool:
+    """Turns acceleration on or off; returns whether it was on."""
+    kind = runtime.keras().Model
+    was = "fit" in vars(kind) and hasattr(vars(kind)["fit"], "keras_own")
+    for name in FUNCTIONS:
+        if on and not was:
+            setattr(kind, name, _wrap(name, getattr(kind, name)))
+        elif was and not on:
+            delattr(kind, name)
+    return was
+
+
+def report(clear: bool = False) -> list[Call]:
+    """Returns the calls so far, the earliest first.
+
+    Args:
+        clear: Whether to forget them.
+    """
+    found = list(CALLS)
+    if clear:
+        CALLS.clear()
+    return found
+
+
+def _wrap(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(own)
+
+    @functools.wraps(own)
+    def accelerated(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if CACHED in kwargs or any(map(is_keras_steps, (*args[:1], kwargs.get("x")))):
+            return own(self, *args, **kwargs)  # a part of another call
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return own(self, *args, **kwargs)
+        bound.apply_defaults()
+        given = {key: value for key, value in bound.arguments.items() if key != "self"}
+        plain = functools.partial(own, self, *args, **kwargs)
+        return _run(name, self, given, plain)
+
+    accelerated.keras_own = own  # type: ignore[attr-defined]
+    return accelerated
+
+
+def _run(name: str, model: Model, given: dict[str, Any], plain: Callable[[], Any]) -> Any:
+    began, nested = time.perf_counter(), _here.depth > 0
+    rows: int | None = None
+    try:
+        facts = read_facts(model, name, given, nested=nested, busy=not nested and _busy.locked())
+        plan, rows = plan_call(facts), facts.count
+    except Exception as error:  # what cannot be read, Keras will refuse or take
+        plan = CallPlan(KERAS, _explain(error))
+    with _entered():
+        if plan.engine == GPUKERAS and _busy.acquire(blocking=False):
+            try:
+                done, value, why = _try(name, model, given)
+            finally:
+                _busy.release()
+            plan = CallPlan(GPUKERAS if done else KERAS, why)
+            if done:
+                _keep(name, model, plan, rows, began)
+                return value
+        with _without_ours(model):
+            value = plain()
+    _keep(name, model, plan, rows, began)
+    return value
+
+
+def _try(name: str, model: Model, given: dict[str, Any]) -> tuple[bool, Any, str]:
+    """Runs a call through gpukeras.
+
+    Returns:
+        Whether it ran, its value, and how it ran or why it did not. It did not if nothing was
+        trained, so that Keras can run it.
+    """
+    terms, before = KerasTerms(), _here.trained
+    try:
+        with calls.untied(model):
+            if name != "fit":
+                return True, *getattr(calls, name)(model, given)
+            terms = calls.terms_of(model, given)
+            _here.trained = model
+            return True, *calls.fit(model, given, terms)
+    except Exception as error:
+        if name == "fit" and terms.began and not (error_of(terms, error) and terms.undone):
+            cause = error.__cause__ if isinstance(error, GpuKerasError) else None
+            raise (cause or error) from None
+        return False, None, _explain(error)
+    finally:
+        _here.trained = before
+
+
+def error_of(terms: KerasTerms, error: BaseException) -> bool:
+    """Whether an error is that of a failed call of the train function, or was raised from it."""
+    link: BaseException | None = error
+    while link is not None:
+        if link is terms.failed:
+            return True
+        link = link.__cause__ or link.__context__
+    return False
+
+
+def _explain(error: BaseException) -> str:
+    if isinstance(error, GpuKerasError):
+        return error.message
+    return f"gpukeras could not: {find_reason(error)}"
+
+
+def _keep(name: str, model: Model, plan: CallPlan, rows: int | None, began: float) -> None:
+    seconds = time.perf_counter() - began
+    CALLS.append(Call(name, str(model.name), plan.engine, plan.reason, rows, seconds))
+    del CALLS[:-MOST_CALLS]
+
+
+@contextmanager
+def _entered() -> Iterator[None]:
+    _here.depth += 1
+    try:
+        yield
+    finally:
+        _here.depth -= 1
+
+
+@contextmanager
+def _without_ours(model: Model) -> Iterator[None]:
+    """Gives a model that gpukeras trains Keras' functions back, for a call of a callback."""
+    if _here.trained is not model:
+        yield
+        return
+    ours = model.train_function, model.test_function
+    model.train_function = model.test_function = None
+    try:
+        yield
+    finally:
+        model.train_function, model.test_function = ours

@@ -1,0 +1,61 @@
+"""What Keras' `fit()` has and `gpu_fit()` has not, for scripts that run unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpukeras.training.progress import Progress
+
+
+@dataclass
+class KerasTerms:
+    """The terms of one training; the defaults are those of `gpu_fit()`.
+
+    Args:
+        initial_epoch: Number of the first epoch, from 0.
+        validation_freq: Epochs between validations, or the epochs (from 1) after which rows are
+            validated.
+        validation_rows: Rows per batch of the validation, or None to choose.
+        goes_on: Whether the training goes on with a loss that is not finite, as in Keras.
+
+    Attributes:
+        began: Whether callbacks have been told that the training begins.
+        calls: Calls of Keras' train function that have returned.
+        failed: The error of such a call, or None.
+        undone: Whether that was the first call, and the model has the state from before it.
+    """
+
+    initial_epoch: int = 0
+    validation_freq: int | Sequence[int] = 1
+    validation_rows: int | None = None
+    goes_on: bool = False
+    began: bool = False
+    calls: int = 0
+    failed: Exception | None = None
+    undone: bool = False
+
+    def begin(self) -> Progress:
+        """Returns the progress that the training starts from."""
+        return Progress(epoch=self.initial_epoch, resumed=self.initial_epoch)
+
+    def run(self, advance: Callable[[], Any], restore: Callable[[], Any]) -> Any:
+        """Runs one call of Keras' train function, and records whether and how it failed.
+
+        Args:
+            advance: Runs its batches, and returns the logs.
+            restore: Restores the state that the training began with.
+        """
+        try:
+            logs = advance()
+        except StopIteration:
+            raise
+        except Exception as error:
+            self.failed = error
+            if self.goes_on and not self.calls:
+                restore()
+                self.undone = True
+            raise
+        self.calls += 1
+        return logs

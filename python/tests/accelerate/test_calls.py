@@ -1,0 +1,207 @@
+"""What gpukeras gives for Keras' arguments is what Keras gives."""
+
+import numpy as np
+import pytest
+
+from gpukeras.accelerate import calls
+from gpukeras.accelerate.facts import read_rows
+from gpukeras.accelerate.rows import Given
+
+pytestmark = pytest.mark.tf
+
+DEFAULTS = {
+    "y": None,
+    "batch_size": None,
+    "epochs": 3,
+    "verbose": 0,
+    "callbacks": None,
+    "validation_split": 0.0,
+    "validation_data": None,
+    "shuffle": True,
+    "class_weight": None,
+    "sample_weight": None,
+    "initial_epoch": 0,
+    "validation_batch_size": None,
+    "validation_freq": 1,
+}
+RNG = np.random.default_rng(2)
+X = RNG.normal(size=(200, 5)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.float64)
+
+
+def classifier(dropout=0.0, loss="binary_crossentropy", metrics=("accuracy",)):
+    import keras
+
+    keras.utils.set_random_seed(4)
+    layers = [keras.layers.Dense(4, "relu"), keras.layers.Dropout(dropout)]
+    model = keras.Sequential([keras.Input((5,)), *layers, keras.layers.Dense(1, "sigmoid")])
+    model.compile("adam", loss, metrics=list(metrics))
+    return model
+
+
+def twins():
+    import keras
+
+    keras.utils.set_random_seed(4)
+    a, b = keras.Input((2,), name="a"), keras.Input((3,), name="b")
+    joined = keras.layers.Concatenate()([a, b])
+    heads = [keras.layers.Dense(1, name=name)(joined) for name in ("one", "two")]
+    model = keras.Model([a, b], heads)
+    model.compile("adam", ["mse", "mae"])
+    return model
+
+
+def root(labels, outputs):
+    import keras
+
+    return keras.ops.sqrt(keras.ops.mean(keras.ops.square(labels - outputs)))
+
+
+def fits(build, **given):
+    """The same training by Keras and by gpukeras."""
+    model = build()
+    known = model.fit(**given, verbose=0)
+    ours = build()
+    call = {**DEFAULTS, **given}
+    history, how = calls.fit(ours, call, calls.terms_of(ours, call))
+    assert how.split(":")[0] in ("superstep", "compiled", "keras")
+    assert (history.epoch, history.params) == (known.epoch, known.params)
+    return known.history, history.history, model, ours
+
+
+CASES = {
+    "shuffled": (classifier, {}),
+    "in order": (classifier, {"shuffle": False}),
+    "dropout": (lambda: classifier(0.3), {}),
+    "the last rows": (classifier, {"validation_split": 0.3, "batch_size": 16}),
+    "validation": (classifier, {"validation_data": (X[:50], Y[:50]), "validation_freq": 2}),
+    "later epochs": (classifier, {"initial_epoch": 1}),
+    "classes": (classifier, {"class_weight": {0: 1.0, 1: 3.0}}),
+    "weights": (classifier, {"sample_weight": RNG.uniform(size=200)}),
+    "metrics by batch": (
+        lambda: classifier(metrics=(root,)),
+        {"validation_data": (X[:50], Y[:50, None]), "y": Y[:, None], "batch_size": 20},
+    ),
+    "several parts": (
+        twins,
+        {"x": [X[:, :2], X[:, 2:]], "y": [Y, Y], "batch_size": 20},
+    ),
+    "parts by name": (
+        twins,
+        {"x": {"a": X[:, :2], "b": X[:, 2:]}, "y": [Y, Y], "batch_size": 20},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_training_gives_the_losses_and_weights_of_keras(case):
+    build, given = CASES[case]
+    known, found, model, ours = fits(build, **{"x": X, "y": Y, "epochs": 3, **given})
+    assert list(known) == list(found)
+    for name, values in known.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
+    for one, other in zip(model.get_weights(), ours.get_weights(), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+
+
+def test_a_pipeline_gives_the_losses_of_keras():
+    import tensorflow as tf
+
+    rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(32)
+    known, found, *_ = fits(classifier, x=rows, epochs=2)
+    for name, values in known.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
+
+
+def test_a_loss_that_is_no_number_ends_nothing():
+    import keras
+
+    def build():
+        model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(1e30), "mse")
+        return model
+
+    known, found, *_ = fits(build, x=X, y=Y, epochs=3)
+    np.testing.assert_array_equal(known["loss"], found["loss"])
+    assert len(found["loss"]) == 3
+
+
+def test_callbacks_hear_what_keras_tells():
+    import keras
+
+    class Listener(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.heard = []
+
+        def on_train_begin(self, logs=None):
+            self.heard.append(("train", dict(self.params)))
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.heard.append((epoch, sorted(logs), float(self.model.optimizer.iterations)))
+
+    heard = []
+    for run in ("keras", "gpukeras"):
+        model, one = classifier(), Listener()
+        stopping = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=1.0)
+        given = {"x": X, "y": Y, "epochs": 5, "callbacks": [one, stopping]}
+        if run == "keras":
+            model.fit(**given, verbose=0)
+        else:
+            call = {**DEFAULTS, **given}
+            calls.fit(model, call, calls.terms_of(model, call))
+        heard.append(one.heard)
+    assert heard[0] == heard[1]
+    assert len(heard[0]) == 3
+
+
+def test_an_evaluation_gives_the_values_of_keras():
+    model = classifier()
+    for given in ({"return_dict": False}, {"return_dict": True}, {"sample_weight": Y + 1}):
+        known = model.evaluate(X, Y, verbose=0, **given)
+        found, how = calls.evaluate(
+            model, {**DEFAULTS, "return_dict": False, "x": X, "y": Y, **given}
+        )
+        assert type(known) is type(found)
+        assert list(known) == pytest.approx(list(found)) if isinstance(known, list) else True
+        if isinstance(known, dict):
+            assert list(known) == list(found)
+            assert found == pytest.approx(known, rel=1e-5)
+        assert how == "200 rows in large batches"
+
+
+@pytest.mark.parametrize("build", [classifier, twins])
+def test_a_prediction_has_the_form_of_keras(build):
+    model = build()
+    x = X if build is classifier else [X[:, :2], X[:, 2:]]
+    known = model.predict(x, verbose=0)
+    found, _ = calls.predict(model, {"x": x, "batch_size": None, "verbose": 0})
+    assert type(known) is type(found)
+    for one, other in zip(known, found, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_weights_of_classes_are_those_of_keras():
+    from keras.src.trainers.data_adapters import data_adapter_utils
+
+    weights = {0: 0.5, 2: 3.0}
+    for labels in (np.array([0, 1, 2, 2]), np.array([[0.0], [2.0]]), np.eye(3)[[2, 0, 1]]):
+        found = calls._weigh_classes(Given(labels, labels), weights).weights
+        known = data_adapter_utils.class_weight_to_sample_weights(labels, weights)
+        np.testing.assert_array_equal(found, known)
+
+
+def test_metrics_that_depend_on_batches_are_known():
+    import keras
+
+    assert not calls.depends_on_rows(classifier(metrics=("accuracy", keras.metrics.AUC())))
+    assert calls.depends_on_rows(classifier(metrics=(root,)))
+    assert calls.depends_on_rows(classifier(loss=root))
+
+
+def test_steps_are_counted_as_keras_does():
+    assert calls.count_steps(Given(X), 32) == 7
+    assert calls.count_steps(Given(object()), 32) is None
+    given, held = read_rows({"x": X, "y": Y, "validation_split": 0.5})
+    assert (calls.count_steps(given, 32), held.rows) == (4, 100)

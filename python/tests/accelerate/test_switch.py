@@ -1,0 +1,238 @@
+"""Calls of scripts with acceleration on: who ran them, what they gave, and what is undone."""
+
+import threading
+
+import numpy as np
+import pytest
+from small_fits import make_model
+
+from gpukeras.accelerate import calls, switch
+from gpukeras.core.errors import DataError
+from gpukeras.data import dataset as data_dataset
+from gpukeras.models import model_recipes
+from gpukeras.training import fit as training_fit
+
+pytestmark = pytest.mark.tf
+
+X = np.random.default_rng(1).normal(size=(3300, 5)).astype(np.float32)
+Y = np.digitize(X[:, 0], [-0.5, 0.5])
+
+
+@pytest.fixture(autouse=True)
+def switched_on():
+    switch.report(clear=True)
+    switch.switch(True)
+    yield
+    switch.switch(False)
+
+
+def reported():
+    return [(call.function, call.engine) for call in switch.report(clear=True)]
+
+
+def test_keras_functions_are_the_same_ones_afterwards():
+    import keras
+
+    kind = keras.Model
+    assert "fit" in vars(kind)
+    assert switch.switch(True)  # a second time changes nothing
+    switch.switch(False)
+    assert not set(switch.FUNCTIONS) & set(vars(kind))
+    own = {name: getattr(kind, name) for name in switch.FUNCTIONS}
+    assert not switch.switch(True)
+    assert kind.fit is not own["fit"]
+    assert kind.fit.__doc__ == own["fit"].__doc__
+    switch.switch(False)
+    assert {name: getattr(kind, name) for name in switch.FUNCTIONS} == own
+
+
+def test_calls_are_reported_with_engine_reason_and_rows():
+    model = make_model()
+    model.fit(X, Y, verbose=0)
+    model.predict(X[:8], verbose=0)
+    fitted, predicted = switch.report()
+    assert (fitted.function, fitted.engine, fitted.rows) == ("fit", "gpukeras", 3300)
+    assert fitted.model == model.name
+    assert fitted.seconds > 0
+    assert (predicted.engine, predicted.reason) == ("keras", "a single batch")
+    assert switch.report(clear=True)
+    assert switch.report() == []
+
+
+def test_what_gpukeras_refuses_keras_takes():
+    holes = X.copy()
+    holes[0, 0] = np.nan
+    model = make_model()
+    history = model.fit(holes, Y, verbose=0)
+    assert np.isnan(history.history["loss"][0])
+    (call,) = switch.report(clear=True)
+    assert call.engine == "keras"
+    assert call.reason == "Column `1` of `x` has 1 missing value."
+
+
+def test_what_keras_refuses_is_refused_by_keras():
+    with pytest.raises(ValueError, match="Make sure all arrays contain the same number"):
+        make_model().fit(X, Y[:-1], verbose=0)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        make_model().fit(X, Y, epoch=3)
+    assert reported() == []
+
+
+def test_an_error_of_a_callback_is_the_scripts_own():
+    import keras
+
+    class Mine(Exception):
+        pass
+
+    class Raiser(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise Mine
+
+    with pytest.raises(Mine):
+        make_model().fit(X, Y, verbose=0, callbacks=[Raiser()])
+
+
+def test_an_interrupt_is_an_interrupt():
+    import keras
+
+    class Interrupter(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_model().fit(X, Y, verbose=0, callbacks=[Interrupter()])
+
+
+def fail(at):
+    """A step of the engine that fails at a call of it."""
+    seen = []
+
+    def advance(self):
+        seen.append(1)
+        if len(seen) == at:
+            raise DataError("made up") from OSError("the cause")
+        return own(self)
+
+    from gpukeras.training.keras_steps import KerasSteps
+
+    own = KerasSteps.advance
+    return advance
+
+
+def test_a_failure_before_the_first_update_is_trained_by_keras(monkeypatch):
+    import keras
+
+    known = make_model()
+    keras.utils.set_random_seed(3)
+    switch.switch(False)
+    expected = known.fit(X, Y, verbose=0).history["loss"]
+    switch.switch(True)
+    monkeypatch.setattr("gpukeras.training.keras_steps.KerasSteps.advance", fail(1))
+    model = make_model()
+    keras.utils.set_random_seed(3)
+    assert model.fit(X, Y, verbose=0).history["loss"] == expected
+    assert [(call.engine, call.reason) for call in switch.report()] == [("keras", "made up")]
+    assert int(model.optimizer.iterations) == 104
+
+
+def test_a_later_failure_is_raised_as_its_cause(monkeypatch):
+    monkeypatch.setattr("gpukeras.training.keras_steps.KerasSteps.advance", fail(2))
+    with pytest.raises(OSError, match="the cause"):
+        make_model().fit(X, Y, epochs=2, verbose=0)
+
+
+def test_callbacks_may_evaluate_the_model_that_trains():
+    import keras
+
+    seen = []
+    for on in (False, True):
+        switch.switch(on)
+        model, values = make_model(), []
+
+        def look(epoch, logs, model=model, values=values):
+            values.append(model.evaluate(X[:99], Y[:99], verbose=0))
+            values.append(float(model.predict(X[:9], verbose=0)[0, 0]))
+
+        hook = keras.callbacks.LambdaCallback(on_epoch_end=look)
+        fitted = model.fit(X, Y, epochs=2, verbose=0, validation_split=0.1, callbacks=[hook])
+        seen.append((values, fitted.history["val_loss"]))
+    np.testing.assert_allclose(np.hstack(seen[1][0]), np.hstack(seen[0][0]), rtol=1e-5)
+    np.testing.assert_allclose(seen[1][1], seen[0][1], rtol=1e-5)
+    nested = [("evaluate", "keras"), ("predict", "keras")]
+    assert reported() == [*nested, *nested, ("fit", "gpukeras")]
+
+
+def test_only_one_thread_trains_through_gpukeras():
+    import keras
+
+    inside, done, engines = threading.Event(), threading.Event(), []
+
+    def other():
+        inside.wait(60)
+        make_model().fit(X, Y, verbose=0)
+        engines.extend(reported())
+        done.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    hook = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: (inside.set(), done.wait(60))
+    )
+    make_model().fit(X, Y, verbose=0, callbacks=[hook])
+    thread.join(60)
+    assert engines == [("fit", "keras")]
+    assert reported() == [("fit", "gpukeras")]
+
+
+def test_trainings_of_gpukeras_itself_are_not_calls():
+    labels = {"kind": "integer", "values": Y, "levels": []}
+    data = data_dataset.build_dataset({"kind": "array", "values": X}, {}, labels)
+    training_fit.fit(make_model(), data, {"epochs": 1}, validation=data)
+    assert reported() == []
+
+
+def test_a_model_keeps_the_recipe_of_its_own_rows():
+    model, labels = make_model(), {"kind": "integer", "values": Y, "levels": []}
+    data = data_dataset.build_dataset({"kind": "array", "values": X}, {"scale": True}, labels)
+    training_fit.fit(model, data, {"epochs": 1})
+    recipe = model_recipes.recipe_of(model)
+    model.fit(X, Y, verbose=0)
+    assert reported() == [("fit", "gpukeras")]
+    assert model_recipes.recipe_of(model) is recipe
+
+
+def test_a_class_of_its_own_trains_its_own_way():
+    import keras
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+        def fit(self, x, y):
+            return super().fit(x, y, verbose=0, shuffle=False)
+
+    model = Own()
+    model.compile("sgd", "mse")
+    model.fit(X, X[:, 0])
+    assert reported() == [("fit", "gpukeras")]
+
+
+def test_facts_that_cannot_be_read_leave_a_call_to_keras(monkeypatch):
+    def broken(*args, **kwargs):
+        raise RuntimeError("no facts")
+
+    monkeypatch.setattr(switch, "read_facts", broken)
+    make_model().fit(X, Y, verbose=0)
+    (call,) = switch.report()
+    assert (call.engine, call.reason) == ("keras", "gpukeras could not: no facts")
+
+
+def test_an_error_of_another_place_is_not_that_of_a_step():
+    terms = calls.KerasTerms()
+    terms.failed = ValueError("a step")
+    assert switch.error_of(terms, terms.failed)
+    assert not switch.error_of(terms, ValueError("a callback"))
