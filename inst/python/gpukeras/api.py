@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.accelerate import switch
 from gpukeras.backend import devices, env_vars, import_hook
 from gpukeras.compression import distillation, pruning, quantization, separable
 from gpukeras.core.errors import GpuKerasError
@@ -195,6 +196,8 @@ def describe_records(features: Mapping[str, Any]) -> dict[str, Any]:
 
 ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "prepare": import_hook.await_tensorflow,
+    "accelerate": switch.switch,
+    "accelerate_report": switch.report,
     "devices": devices.read_devices,
     "memory": devices.read_memory,
     "setup": devices.setup,

@@ -1,8 +1,12 @@
+import importlib
+import importlib.machinery
 import subprocess
 import sys
 
 import pytest
 from children import CORE, run_script
+
+from gpukeras.backend import import_hook
 
 
 @pytest.mark.tf
@@ -58,3 +62,34 @@ print(sorted(other - {{"__main__", "gpukeras"}}), "gpukeras.backend.cuda_preload
     command = [sys.executable, "-I", "-S", "-c", script]
     child = subprocess.run(command, capture_output=True, text=True, check=True)
     assert child.stdout == "[] False\n"
+
+
+def test_an_action_follows_the_import_of_keras(monkeypatch, tmp_path):
+    (tmp_path / "keras.py").write_text("seen = []\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name in [name for name in sys.modules if name.split(".")[0] == "keras"]:
+        monkeypatch.delitem(sys.modules, name)
+    before, acted = list(sys.meta_path), []
+    import_hook.follow_keras(lambda: acted.append("an earlier one"))
+    import_hook.follow_keras(lambda: acted.append(len(sys.modules["keras"].seen)))
+    import_hook.follow_keras(None)
+    assert sys.meta_path == before
+    import_hook.follow_keras(lambda: acted.append(len(sys.modules["keras"].seen)))
+    importlib.import_module("json")
+    assert acted == []
+    importlib.import_module("keras")
+    assert acted == [0]
+    assert sys.meta_path == before
+    import_hook.follow_keras(lambda: acted.append("at once"))
+    assert acted == [0, "at once"]
+
+
+def test_a_keras_that_is_not_there_is_missed_as_ever(monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [importlib.machinery.PathFinder])
+    monkeypatch.setattr(sys, "path", [])
+    for name in [name for name in sys.modules if name.split(".")[0] == "keras"]:
+        monkeypatch.delitem(sys.modules, name)
+    import_hook.follow_keras(lambda: None)
+    with pytest.raises(ModuleNotFoundError, match="keras"):
+        importlib.import_module("keras")

@@ -25,8 +25,8 @@ from gpukeras.engine.engine_facts import find_batch_hook, find_test_hook
 KERAS_ROWS = 32  # of a batch, where nothing is said
 # What gpukeras runs in a way of its own, so that a class's own would not be asked.
 OWN_METHODS = {
-    "fit": ("make_train_function", "make_test_function"),
-    "evaluate": ("make_test_function",),
+    "fit": ("fit", "evaluate", "make_train_function", "make_test_function"),
+    "evaluate": ("evaluate", "make_test_function"),
     "predict": ("make_predict_function", "predict_step"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,7 +47,8 @@ class Given:
     @property
     def is_pipeline(self) -> bool:
         """Whether `x` is a tf.data dataset."""
-        return isinstance(self.x, runtime.tensorflow().data.Dataset)
+        tensorflow = sys.modules.get("tensorflow")  # JAX may be without it
+        return tensorflow is not None and isinstance(self.x, tensorflow.data.Dataset)
 
     @property
     def is_sequence(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import Any
 from gpukeras.accelerate import calls
 from gpukeras.accelerate.decide import GPUKERAS, KERAS, CallPlan, plan_call
 from gpukeras.accelerate.facts import read_facts
-from gpukeras.backend import runtime
+from gpukeras.backend import import_hook, runtime
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -58,19 +59,26 @@ class _Here(threading.local):
 
 
 CALLS: list[Call] = []
+_state = {"on": False}
 _here, _busy = _Here(), threading.Lock()
 
 
 def switch(on: bool = True) -> bool:
-    """Turns acceleration on or off; returns whether it was on."""
-    kind = runtime.keras().Model
-    was = "fit" in vars(kind) and hasattr(vars(kind)["fit"], "keras_own")
-    for name in FUNCTIONS:
-        if on and not was:
-            setattr(kind, name, _wrap(name, getattr(kind, name)))
-        elif was and not on:
-            delattr(kind, name)
+    """Turns acceleration on or off, also before Keras is imported; returns whether it was on."""
+    was, _state["on"] = _state["on"], on
+    waits = "keras" not in sys.modules and not on
+    import_hook.follow_keras(None if waits else _apply)
     return was
+
+
+def _apply() -> None:
+    kind = runtime.keras().Model
+    for name in FUNCTIONS:
+        ours = hasattr(vars(kind).get(name), "keras_own")
+        if _state["on"] and not ours:
+            setattr(kind, name, _wrap(name, getattr(kind, name)))
+        elif ours and not _state["on"]:
+            delattr(kind, name)
 
 
 def report(clear: bool = False) -> list[Call]:
@@ -146,8 +154,9 @@ def _try(name: str, model: Model, given: dict[str, Any]) -> tuple[bool, Any, str
             return True, *calls.fit(model, given, terms)
     except Exception as error:
         if name == "fit" and terms.began and not (error_of(terms, error) and terms.undone):
-            cause = error.__cause__ if isinstance(error, GpuKerasError) else None
-            raise (cause or error) from None
+            if isinstance(error, GpuKerasError) and terms.cause is not None:
+                raise terms.cause from None
+            raise
         return False, None, _explain(error)
     finally:
         _here.trained = before

@@ -24,6 +24,7 @@ class KerasTerms:
         began: Whether callbacks have been told that the training begins.
         calls: Calls of Keras' train function that have returned.
         failed: The error of such a call, or None.
+        cause: What that was raised from, or None.
         undone: Whether that was the first call, and the model has the state from before it.
     """
 
@@ -34,6 +35,7 @@ class KerasTerms:
     began: bool = False
     calls: int = 0
     failed: Exception | None = None
+    cause: BaseException | None = None
     undone: bool = False
 
     def begin(self) -> Progress:
@@ -52,7 +54,7 @@ class KerasTerms:
         except StopIteration:
             raise
         except Exception as error:
-            self.failed = error
+            self.failed, self.cause = error, error.__cause__  # Keras drops the cause
             if self.goes_on and not self.calls:
                 restore()
                 self.undone = True

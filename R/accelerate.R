@@ -1,0 +1,101 @@
+# accelerate(): scripts of keras3 run unchanged, through gpukeras where that gives the same.
+
+#' Run scripts of keras3 unchanged, and faster
+#'
+#' After `library(keras3)` and `gpukeras::accelerate()`, a script's own `fit()`, `evaluate()` and
+#' `predict()` run through gpukeras' engine where that gives the same result, and through Keras
+#' where not. `accelerate_report()` says for each call which it was, and why.
+#'
+#' The same holds for every Keras model of the session, also one that Python code makes.
+#' `python -m gpukeras.accelerate script.py` does it for a script of Python; with `--report` before
+#' the script's name it prints the report at the end.
+#'
+#' @section What is the same:
+#' The losses, the weights, the `history`, what is printed (but for times, and how often a progress
+#' bar moves), and what callbacks are told. Rows are shuffled in the order in which Keras would
+#' shuffle them, so after `keras3::set_random_seed()` each epoch sees the same batches. Engines may
+#' differ from Keras in the last digits of float32. A loss that is no number does not end a
+#' training, as in Keras. A call that fails before the first update is run by Keras; a later error
+#' is the script's.
+#'
+#' @section Which calls are taken over:
+#' | pattern | engine |
+#' |---|---|
+#' | `fit()` of arrays, lists or named lists of arrays, 100 batches or more | gpukeras |
+#' | ... with `validation_split`, `validation_data`, `validation_freq`, `initial_epoch` | gpukeras |
+#' | ... with `sample_weight`, or `class_weight` for one output | gpukeras |
+#' | ... with callbacks that work on epochs: Keras' own, and those written in R | gpukeras |
+#' | ... of a model with a `train_step()`, loss, metric or layer of its own | gpukeras |
+#' | `fit()` of a tf.data pipeline that does not draw at random | gpukeras |
+#' | `evaluate()` and `predict()` of two batches or more, without callbacks | gpukeras |
+#' | fewer batches: Keras has trained them before gpukeras is ready | keras |
+#' | callbacks that work on each batch; a progress bar of one's own | keras |
+#' | generators and `PyDataset`s; tf.data pipelines that shuffle, draw or call Python or R | keras |
+#' | `steps_per_epoch`, `steps` and `validation_steps`; `shuffle = "batch"` | keras |
+#' | several outputs with a short last batch: Keras averages their losses by batch | keras |
+#' | texts; missing or infinite values; integers beyond 2^24 | keras |
+#' | integers for a model of a class of its own, whose code may need them | keras |
+#' | `run_eagerly`; a `fit()` or `make_train_function()` of one's own; a strategy's models | keras |
+#' | calls that callbacks make while a training runs; a second training in another thread | keras |
+#' | `train_on_batch()` and loops of one's own | not looked at |
+#' @param on Whether calls are looked at; `FALSE` gives Keras its own functions back.
+#' @return `accelerate()` invisibly returns whether it was on before. `accelerate_report()` returns a
+#'   `gpu_accelerate`: a data frame with one row per call, the first one first, and the columns
+#'   `call` (`"fit"`, `"evaluate"` or `"predict"`), `model`, `engine` (`"gpukeras"` or `"keras"`),
+#'   `reason`, `rows` (`NA` where they are not known beforehand) and `seconds`. It holds the last
+#'   10,000 calls.
+#' @section Errors:
+#' `gpukeras_error_spec` if `on` or `clear` is not `TRUE` or `FALSE`. Those of a script's calls are
+#' Keras' own.
+#' @seealso [gpu_fit()] trains with all that gpukeras has, such as checkpoints.
+#' @examplesIf gpukeras:::can_run_examples()
+#' keras <- reticulate::import("keras")
+#' accelerate()
+#' layers <- list(keras$layers$Input(list(3L)), keras$layers$Dense(1L))
+#' model <- keras$Sequential(layers)
+#' model$compile(optimizer = "sgd", loss = "mse")
+#' x <- matrix(rnorm(9600), ncol = 3)
+#' history <- model$fit(x, array(x[, 1]), verbose = 0L)
+#' accelerate_report()
+#' accelerate(FALSE)
+#' @export
+accelerate <- function(on = TRUE) {
+  check_flag(on)
+  invisible(call_core("accelerate", list(on = on)))
+}
+
+#' @rdname accelerate
+#' @param clear Whether to forget the calls after this report.
+#' @export
+accelerate_report <- function(clear = FALSE) {
+  check_flag(clear)
+  new_accelerate_report(call_core("accelerate_report", list(clear = clear)))
+}
+
+new_accelerate_report <- function(records) {
+  columns <- list(`function` = "", model = "", engine = "", reason = "", rows = 0, seconds = 0)
+  frame <- typed_frame(records, columns)
+  names(frame)[1] <- "call"
+  new_result_frame(frame, "gpu_accelerate")
+}
+
+#' @rdname accelerate
+#' @param x A `gpu_accelerate`.
+#' @param ... Not used.
+#' @export
+format.gpu_accelerate <- function(x, ...) {
+  if (!all(c("call", "model", "engine", "reason", "rows", "seconds") %in% names(x))) {
+    return(format_frame(x)) # some of its columns
+  }
+  cells <- list(
+    call = paste0(x$call, "()"), rows = ifelse(is.na(x$rows), "", vapply(x$rows, format_count, "")),
+    engine = x$engine, seconds = sprintf("%.2f", x$seconds), reason = x$reason
+  )
+  c(
+    sprintf(
+      "<gpu_accelerate> %s, %d through gpukeras", count_of(nrow(x), "calls"),
+      sum(x$engine == "gpukeras")
+    ),
+    if (nrow(x) > 0) format_columns(cells, c("left", "right", "left", "right", "left"))
+  )
+}
