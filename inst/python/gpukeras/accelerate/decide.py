@@ -140,7 +140,7 @@ RULES: tuple[Rule, ...] = (
     (lambda facts: facts.epochs < 1 or facts.count == 0, "nothing to do"),
     (
         lambda facts: facts.function == "fit" and _few(facts, FEW_BATCHES),
-        "{batches} batches: Keras has trained them before gpukeras is ready",
+        "too few batches ({batches}): Keras has trained them before gpukeras is ready",
     ),
     (lambda facts: facts.function != "fit" and _few(facts, 2), "a single batch"),
 )
