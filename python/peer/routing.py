@@ -16,7 +16,7 @@ from gpukeras.accelerate.rows import (
     as_callbacks,
     features_of,
     places,
-    split_last,
+    take_last,
     validation_of,
 )
 from gpukeras.backend import runtime
@@ -109,7 +109,7 @@ def fit(
     if validation_data is not None:
         last = validation_of(validation_data, validation_steps)
     elif validation_split:
-        given, last = split_last(given, validation_split)
+        given, last = take_last(given, validation_split)
     options = _dataset_options(batch_size, bool(shuffle))
     data = dataset_of(given, model, options, class_weight)
     validation = None

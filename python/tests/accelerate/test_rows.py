@@ -40,7 +40,7 @@ def test_the_last_rows_are_split_off_as_keras_does():
     from keras.src.trainers.data_adapters import array_slicing
 
     for share in (0.1, 0.2, 0.34, 0.5):
-        first, last = rows.split_last(Given(X, Y, None, 3), share)
+        first, last = rows.take_last(Given(X, Y, None, 3), share)
         known, held = array_slicing.train_validation_split((X, Y, None), share)
         np.testing.assert_array_equal(first.x, known[0])
         np.testing.assert_array_equal(last.y, held[1])

@@ -117,3 +117,46 @@ def test_a_pipeline_that_calls_python_eagerly_is_known():
     assert keras_private.uses_py_function(tf.data.Dataset.zip((plain, plain.map(twice))))
     nested = plain.interleave(lambda row: tf.data.Dataset.from_tensors(row).map(twice))
     assert keras_private.uses_py_function(nested)
+
+
+def test_rows_are_drawn_in_the_order_of_keras():
+    tf, keras, seen = runtime.tensorflow(), runtime.keras(), []
+
+    class Noting(keras.Sequential):
+        def train_step(self, data):
+            tf.py_function(lambda x: seen.extend(x.numpy()[:, 0].astype(int)), [data[0]], [])
+            return super().train_step(data)
+
+    keras.utils.set_random_seed(5)
+    model = Noting([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    rows = np.arange(20.0)[:, None]
+    model.fit(rows, rows, batch_size=8, epochs=2, verbose=0)
+    draw = keras_private.row_orders(20)
+    found = [*draw(), *draw()]
+    assert found == seen
+    assert sorted(found[:20]) == list(range(20))
+    assert found[:20] != list(range(20))
+
+
+def test_pipelines_that_draw_at_random_are_known():
+    tf = runtime.tensorflow()
+    plain = tf.data.Dataset.range(9).map(lambda x: x + 1).batch(2)
+    assert not keras_private.draws_at_random(plain)
+    assert keras_private.draws_at_random(tf.data.Dataset.range(9).shuffle(3).batch(2))
+    drawn = plain.map(lambda x: tf.random.uniform([2])).prefetch(1)
+    assert keras_private.draws_at_random(drawn)
+
+
+def test_the_function_of_a_metric_is_found():
+    keras = runtime.keras()
+    function = keras.losses.mean_squared_error
+    wrapped = keras.metrics.MeanMetricWrapper(function)
+    assert keras_private.wrapped_function(wrapped) is function
+    assert keras_private.wrapped_function(keras.metrics.AUC()) is None
+
+
+def test_logs_become_what_evaluate_returns():
+    model = make_model()
+    model.evaluate(np.zeros((4, 5)), np.zeros(4), verbose=0)
+    assert keras_private.flatten_logs(model, {"accuracy": 2.0, "loss": 1.0}) == [1.0, 2.0]

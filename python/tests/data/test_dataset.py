@@ -267,3 +267,12 @@ def test_a_file_does_for_no_model_that_takes_indicators(tmp_path):
     trained = dataset.build_dataset({"kind": "array", "values": holey}, options)
     with pytest.raises(DataError, match="imputed missing values and marked them"):
         open_features({"kind": "npy", "path": str(path)}, "newdata").encode(trained.recipe)
+
+
+def test_an_order_that_is_drawn_is_drawn_once_an_epoch():
+    data, drawn = make_dataset(rows=8), iter(([3, 1, 0, 2, 4, 5, 6, 7], list(range(8))))
+    data.draw = lambda: np.array(next(drawn))
+    first = data.order(0)
+    np.testing.assert_array_equal(data.order(0), first)  # the epoch begins again
+    np.testing.assert_array_equal(first, [3, 1, 0, 2, 4, 5, 6, 7])
+    np.testing.assert_array_equal(data.order(1), range(8))

@@ -158,6 +158,16 @@ def test_a_step_that_tells_no_loss_is_counted():
     assert watch.going()
 
 
+def test_losses_may_be_ignored_until_the_next_reset():
+    watch = engine_train_step.NonFiniteMonitor(built().optimizer.iterations)
+    watch.ignore()
+    watch.look({"loss": runtime.tensorflow().constant(float("nan"))})
+    assert (int(watch.steps.numpy()), bool(watch.going())) == (1, True)
+    watch.reset()
+    watch.look({"loss": runtime.tensorflow().constant(float("nan"))})
+    assert not watch.going()
+
+
 # Averages ----------------------------------------------------------------------------------------
 
 

@@ -54,3 +54,16 @@ def test_labels_that_come_later_are_remembered_too():
     assert model_recipes.recipe_of(model).label is label
     with pytest.raises(DataError, match="was encoded by its own means and levels"):
         model_recipes.tie_recipe(model, Recipe("array", (5,), label=LabelRule("number")))
+
+
+def test_a_model_is_without_its_recipe_for_a_while():
+    model, data = make_model(), make_dataset(scale=True)
+    model_recipes.tie_recipe(model, data.recipe)
+    with model_recipes.untied(model):
+        assert model_recipes.recipe_of(model) is None
+        model_recipes.tie_recipe(model, make_dataset(scale=False).recipe)
+    assert model_recipes.recipe_of(model) is data.recipe
+    other = make_model()
+    with model_recipes.untied(other):
+        model_recipes.tie_recipe(other, data.recipe)
+    assert model_recipes.recipe_of(other) is None

@@ -14,7 +14,7 @@ from gpukeras.accelerate.rows import (
     PIPELINE,
     Given,
     as_callbacks,
-    split_last,
+    take_last,
     validation_of,
 )
 from gpukeras.backend import keras_private, runtime, tensor_ops
@@ -40,7 +40,7 @@ def read_rows(call: Arguments) -> tuple[Given, Given | None]:
     if call.get("validation_data") is not None:
         return given, validation_of(call["validation_data"], call.get("validation_steps"))
     share = call.get("validation_split")
-    return split_last(given, share) if share and given.kind == ARRAYS else (given, None)
+    return take_last(given, share) if share and given.kind == ARRAYS else (given, None)
 
 
 def read_facts(model: Model, function: str, call: Arguments, **known: bool) -> CallFacts:

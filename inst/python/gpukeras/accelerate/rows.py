@@ -204,7 +204,7 @@ def dataset_of(
     return builder.assemble(features, options, **more)
 
 
-def split_last(given: Given, share: float) -> tuple[Given, Given]:
+def take_last(given: Given, share: float) -> tuple[Given, Given]:
     """Keras' `validation_split`: the last rows."""
     nest = runtime.tree()
     parts = {"x": given.x, "y": given.y, "weights": given.weights}

@@ -71,11 +71,10 @@ def fit(
     _check_input(model, data, validation)
     _check_callbacks(callbacks, functions or {}, spec)
     _tie(model, data)
-    strategy = open_strategy(devices, trains=True)
+    strategy, terms = open_strategy(devices, trains=True), terms or KerasTerms()
     strategy.check(model, spec.engine)
     spec, listener = strategy.own_spec(spec), ProgressReporter(on_event, spec.epochs)
     given = model, data, validation, spec, batch_size, callbacks, functions or {}
-    terms = terms or KerasTerms()
     trainer = Trainer(*given, listener, strategy, terms, terms.begin())
     # BackupAndRestore stores here the epoch at which an earlier training resumed.
     keras_private.set_initial_epoch(model, None)

@@ -1,0 +1,44 @@
+import pytest
+
+from gpukeras.training.keras_terms import KerasTerms
+
+
+def failing():
+    raise ValueError("made up") from OSError("the cause")
+
+
+def ended():
+    raise StopIteration
+
+
+def test_without_terms_nothing_is_restored():
+    terms, restored = KerasTerms(), []
+    with pytest.raises(ValueError, match="made up"):
+        terms.run(failing, lambda: restored.append(1))
+    assert (terms.undone, restored) == (False, [])
+    assert isinstance(terms.cause, OSError)
+
+
+def test_only_a_failure_of_the_first_call_is_undone():
+    terms, restored = KerasTerms(goes_on=True), []
+    with pytest.raises(ValueError, match="made up"):
+        terms.run(failing, lambda: restored.append(1))
+    assert (terms.undone, restored) == (True, [1])
+    terms = KerasTerms(goes_on=True)
+    assert terms.run(lambda: {"loss": 1.0}, lambda: None) == {"loss": 1.0}
+    with pytest.raises(ValueError, match="made up"):
+        terms.run(failing, lambda: restored.append(2))
+    assert (terms.calls, terms.undone, restored) == (1, False, [1])
+
+
+def test_an_end_is_no_failure():
+    terms = KerasTerms(goes_on=True)
+    with pytest.raises(StopIteration):
+        terms.run(ended, lambda: None)
+    assert terms.failed is None
+
+
+def test_a_training_begins_at_its_epoch():
+    progress = KerasTerms(initial_epoch=3).begin()
+    assert (progress.epoch, progress.resumed) == (3, 3)
+    assert KerasTerms().begin().epoch == 0
