@@ -21,14 +21,14 @@
 #' @section Which calls are taken over:
 #' | pattern | engine |
 #' |---|---|
-#' | `fit()` of arrays, lists or named lists of arrays, 100 batches or more | gpukeras |
+#' | `fit()` of arrays, lists or named lists of arrays, 20 batches or more | gpukeras |
 #' | ... with `validation_split`, `validation_data`, `validation_freq`, `initial_epoch` | gpukeras |
 #' | ... with `sample_weight`, or `class_weight` for one output | gpukeras |
 #' | ... with callbacks that work on epochs: Keras' own, and those written in R | gpukeras |
 #' | ... of a model with a `train_step()`, loss, metric or layer of its own | gpukeras |
 #' | `fit()` of a tf.data pipeline that does not draw at random | gpukeras |
 #' | `evaluate()` and `predict()` of two batches or more, without callbacks | gpukeras |
-#' | fewer batches: Keras has trained them before gpukeras is ready | keras |
+#' | fewer batches: there is nothing to gain | keras |
 #' | callbacks that work on each batch; a progress bar of one's own | keras |
 #' | generators and `PyDataset`s; tf.data pipelines that shuffle, draw or call Python or R | keras |
 #' | `steps_per_epoch`, `steps` and `validation_steps`; `shuffle = "batch"` | keras |

@@ -45,7 +45,7 @@ KEPT = {
         "whole": False,
     },
     "nothing to do": {"epochs": 0},
-    "too few batches (99): Keras has trained them before gpukeras is ready": {"batches": 99},
+    "too few batches (19) to gain by": {"batches": 19},
     "a single batch": {"function": "evaluate", "batches": 1},
 }
 
