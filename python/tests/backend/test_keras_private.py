@@ -132,7 +132,7 @@ def test_rows_are_drawn_in_the_order_of_keras():
     model.compile("sgd", "mse")
     rows = np.arange(20.0)[:, None]
     model.fit(rows, rows, batch_size=8, epochs=2, verbose=0)
-    draw = keras_private.row_orders(20)
+    draw = keras_private.row_orders(model, 20)
     found = [*draw(), *draw()]
     assert found == seen
     assert sorted(found[:20]) == list(range(20))

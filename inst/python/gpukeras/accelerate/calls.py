@@ -44,7 +44,7 @@ def fit(model: Model, call: Arguments, terms: KerasTerms) -> tuple[Any, str]:
     options = {"shuffle": bool(call["shuffle"]), "batch_size": size}
     data, validation = dataset_of(given, model, options), None
     if isinstance(data, MapDataset) and call["shuffle"]:
-        data.draw = keras_private.row_orders(len(data.train_rows))
+        data.draw = keras_private.row_orders(model, len(data.train_rows))
     if held is not None:
         own = {"shuffle": False, "batch_size": int(call["validation_batch_size"] or size)}
         validation = dataset_of(held, model, own, recipe=data.recipe)

@@ -88,14 +88,16 @@ def flatten_logs(model: Any, logs: Mapping[str, Any]) -> Any:
     return model._flatten_metrics_in_order(logs)
 
 
-def row_orders(rows: int) -> Callable[[], Any]:
+def row_orders(model: Any, rows: int) -> Callable[[], Any]:
     """Returns a function that draws the next epoch's order of rows as `fit()` of arrays does.
 
     On TensorFlow Keras shuffles row numbers in a tf.data pipeline. The operation's seed comes from
     the session's and from its place in the pipeline's graph, so the orders are those of `fit()` if
-    the same pipeline makes them. Elsewhere it draws a permutation of NumPy's global generator.
+    the same pipeline makes them. Elsewhere it draws a permutation of NumPy's global generator, and
+    one more before the first epoch, for a batch to build a model, losses and metrics from.
 
     Args:
+        model: The model, not yet built if it is not.
         rows: Number of rows.
 
     Returns:
@@ -106,6 +108,9 @@ def row_orders(rows: int) -> Callable[[], Any]:
     from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
     if keras.backend.backend() != "tensorflow":
+        parts = (*list_layers(model), model._compile_loss, model._compile_metrics)
+        if not all(part is None or part.built for part in parts):
+            np.random.permutation(rows)
         return lambda: np.random.permutation(rows)
     adapter = ArrayDataAdapter(np.arange(rows), batch_size=rows, shuffle=True)
     pipeline = adapter.get_tf_dataset()

@@ -1,0 +1,44 @@
+"""The same on JAX, whose rows Keras shuffles by NumPy's global generator."""
+
+import pytest
+from children import run_script
+from jax_runs import needs_jax
+
+pytestmark = [pytest.mark.process, needs_jax]
+
+SCRIPT = """
+import keras
+import numpy as np
+from gpukeras.accelerate import switch
+
+x = np.random.default_rng(1).normal(size=(800, 4)).astype("float32")
+y = (x[:, 0] > 0).astype("float32")
+
+def run(on, named):
+    switch.switch(on)
+    keras.utils.set_random_seed(1)
+    inputs = [keras.Input((4,))] if named else []
+    model = keras.Sequential([*inputs, keras.layers.Dense(1, "sigmoid")])
+    model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    seen = []
+    look = lambda epoch, logs: seen.extend(model.evaluate(x[:50], y[:50], verbose=0))
+    hook = keras.callbacks.LambdaCallback(on_epoch_end=look)
+    for _ in range(2):  # a built model draws one order less
+        history = model.fit(
+            x, y, epochs=2, verbose=0, validation_split=0.1, callbacks=[hook] if named else None
+        ).history
+    values = [*sum(history.values(), []), *seen, *model.evaluate(x, y, verbose=0)]
+    return [*values, *model.predict(x, verbose=0)[:, 0].tolist()]
+
+known = [run(False, named) for named in (True, False)]
+found = [run(True, named) for named in (True, False)]
+engines = [call.engine for call in switch.report() if "within" not in call.reason]
+apart = max(np.abs(np.array(a) - b).max() for a, b in zip(known, found))
+answer = [float(apart), sorted(set(engines)), len(engines)]
+"""
+
+
+def test_calls_give_what_keras_gives():
+    apart, engines, count = run_script(SCRIPT, KERAS_BACKEND="jax", CUDA_VISIBLE_DEVICES="-1")
+    assert apart < 1e-6
+    assert (engines, count) == (["gpukeras"], 8)
