@@ -39,8 +39,8 @@
 #' | calls that callbacks make while a training runs; a second training in another thread | keras |
 #' | `train_on_batch()` and loops of one's own | not looked at |
 #' @param on Whether calls are looked at; `FALSE` gives Keras its own functions back.
-#' @return `accelerate()` invisibly returns whether it was on before. `accelerate_report()` returns a
-#'   `gpu_accelerate`: a data frame with one row per call, the first one first, and the columns
+#' @return `accelerate()` invisibly returns whether it was on before. `accelerate_report()` returns
+#'   a `gpu_accelerate`: a data frame with one row per call, the first one first, and the columns
 #'   `call` (`"fit"`, `"evaluate"` or `"predict"`), `model`, `engine` (`"gpukeras"` or `"keras"`),
 #'   `reason`, `rows` (`NA` where they are not known beforehand) and `seconds`. It holds the last
 #'   10,000 calls.

@@ -22,7 +22,8 @@ made_up <- function(shape, classes, rows) {
     x <- array(as.integer(127 * (1 + sin(seq_len(count * prod(shape))^2))), c(count, shape))
     for (class in seq_len(classes)) {
       at <- 1L + (class - 1L) %% shape[1]
-      if (length(shape) == 2) x[y == class - 1L, at, ] <- 255L else x[y == class - 1L, at, , ] <- 255L
+      rows <- y == class - 1L
+      if (length(shape) == 2) x[rows, at, ] <- 255L else x[rows, at, , ] <- 255L
     }
     list(x = x, y = array(y))
   }
@@ -61,7 +62,7 @@ frame$dataset_mnist <- made_up(c(28L, 28L), 10L, 60000L)
 frame$dataset_fashion_mnist <- frame$dataset_mnist
 frame$dataset_cifar10 <- made_up(c(32L, 32L, 3L), 10L, 50000L)
 # What is known so far, also where the process is stopped later.
-write_fits <- function() {
+write_fits <- function(block) {
   made <- reticulate::py$records
   for (index in setdiff(seq_along(made), seq_along(blocks_of))) blocks_of <<- c(blocks_of, block)
   fits <- Map(function(one, at) c(one, block = at, engine = "keras", reason = ""), made, blocks_of)
@@ -72,7 +73,10 @@ write_fits <- function() {
       fits[[index]][c("engine", "reason")] <- calls[index, c("engine", "reason")]
     }
   }
-  jsonlite::write_json(list(fits = fits), arguments[3], auto_unbox = TRUE, digits = NA, na = "string")
+  jsonlite::write_json(
+    list(fits = fits), arguments[3],
+    auto_unbox = TRUE, digits = NA, na = "string"
+  )
 }
 
 blocks <- read_blocks(arguments[1])
@@ -85,5 +89,5 @@ for (block in seq_along(blocks)) {
       message("block ", block, ": ", substr(conditionMessage(condition), 1, 150))
     }
   )
-  write_fits()
+  write_fits(block)
 }

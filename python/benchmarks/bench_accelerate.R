@@ -69,7 +69,8 @@ compare_guide <- function(file) {
     a <- plain$fits[[index]]
     b <- ours$fits[[index]]
     gaps <- differ(a$history, b$history)
-    verdict <- if (gaps[["all"]] <= same) "same" else if (gaps[["last"]] <= similar) "similar" else "differs"
+    verdict <- if (gaps[["last"]] <= similar) "similar" else "differs"
+    verdict <- if (gaps[["all"]] <= same) "same" else verdict
     data.frame(
       guide = name, block = a$block, fit = index, engine = b$engine, verdict = verdict,
       gap = signif(gaps[["all"]], 2), keras_s = round(a$seconds, 2), ours_s = round(b$seconds, 2),
@@ -77,7 +78,7 @@ compare_guide <- function(file) {
     )
   }
   if (length(plain$fits) != length(ours$fits)) {
-    message(sprintf("  %d fits by Keras, %d under accelerate()", length(plain$fits), length(ours$fits)))
+    message(sprintf("  %d fits and %d", length(plain$fits), length(ours$fits)))
   }
   do.call(rbind, lapply(seq_len(count), one))
 }
@@ -92,7 +93,7 @@ print(as.data.frame(table(engine = found$engine, verdict = found$verdict)), row.
 print(sort(table(found$reason[found$engine == "keras"]), decreasing = TRUE))
 taken <- found[found$engine == "gpukeras", ]
 cat(sprintf(
-  "%d of %d fit() calls taken over, %d of them with the same losses; %.2f times as fast, at most %.1f\n",
+  "%d of %d fit() calls taken over, %d with the same losses; %.2f times as fast, at most %.1f\n",
   nrow(taken), nrow(found), sum(taken$verdict == "same"), sum(taken$keras_s) / sum(taken$ours_s),
   max(taken$keras_s / taken$ours_s, -Inf)
 ))
