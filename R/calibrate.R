@@ -52,6 +52,7 @@
 #' gpu_predict(model, data.frame(speed = c(5, 20)), interval = 0.9)
 #' @export
 gpu_calibrate <- function(model, data, y = NULL, part = NULL, quantiles = NULL, recipe = NULL) {
+  refuse_marshalled(model)
   model <- check_model(model)
   check_no_na_options(list(part = part, quantiles = quantiles))
   recipe <- use_recipe(model, recipe)

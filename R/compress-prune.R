@@ -87,6 +87,7 @@ gpu_prune <- function(model, data, sparsity = 0.8, schedule = "cubic", structure
                       max_drop = NULL, ..., metric = NULL, ramp = 0.75, target = "flops",
                       norm = "l2", learning_rate = NULL, validation = NULL, batch_size = NULL,
                       verbose = TRUE) {
+  refuse_marshalled(model)
   model <- check_model(model)
   data <- as_measured(data)
   options <- list(

@@ -34,6 +34,9 @@ gpu_recipe <- function(x) {
   if (inherits(x, "gpu_saved_model") && !is.null(x$record$recipe)) {
     return(new_gpu_recipe(x$record$recipe))
   }
+  if (inherits(x, "gpu_marshalled") && !is.null(x$record$recipe)) {
+    return(new_gpu_recipe(x$record$recipe))
+  }
   x <- resolve_saved(x)
   if (inherits(x, "gpu_dataset")) {
     x <- check_alive(x)$handle

@@ -192,6 +192,7 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
                     on_oom = "halve", callbacks = list(), on_epoch_end = NULL, optimizer = NULL,
                     loss = NULL, metrics = NULL, verbose = TRUE, ...) {
   words <- check_keras_arguments(list(...), c(names(keras_row_arguments), "x", "validation_data"))
+  refuse_marshalled(model)
   model <- check_model(model)
   given <- if (missing(data)) NULL else data
   rows <- as_fit_rows(given, y, epochs, validation, words, model)

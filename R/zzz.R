@@ -3,6 +3,7 @@
   the$python_before <- python_runs()
   on_python_start(prepare_python)
   register_tidymodels()
+  register_mirai()
   if (isNamespaceLoaded("reticulate")) {
     try(declare_python(), silent = TRUE)
   }

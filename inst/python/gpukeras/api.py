@@ -213,6 +213,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "save_dataset": writer.save_dataset,
     "data_cache": cache.list_cache,
     "save_model": transfer.save_model,
+    "marshal_model": transfer.marshal_model,
     "load_model": transfer.load_model,
     "save_archive": archive.save_archive,
     "load_archive": archive.load_archive,

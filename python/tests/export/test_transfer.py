@@ -8,7 +8,7 @@ import pytest
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.data.dataset import build_dataset
-from gpukeras.export.transfer import check_code, feeding_of, load_model, save_model
+from gpukeras.export.transfer import check_code, feeding_of, load_model, marshal_model, save_model
 from gpukeras.models import model_recipes
 from gpukeras.training import fit
 
@@ -158,3 +158,18 @@ def test_feeding_is_what_the_dataset_was_given():
         feeding_of(data, "args$data")
     with pytest.raises(SpecError, match="must be a gpu_dataset"):
         feeding_of(3)
+
+
+@tf_test
+def test_a_model_for_a_value_tells_what_loading_needs(tmp_path):
+    keras = runtime.keras()
+    plain, path = a_model(), str(tmp_path / "plain.keras")
+    record = marshal_model(plain, path)
+    assert record["keras"] == keras.__version__
+    assert record["needs"].objects == record["needs"].lambdas == ()
+    np.testing.assert_array_equal(load_model(path).get_weights()[0], plain.get_weights()[0])
+    scaled = a_model(keras.layers.Lambda(lambda x: 2 * x, name="twice"))
+    record = marshal_model(scaled, str(tmp_path / "scaled.keras"))
+    assert record["needs"].lambdas == ("`twice`",)
+    with pytest.raises(ModelError, match="lambda"):
+        load_model(str(tmp_path / "scaled.keras"))

@@ -58,6 +58,7 @@ REQUIRED = [
 USEFUL = [
     "ggplot2",
     "bit64",
+    "future",
     "generics",
     "mass",
     "matrix",

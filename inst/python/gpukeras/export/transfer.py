@@ -11,16 +11,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from gpukeras.backend import tensor_ops
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import refused_value
 from gpukeras.data.base import Dataset
 from gpukeras.export import recipe_json
 from gpukeras.export.archive import collect_extras, describe_model, read_model
-from gpukeras.export.keras_file import check_ending, lacking, write_model, written_beside
+from gpukeras.export.keras_file import (
+    check_ending,
+    lacking,
+    needs_of,
+    write_model,
+    written_beside,
+)
 from gpukeras.export.safe_load import check_code
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.training.history_registry import keep_stored
@@ -63,6 +70,27 @@ def save_model(
         "bytes": float(target.stat().st_size),
         "recipe": recipe_json.carry_recipe(model) if known else None,
     }
+
+
+def marshal_model(model: Model, path: str, arg: str = "x") -> dict[str, Any]:
+    """Writes a model into a `.keras` file whose bytes R keeps as a value.
+
+    Args:
+        model: A Keras 3 model.
+        path: Path of the file; it ends with ".keras".
+        arg: The user's name for the model, for messages.
+
+    Returns:
+        The record of `save_model()`, with `needs` (what loading needs, see `custom_objects.Needs`)
+        and `keras`, the version of Keras that wrote the file.
+
+    Raises:
+        SpecError, ModelError, DataError: as `save_model()`. A Python lambda is not refused here but
+            when the file is loaded, as by `archive.save_archive()`.
+    """
+    record = save_model(model, path, arg, loadable=False)
+    check_code(Path(path), arg, lambdas=False)
+    return {**record, "needs": needs_of(Path(path)), "keras": runtime.keras().__version__}
 
 
 def load_model(
