@@ -55,7 +55,7 @@ history_text <- function(history, call = caller_env()) {
     abort_spec(history, "history", "a gpu_history", call)
   }
   record <- unclass(history)
-  record[c("where", "throughput", "input_wait", "peak_memory", "monitor")] <- NULL
+  record[c("where", "throughput", "input_wait", "peak_memory", "monitor", "tracking")] <- NULL
   record$reasons <- as.list(record$reasons)
   record$history <- lapply(record$history, I) # vectors stay such, also those of one epoch
   as.character(jsonlite::toJSON(record, auto_unbox = TRUE, digits = NA, null = "null", na = "null"))

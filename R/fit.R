@@ -88,6 +88,7 @@
 #'   `histograms` (`TRUE` for weight histograms after each epoch, or the number of epochs between
 #'   them) and `profile` (`TRUE` to trace the first two seconds of the second epoch). You need the
 #'   package tensorboard only to view the files.
+#' @param track Where the training is recorded: a folder, or [gpu_track()].
 #' @param monitor Whether to sample the GPU and the computer, as [gpu_monitor()] does: `TRUE`, or
 #'   the seconds between two samples. The history has the samples in `$monitor`.
 #' @param devices Devices that train together: `"all"` GPUs, a number of them, or names such as
@@ -188,9 +189,10 @@
 gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch_size = "auto",
                     engine = "auto", schedule = NULL, clip_norm = NULL, clip_value = NULL,
                     clip_global_norm = NULL, ema = NULL, early_stopping = NULL, checkpoint = NULL,
-                    tensorboard = NULL, monitor = FALSE, devices = NULL, rate_scaling = "none",
-                    on_oom = "halve", callbacks = list(), on_epoch_end = NULL, optimizer = NULL,
-                    loss = NULL, metrics = NULL, verbose = TRUE, ...) {
+                    tensorboard = NULL, track = NULL, monitor = FALSE, devices = NULL,
+                    rate_scaling = "none", on_oom = "halve", callbacks = list(),
+                    on_epoch_end = NULL, optimizer = NULL, loss = NULL, metrics = NULL,
+                    verbose = TRUE, ...) {
   words <- check_keras_arguments(list(...), c(names(keras_row_arguments), "x", "validation_data"))
   refuse_marshalled(model)
   model <- check_model(model)
@@ -204,13 +206,16 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
     tensorboard = expand_folder(tensorboard), on_oom = on_oom, rate_scaling = rate_scaling
   )
   hooks <- as_callbacks(callbacks, on_epoch_end)
+  tracking <- open_tracking(track, model, options)
   # The listener handles interrupts between two calls of the engine, so that the history is kept.
-  warn_stopped(fit_with_monitor(monitor, suspendInterrupts(call_core("fit", list(
+  record <- function(report) fit_with_tracking(tracking, fit_with_monitor(monitor, report))
+  warn_stopped(record(suspendInterrupts(call_core("fit", list(
     model = model, data = data$handle, options = check_no_na_options(options),
     validation = as_validation(rows$validation, data, model),
     batch_size = as_batch_size(batch_size),
-    callbacks = hooks$keras, functions = hooks$functions, on_event = progress_listener(verbose),
-    devices = as_devices(devices), compiling = as_compiling(optimizer, loss, metrics)
+    callbacks = c(hooks$keras, tracking$callback), functions = hooks$functions,
+    on_event = progress_listener(verbose), devices = as_devices(devices),
+    compiling = as_compiling(optimizer, loss, metrics)
   )))))
 }
 

@@ -201,6 +201,7 @@ format.gpu_history <- function(x, ...) {
     saved = if (nzchar(x$checkpoint %||% "")) x$checkpoint,
     monitor = x$monitor$verdict,
     board = if (nzchar(x$tensorboard %||% "")) x$tensorboard,
+    track = x$tracking$where,
     format_notes(x$notes[!is_alarm(x)]),
     width = 9
   )

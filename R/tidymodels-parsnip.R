@@ -18,10 +18,11 @@
 #'   `hash_bins`, `new_levels`, `text`, `inputs`, `scale`, `na`, `drop_last`, `class_weight`;
 #' * of [gpu_mlp()]: `batch_norm`, `optimizer`, `family`, `seed` (which also seeds the dataset);
 #' * of [gpu_fit()]: `schedule`, `clip_norm`, `clip_value`, `clip_global_norm`, `ema`,
-#'   `early_stopping`, `checkpoint`, `tensorboard`, `monitor`, `devices`, `rate_scaling`, `on_oom`,
-#'   `callbacks`, `on_epoch_end`, `verbose` (off by default), and `fit_engine`, which is the
-#'   `engine` of [gpu_fit()], because `set_engine()` has its own argument `engine`. `fit_engine` is
-#'   `"superstep"` by default, not `"auto"`, so that `set.seed()` makes a training repeatable.
+#'   `early_stopping`, `checkpoint`, `tensorboard`, `track`, `monitor`, `devices`,
+#'   `rate_scaling`, `on_oom`, `callbacks`, `on_epoch_end`, `verbose` (off by default), and
+#'   `fit_engine`, which is the `engine` of [gpu_fit()], because `set_engine()` has its own
+#'   argument `engine`. `fit_engine` is `"superstep"` by default, not `"auto"`, so that
+#'   `set.seed()` makes a training repeatable.
 #'
 #' Linear models have the engine too, as models without hidden layers: `linear_reg()` with the
 #' squared error, and those of families of [gpu_family()]: `logistic_reg()` (`"binomial"`),
@@ -154,8 +155,8 @@ engine_arguments <- list(
   mlp = c("batch_norm", "optimizer"),
   fit = c(
     "schedule", "clip_norm", "clip_value", "clip_global_norm", "ema", "early_stopping",
-    "checkpoint", "tensorboard", "monitor", "devices", "rate_scaling", "on_oom", "callbacks",
-    "on_epoch_end"
+    "checkpoint", "tensorboard", "track", "monitor", "devices", "rate_scaling", "on_oom",
+    "callbacks", "on_epoch_end"
   )
 )
 

@@ -36,6 +36,7 @@ from gpukeras.monitor import monitor, tensorboard_server
 from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
 from gpukeras.search import search
+from gpukeras.tracking import tracking
 from gpukeras.training import calibrate, evaluate, fit, model_summary, predict
 from gpukeras.tuner import batch_size, lr_finder
 
@@ -229,6 +230,8 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "recipe": model_recipes.recipe_of,
     "takes_text": compatibility.takes_text,
     "fit": fit.fit,
+    "open_tracking": tracking.open_tracking,
+    "close_tracking": tracking.close_tracking,
     "join_cluster": session.join_cluster,
     "leave_cluster": session.leave_cluster,
     "launch": launcher.launch,
