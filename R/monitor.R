@@ -32,6 +32,13 @@
 #' - `cpu_percent`: of the whole computer, 100 is all cores. `available_memory_bytes`: memory that
 #'   can be allocated without swapping.
 #' - `disk_read_bytes_per_s`, `network_read_bytes_per_s`: of the whole computer.
+#' @section Energy:
+#' `$energy` is a data frame with a row for each GPU and one for the processor: `device`, `wh`
+#' (watt-hours up to the last sample), `mean_w`, `seconds` and `source`. A GPU's own counter is used
+#' (Volta and newer), else its watts over time. The processor's is that of all its packages and
+#' their memory (RAPL of Intel and AMD, on Linux), for all programs; usually only root may read it.
+#' What was not measured is `NA`, and `source` says why. It is the energy of the devices, without
+#' the rest of the computer and its cooling. `gpu_fit(monitor = TRUE)` has it in `$monitor$energy`.
 #' @param code The code to watch. Its value is in `$value`; its errors and interrupts are passed on
 #'   unchanged.
 #' @param interval Seconds between two samples, 0.01 to 60. Processor times are counted in
@@ -44,7 +51,7 @@
 #'   `summary()` (mean, median and largest value of each column, as a data frame). Its fields are
 #'   `$value`, `$verdict` (the sentence), `$notes`, `$gpu_error` (`""`, or why no GPU was sampled),
 #'   `$seconds`, `$interval_s`, `$cores` (that this process may use), `$computer_cores`,
-#'   `$memory_total_bytes`, `$samples` (of the computer), `$devices` (a list for each GPU, with its
+#'   `$memory_total_bytes`, `$samples` (of the computer), `$energy`, `$devices` (a list for each GPU, with its
 #'   `$name`, `$uuid`, `$memory_total_bytes`, `$power_limit_w` and `$samples`), `$summary`.
 #' @section Errors:
 #' `gpukeras_error_spec` for an interval out of range, `gpukeras_error_runtime_missing` if the
@@ -92,9 +99,15 @@ new_gpu_monitor <- function(record, value = NULL) {
     device$samples <- as_columns(device$samples)
     device
   })
+  record$energy <- as_energy(record$energy)
   columns <- c("device", "column", "unit", "mean", "median", "max")
   record$summary <- numeric_columns(records_frame(record$summary, columns), columns[4:6])
   new_result(c(list(value = value), record), "gpu_monitor")
+}
+
+as_energy <- function(energy) {
+  frame <- records_frame(energy, c("device", "wh", "mean_w", "seconds", "source"))
+  numeric_columns(frame, c("wh", "mean_w", "seconds"))
 }
 
 as_columns <- function(samples) {
@@ -149,9 +162,26 @@ format.gpu_monitor <- function(x, ...) {
     ),
     x$verdict,
     if (nzchar(x$gpu_error)) x$gpu_error,
+    format_energy(x$energy),
     format_notes(x$notes),
     if (count > 0) format_monitored(x)
   )
+}
+
+# A line for each device whose energy was measured. A record of an earlier version has none.
+format_energy <- function(energy) {
+  told <- energy[!is.na(energy$wh), ]
+  if (NROW(told) == 0) {
+    return(NULL)
+  }
+  sprintf(
+    "Energy of %s: %s (%.0f W on average, by %s).", told$device, format_wh(told$wh), told$mean_w,
+    told$source
+  )
+}
+
+format_wh <- function(wh) {
+  ifelse(wh < 1, paste(signif(1000 * wh, 3), "mWh"), paste(signif(wh, 3), "Wh"))
 }
 
 # A table for each of few GPUs, one for all of many, and one for the computer.

@@ -6,6 +6,7 @@ format.gpu_profile <- function(x, ..., most = 6) {
     wrap_line(x$sentence, sprintf("<gpu_profile> %s: ", x$verdict)),
     decided = if (!is.null(x$decided_by$value)) format_decision(x$decided_by),
     step = format_step(x),
+    peak = format_peak(x$peak),
     wrap_line(paste0(x$engine, if (nzchar(x$reason)) sprintf(" (%s)", x$reason)), "engine:  "),
     format_shares(x),
     wrap_line(format_input(x$input), "input:   "),
@@ -37,6 +38,16 @@ format_step <- function(x) {
     format_time(x$step_s), format_count(x$batch_size), x$device,
     format_count(signif(x$samples_per_s, 3))
   )
+}
+
+# The share of the card's peak. Of a CPU, and in a profile of an earlier version, there is none.
+format_peak <- function(peak) {
+  if (!is.null(peak)) {
+    sprintf(
+      "%s of %s TFLOP/s in %s (%s, %s)", format_percent(peak$share), format_number(peak$tflops, 4),
+      peak$dtype, peak$card, peak$source
+    )
+  }
 }
 
 # A line for each part of the step, with a bar of text.

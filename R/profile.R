@@ -57,6 +57,9 @@
 #'     batch drawn while nothing trains (`alone_s`), and the factor by which training would be
 #'     faster if input were free (`speedup_if_free`);
 #'   * `$bytes`: bytes per step that were copied `to_device` and `to_host`; `NULL` on a CPU;
+#'   * `$peak`: on a GPU whose peak is known, the share of it that the model's FLOPs reach (`share`,
+#'     `reached` and `tflops` in \eqn{10^{12}} FLOP/s, `dtype` of the products, `card`, and the data
+#'     sheet as `source`); otherwise `NULL`;
 #'   * `$device`, `$engine`, `$reason`, `$batch_size`, `$steps`, `$trace` (the folder, or `""`) and
 #'     `$notes`.
 #'

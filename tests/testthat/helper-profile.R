@@ -103,6 +103,10 @@ a_gpu_profile <- function() {
     device = "GPU:0", engine = "compiled", reason = "measured fastest", batch_size = 1024L,
     step_s = 0.0123, samples_per_s = 83252, trace = "logs/profile",
     shares = list(input = 0.62, host = 0.05, kernels = 0.28, transfers = 0.02, idle = 0.03),
+    peak = list(
+      card = "NVIDIA A10", dtype = "tf32", tflops = 62.5, source = "NVIDIA A10 data sheet",
+      reached = 13.1, share = 0.2096
+    ),
     kernels = list(an_op("ampere_sgemm_128x64_nt", "", 12, 0.0021, 0.61)),
     bytes = list(to_device = 3.2 * 2^20, to_host = 96),
     input = list(

@@ -52,6 +52,10 @@ a_monitor_record <- function(cards = list(a_card()), seconds = 1:4 / 5, ...) {
     verdict = "GPU:0 computed 65 % of the time and had nothing to do in the other 35 %.",
     notes = list("The clocks of GPU:0 were lowered 50 % of the time (power limit).")
   )
+  record$energy <- c(
+    lapply(cards, function(card) an_energy(card$device, 0.0467, 210, "the card's counter")),
+    list(an_energy("CPU", NULL, NULL, "only root may read it"))
+  )
   changes <- list(...)
   record[names(changes)] <- changes
   record
@@ -62,6 +66,10 @@ no_gpu_record <- function(...) {
     cards = list(), notes = list(), gpu_error = "There is no NVIDIA driver on this computer.",
     verdict = "No GPU was sampled: the process used 1.5 of 4 CPU cores on average.", ...
   )
+}
+
+an_energy <- function(device, wh, mean_w, source) {
+  list(device = device, wh = wh, mean_w = mean_w, seconds = 0.8, source = source)
 }
 
 monitored <- function(...) new_gpu_monitor(a_monitor_record(...), "the value")
@@ -239,4 +247,15 @@ test_that("intervals out of range are refused", {
   }
   expect_error(gpu_monitor(1, NULL), "not NULL", class = "gpukeras_error_spec")
   expect_error(start_fit_monitor("yes"), "`monitor`", class = "gpukeras_error_spec")
+})
+
+test_that("energy is a data frame, and told in mWh or Wh", {
+  seen <- monitored()
+  expect_identical(seen$energy$device, c("GPU:0", "CPU"))
+  expect_identical(seen$energy$wh, c(0.0467, NA))
+  expect_identical(seen$energy$source[2], "only root may read it")
+  expect_identical(format_wh(c(0.0467, 12.34)), c("46.7 mWh", "12.3 Wh"))
+  earlier <- seen
+  earlier$energy <- NULL
+  expect_no_match(format(earlier), "Energy")
 })

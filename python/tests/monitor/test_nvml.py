@@ -24,6 +24,7 @@ print(json.dumps({
     "error": gpus.error,
     "gpus": [dataclasses.asdict(reader.gpu) for reader in gpus.readers],
     "samples": [reader.read() for reader in gpus.readers],
+    "joules": [reader.read_joules() for reader in gpus.readers],
 }))
 """
 
@@ -75,6 +76,12 @@ def test_what_a_card_refuses_is_none():
     }
     assert sample["temperature_c"] == 45
     assert answer["gpus"][0]["power_limit_w"] is None
+
+
+@linux_only
+def test_the_counter_of_energy_counts_from_the_start():
+    assert read_gpus(STUB_ENERGY_MJ=2500)["joules"] == [2.5]
+    assert read_gpus()["joules"] == [None]  # cards before Volta
 
 
 @linux_only

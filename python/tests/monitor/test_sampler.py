@@ -39,7 +39,7 @@ def read_lines(child, count):
 
 def test_a_header_and_then_samples(sampler):
     header, *samples = read_lines(sampler, 4)
-    known = {"gpus", "gpu_error", "cores", "computer_cores", "memory_total_bytes"}
+    known = {"gpus", "gpu_error", "energy_error", "cores", "computer_cores", "memory_total_bytes"}
     assert set(header) == known
     times = [sample[0] for sample in samples]
     assert times == sorted(times)

@@ -70,6 +70,14 @@ class GpuReader:
             power_limit_w=None if limit is None else limit / 1000,
         )
         self._pcie = Pcie(self._measure_pcie)
+        self._before = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+
+    def read_joules(self) -> float | None:
+        """Returns the energy since this reader was made, by the card's counter; None without."""
+        now = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        if now is None or self._before is None or now < self._before:  # a new driver starts at 0
+            return None
+        return float(now - self._before) / 1000
 
     def read(self) -> list[Any]:
         """Returns a value for each of `DEVICE_UNITS`, then the throttling text."""

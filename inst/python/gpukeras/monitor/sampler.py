@@ -3,7 +3,8 @@
 The sampler is a separate process because a Python thread in R does not run while R computes:
 reticulate holds the GIL. It also never waits for a lock of the training process. It imports neither
 TensorFlow nor NumPy. It prints JSON: a header once it is ready, then one line per sample,
-`[seconds since the header, [host values], [[values of a GPU], ...]]`. It ends when standard input
+`[seconds since the header, [host values], [[values of a GPU], ...], [joules since the header, of
+the processors and each GPU]]`. It ends when standard input
 delivers a line or closes, when its parent has ended, or when the sampled process has ended.
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 
 import psutil
 
+from gpukeras.monitor.energy import Rapl
 from gpukeras.monitor.host import HostReader, count_cores
 from gpukeras.monitor.nvml import GpuReader, open_gpus
 
@@ -31,17 +33,18 @@ def main(arguments: Sequence[str]) -> None:
     told = threading.Event()
     threading.Thread(target=_wait_for_word, args=(told,), daemon=True).start()
     gpus = open_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
-    host = HostReader(pid)
+    host, rapl = HostReader(pid), Rapl()
     header = {
         "gpus": [dataclasses.asdict(reader.gpu) for reader in gpus.readers],
         "gpu_error": gpus.error,
+        "energy_error": rapl.error,
         "cores": count_cores(),
         "computer_cores": psutil.cpu_count(),
         "memory_total_bytes": psutil.virtual_memory().total,
     }
     print(json.dumps(header), flush=True)
     try:
-        sample(host, gpus.readers, interval, told)
+        sample(host, rapl, gpus.readers, interval, told)
     except psutil.NoSuchProcess:
         return
 
@@ -52,7 +55,11 @@ def _wait_for_word(told: threading.Event) -> None:
 
 
 def sample(
-    host: HostReader, gpus: Sequence[GpuReader], interval: float, told: threading.Event
+    host: HostReader,
+    rapl: Rapl,
+    gpus: Sequence[GpuReader],
+    interval: float,
+    told: threading.Event,
 ) -> None:
     """Prints one sample per interval, and a last one for the remaining part of an interval.
 
@@ -60,6 +67,7 @@ def sample(
 
     Args:
         host: Reader of the computer and the process.
+        rapl: Reader of the processors' energy.
         gpus: Readers of the GPUs.
         interval: Seconds between two samples.
         told: Event that ends the sampling.
@@ -71,8 +79,9 @@ def sample(
         ended = told.wait(wait)
         now = time.monotonic()
         if now - last >= min(interval / 2, SHORTEST_S):
+            joules = [rapl.read(), *(gpu.read_joules() for gpu in gpus)]
             line = [round(now - began, 4), host.read(), [gpu.read() for gpu in gpus]]
-            print(json.dumps(line), flush=True)
+            print(json.dumps([*line, joules]), flush=True)
             last = now
         if ended:
             return

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.messages import count_of
+from gpukeras.monitor.energy import EnergyUse, measure_cpu, measure_gpu
 from gpukeras.monitor.fields import DEVICE_UNITS, HOST_UNITS, THROTTLING, Gpu
 
 BUSY_PERCENT = 90.0  # above it, faster input can gain little
@@ -65,6 +66,7 @@ class MonitorRecord:
         cores: Number of cores that the process may use.
         computer_cores: Number of cores of the computer, to which `cpu_percent` refers, or None.
         memory_total_bytes: Memory of the computer.
+        energy: The energy of each GPU, and of the processors.
         summary: Summary of each column.
         verdict: One sentence on how busy the GPU was, or the CPU without a GPU.
         notes: Further sentences.
@@ -78,6 +80,7 @@ class MonitorRecord:
     cores: int = 1
     computer_cores: int | None = None
     memory_total_bytes: float | None = None
+    energy: Sequence[EnergyUse] = ()
     summary: Sequence[ColumnSummary] = field(default=())
     verdict: str = ""
     notes: Sequence[str] = ()
@@ -124,10 +127,33 @@ def make_record(
         cores=cores,
         computer_cores=computer_cores,
         memory_total_bytes=header.get("memory_total_bytes"),
+        energy=read_energy(header, lines, devices),
         summary=summarise(samples, devices),
         verdict=explain_use(samples, devices, cores),
         notes=[*notes, *explain_devices(devices), *explain_others(samples, computer_cores)],
     )
+
+
+def read_energy(
+    header: Mapping[str, Any], lines: Sequence[Sequence[Any]], devices: Sequence[DeviceSamples]
+) -> list[EnergyUse]:
+    """Returns the energy of each GPU, then of the processors.
+
+    Args:
+        header: The sampler's header.
+        lines: Its samples; the fourth element has the counters, those of the processors first.
+        devices: The samples of each GPU.
+    """
+    times = [line[0] for line in lines]
+    counts = [line[3] if len(line) > 3 else [None] * (1 + len(devices)) for line in lines]
+    gpus = [
+        measure_gpu(
+            one.device, times, [count[place] for count in counts], list(one.samples["power_w"])
+        )
+        for place, one in enumerate(devices, 1)
+    ]
+    joules = [count[0] for count in counts]
+    return [*gpus, measure_cpu(times, joules, header.get("energy_error", ""))]
 
 
 def to_columns(

@@ -54,6 +54,7 @@ from gpukeras.profiler.bottleneck import judge, split_step
 from gpukeras.profiler.cost.model_cost import model_cost
 from gpukeras.profiler.cost.suggestions import Suggestion
 from gpukeras.profiler.layer_times import OPTIMIZER, LayerTime, read_layers, top_kernels, top_ops
+from gpukeras.profiler.peak_use import measure_peak_use
 from gpukeras.profiler.report import Advice, InputCost, ProfileReport, StageTime
 from gpukeras.profiler.trace_window import read_window
 from gpukeras.training.batch_size_memo import remembered_size
@@ -198,6 +199,9 @@ class _Profile:
         facts = self._advice_facts(parts, cost, layers)
         self.notes += explain_short_epoch(facts)
         advice = plan_advice(facts)
+        size, step_s = self.plan.batch_size, times.real_s
+        peak, why = measure_peak_use(self.model, self.plan.device, size, step_s)
+        self.notes += [why] if why else []
         if self.spec.verify:
             advice = self._verify(bench, advice)
         return ProfileReport(
@@ -219,6 +223,7 @@ class _Profile:
             input=cost,
             advice=advice,
             timeline=window.draw_timeline(),
+            peak=peak,
             trace="" if self.spec.log_dir is None else self.folder,
             notes=tuple(self.notes),
         )

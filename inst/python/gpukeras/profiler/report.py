@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpukeras.profiler.layer_times import LayerTime, OpTime
+from gpukeras.profiler.peak_use import PeakUse
 from gpukeras.profiler.timeline import Bar
 
 VERDICTS = ("input-bound", "launch-bound", "compute-bound", "undetermined")
@@ -133,6 +134,7 @@ class ProfileReport:
         input: Cost of the input.
         advice: Advice, the largest expected gain first.
         timeline: Bars of one or two traced steps, in the trace's own seconds since their begin.
+        peak: The share of the card's peak FLOP/s; None on a CPU, or if not determined.
         trace: The folder with the trace, "" if it was temporary.
         notes: Sentences that qualify the results.
     """
@@ -155,5 +157,6 @@ class ProfileReport:
     input: InputCost
     advice: tuple[Advice, ...]
     timeline: tuple[Bar, ...]
+    peak: PeakUse | None
     trace: str
     notes: tuple[str, ...]

@@ -6,6 +6,7 @@
  * STUB_THROTTLE, STUB_PID (a process that computes on every GPU) and, with a value for each GPU
  * between commas, STUB_NAME, STUB_TOTAL_MIB, STUB_FREE_MIB, STUB_COMPUTE_MODE, and as numbers of
  * which -1 is not supported STUB_UTILIZATION (percent), STUB_POWER_MW, STUB_POWER_LIMIT_MW,
+ * STUB_ENERGY_MJ (by which the counter grows with each query),
  * STUB_TEMPERATURE, STUB_CLOCK_MHZ and STUB_PCIE_KIB (a second, received; half of it is sent).
  * It does not heed CUDA_VISIBLE_DEVICES, as NVML does not.
  * With -DOLD_DRIVER it lacks what drivers before 515 lack.
@@ -140,6 +141,16 @@ int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts)
 int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatts)
 {
     return answer_number(device, "STUB_POWER_LIMIT_MW", "300000", milliwatts);
+}
+
+/* Grows by as many millijoules with each query. */
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules)
+{
+    static unsigned long long queries = 0;
+    unsigned step;
+    int status = answer_number(device, "STUB_ENERGY_MJ", "-1", &step);
+    *millijoules = ++queries * (unsigned long long)step;
+    return status;
 }
 
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *degrees)
