@@ -51,8 +51,8 @@
 #'   `summary()` (mean, median and largest value of each column, as a data frame). Its fields are
 #'   `$value`, `$verdict` (the sentence), `$notes`, `$gpu_error` (`""`, or why no GPU was sampled),
 #'   `$seconds`, `$interval_s`, `$cores` (that this process may use), `$computer_cores`,
-#'   `$memory_total_bytes`, `$samples` (of the computer), `$energy`, `$devices` (a list for each GPU, with its
-#'   `$name`, `$uuid`, `$memory_total_bytes`, `$power_limit_w` and `$samples`), `$summary`.
+#'   `$memory_total_bytes`, `$samples` (of the computer), `$energy`, `$devices` (a list for each GPU, with
+#'   its `$name`, `$uuid`, `$memory_total_bytes`, `$power_limit_w` and `$samples`), `$summary`.
 #' @section Errors:
 #' `gpukeras_error_spec` for an interval out of range, `gpukeras_error_runtime_missing` if the
 #' Python package psutil is missing.
@@ -103,11 +103,6 @@ new_gpu_monitor <- function(record, value = NULL) {
   columns <- c("device", "column", "unit", "mean", "median", "max")
   record$summary <- numeric_columns(records_frame(record$summary, columns), columns[4:6])
   new_result(c(list(value = value), record), "gpu_monitor")
-}
-
-as_energy <- function(energy) {
-  frame <- records_frame(energy, c("device", "wh", "mean_w", "seconds", "source"))
-  numeric_columns(frame, c("wh", "mean_w", "seconds"))
 }
 
 as_columns <- function(samples) {
@@ -166,22 +161,6 @@ format.gpu_monitor <- function(x, ...) {
     format_notes(x$notes),
     if (count > 0) format_monitored(x)
   )
-}
-
-# A line for each device whose energy was measured. A record of an earlier version has none.
-format_energy <- function(energy) {
-  told <- energy[!is.na(energy$wh), ]
-  if (NROW(told) == 0) {
-    return(NULL)
-  }
-  sprintf(
-    "Energy of %s: %s (%.0f W on average, by %s).", told$device, format_wh(told$wh), told$mean_w,
-    told$source
-  )
-}
-
-format_wh <- function(wh) {
-  ifelse(wh < 1, paste(signif(1000 * wh, 3), "mWh"), paste(signif(wh, 3), "Wh"))
 }
 
 # A table for each of few GPUs, one for all of many, and one for the computer.

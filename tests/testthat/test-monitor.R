@@ -248,14 +248,3 @@ test_that("intervals out of range are refused", {
   expect_error(gpu_monitor(1, NULL), "not NULL", class = "gpukeras_error_spec")
   expect_error(start_fit_monitor("yes"), "`monitor`", class = "gpukeras_error_spec")
 })
-
-test_that("energy is a data frame, and told in mWh or Wh", {
-  seen <- monitored()
-  expect_identical(seen$energy$device, c("GPU:0", "CPU"))
-  expect_identical(seen$energy$wh, c(0.0467, NA))
-  expect_identical(seen$energy$source[2], "only root may read it")
-  expect_identical(format_wh(c(0.0467, 12.34)), c("46.7 mWh", "12.3 Wh"))
-  earlier <- seen
-  earlier$energy <- NULL
-  expect_no_match(format(earlier), "Energy")
-})

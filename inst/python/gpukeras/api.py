@@ -23,7 +23,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.files import remote_file
 from gpukeras.data.loading import profile as loading_profile
 from gpukeras.data.saved import cache, writer
-from gpukeras.diagnostics import check
+from gpukeras.diagnostics import check, reproduce
 from gpukeras.distributed import session, sharing
 from gpukeras.distributed.launcher import launcher
 from gpukeras.engine import lr_tables
@@ -230,6 +230,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "recipe": model_recipes.recipe_of,
     "takes_text": compatibility.takes_text,
     "fit": fit.fit,
+    "reproduce": reproduce.reproduce,
     "open_tracking": tracking.open_tracking,
     "close_tracking": tracking.close_tracking,
     "join_cluster": session.join_cluster,

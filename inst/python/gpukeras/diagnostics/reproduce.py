@@ -1,0 +1,287 @@
+"""Trains a model twice from the same state, and names the first thing that differs.
+
+    two trainings --differ--> rows of two epochs --equal--> steps, each twice from one state
+        --step k differs--> outputs of layers --equal--> gradients --equal--> optimizer
+
+Everything is compared bit by bit. Before each of two runs, the model's state and the random
+generators of Python and NumPy are the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.core.keras_types import Model
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, option
+from gpukeras.data.base import Dataset
+from gpukeras.data.loading.loader import open_loader, sample_rows
+from gpukeras.diagnostics.layer_runs import Difference, compare_layers
+from gpukeras.diagnostics.run_settings import RunSetting, read_run_settings
+from gpukeras.engine.predict_loop import model_device
+from gpukeras.engine.programs import cut
+from gpukeras.models import model_checks
+from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
+from gpukeras.training.fit import fit
+from gpukeras.training.history_registry import history_of, keep_history
+from gpukeras.training.keras_functions import preserve_keras_functions
+from gpukeras.training.model_guard import untouched
+from gpukeras.training.report import FitReport
+
+
+@dataclass(frozen=True)
+class ReproduceSpec(Spec):
+    """Options of the comparison.
+
+    Args:
+        epochs: Epochs of each of the two trainings.
+        steps: Steps that are looked at, at most, to find the first one that differs.
+        engine: The engine of the trainings, as in `FitSpec`.
+    """
+
+    epochs: int = option(2, check_count)
+    steps: int = option(100, check_count)
+    engine: str = option("superstep", check_choice, ENGINES)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What two trainings from the same state had in common.
+
+    Args:
+        equal: Whether metrics and weights were the same, bit by bit.
+        sentence: The result in a sentence.
+        kind: What differed first: "rows", "layer", "gradient", "optimizer", "unknown", or "".
+        name: Name of the layer or weight that differed first, or "".
+        layer_class: Class of that layer, or "".
+        operations: Operations of that layer that may differ from run to run.
+        epoch: The first epoch, from 1, whose metrics differ; 0 if none does.
+        metric: The first metric that differs there, or "".
+        values: Its values in the two trainings.
+        step: The first step or batch, from 1, that differs; 0 if none was found.
+        largest: The largest difference of a weight after the two trainings.
+        epochs: Epochs of each training.
+        settings: Settings that decide whether trainings repeat.
+    """
+
+    equal: bool
+    sentence: str
+    kind: str
+    name: str
+    layer_class: str
+    operations: tuple[str, ...]
+    epoch: int
+    metric: str
+    values: tuple[float, ...]
+    step: int
+    largest: float
+    epochs: int
+    settings: tuple[RunSetting, ...]
+
+
+def reproduce(model: Model, data: Dataset, options: Mapping[str, Any]) -> Reproduction:
+    """Trains a model twice, compares, and restores it.
+
+    Args:
+        model: A compiled Keras model.
+        data: The dataset.
+        options: Fields of `ReproduceSpec`.
+
+    Raises:
+        SpecError, DataError, ModelError: for input that does not fit.
+    """
+    spec = ReproduceSpec.from_dict(options)
+    model_checks.check_model(model)
+    model_checks.check_rows(model, data, fits=True)
+    before = history_of(model)
+    with untouched(model, partial(sample_rows, data)):
+        start = take_snapshot(model)
+        with same_random() as again:
+            one, state_one = _train(model, data, spec)
+            again()
+            apply_snapshot(model, start)
+            other, state_other = _train(model, data, spec)
+        found = compare_histories(one.history, other.history)
+        largest = largest_difference(state_one, state_other)
+        first = Difference() if not found[0] and largest == 0 else _search(model, data, spec, start)
+    if before is not None:
+        keep_history(model, before)
+    return describe(spec, found, largest, first, read_run_settings(model, data))
+
+
+def _train(model: Model, data: Dataset, spec: ReproduceSpec) -> tuple[FitReport, Snapshot]:
+    report = fit(model, data, {"epochs": spec.epochs, "engine": spec.engine})
+    return report, take_snapshot(model)
+
+
+@contextmanager
+def same_random() -> Iterator[Any]:
+    """Yields a function that puts Python's and NumPy's random generators back to the start."""
+    python, numpy = random.getstate(), np.random.get_state()
+
+    def again() -> None:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+    try:
+        yield again
+    finally:
+        again()
+
+
+# Comparing ----------------------------------------------------------------------------------------
+
+
+def compare_histories(
+    one: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence[Any]]
+) -> tuple[int, str, tuple[float, ...]]:
+    """Returns the first epoch, from 1, with different metrics, the metric and its two values.
+
+    The epoch is 0 if all are equal, bit by bit; NaN equals NaN.
+    """
+    for epoch, _ in enumerate(next(iter(one.values()), ())):
+        for name, values in one.items():
+            pair = values[epoch], other[name][epoch]
+            if not np.array_equal(*pair, equal_nan=True):
+                return epoch + 1, name, tuple(float(np.mean(value)) for value in pair)
+    return 0, "", ()
+
+
+def largest_difference(one: Snapshot, other: Snapshot) -> float:
+    """Returns the largest difference of two states' weights; infinity where one is not finite."""
+    found = 0.0
+    for name, values in one.arrays.items():
+        if np.array_equal(values, other.arrays[name], equal_nan=values.dtype.kind == "f"):
+            continue
+        gap = np.abs(values.astype(np.float64) - other.arrays[name].astype(np.float64))
+        found = max(found, float(np.max(gap)) if np.isfinite(gap).all() else float("inf"))
+    return found
+
+
+def same_values(one: Any, other: Any) -> bool:
+    """Whether two structures of arrays or tensors are equal, bit by bit."""
+    flat = runtime.tree().flatten
+    pairs = list(zip(flat(one), flat(other), strict=True))
+    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+# Searching ----------------------------------------------------------------------------------------
+
+
+def _search(model: Model, data: Dataset, spec: ReproduceSpec, start: Snapshot) -> Difference:
+    """Finds the first batch that differs, else the first step, else its layer."""
+    with same_random() as again:
+        batches = read_batches(model, data, spec.steps)
+        again()
+        others = read_batches(model, data, spec.steps)
+    for number, (batch, other) in enumerate(zip(batches, others, strict=False), 1):
+        if not same_values(batch, other):
+            return Difference("rows", data.source_kind, step=number)
+    if len(batches) != len(others):
+        return Difference("rows", data.source_kind, step=min(len(batches), len(others)) + 1)
+    apply_snapshot(model, start)
+    with preserve_keras_functions(model):
+        for number, batch in enumerate(batches, 1):
+            before = take_snapshot(model)
+            if not _steps_are_equal(model, batch, before):
+                apply_snapshot(model, before)
+                return compare_layers(model, batch, before, number)
+    return Difference("unknown")
+
+
+def read_batches(model: Model, data: Dataset, most: int) -> list[Any]:
+    """Returns the first batches of the first epoch, as the model takes them."""
+    loader = open_loader(data, data.plan(model_device(model)))
+    found: list[Any] = []
+    blocks = loader.epoch(0)
+    for block in blocks:
+        for place in range(block.batches):
+            rows = block.rows
+            found.append(cut(block.arrays, place * rows, rows) if not block.tail else block.arrays)
+            if len(found) == most:
+                blocks.close()
+                return found
+    return found
+
+
+def _steps_are_equal(model: Model, batch: Any, before: Snapshot) -> bool:
+    """Runs a step twice from the same state, which the second one leaves changed."""
+    states = []
+    with same_random() as again:
+        for _ in range(2):
+            again()
+            apply_snapshot(model, before)
+            logs = model.train_on_batch(*batch) if isinstance(batch, tuple) else None
+            if logs is None:
+                logs = model.train_on_batch(batch)
+            states.append((np.asarray(logs, np.float64), take_snapshot(model)))
+    (one, after), (other, again_after) = states
+    return (
+        np.array_equal(one, other, equal_nan=True) and largest_difference(after, again_after) == 0
+    )
+
+
+# Wording ------------------------------------------------------------------------------------------
+
+
+def describe(
+    spec: ReproduceSpec,
+    found: tuple[int, str, tuple[float, ...]],
+    largest: float,
+    first: Difference,
+    settings: Sequence[RunSetting],
+) -> Reproduction:
+    """Returns the record of a comparison."""
+    epoch, metric, values = found
+    equal = not first.kind
+    sentence = (
+        f"Two trainings of {count_of(spec.epochs, 'epoch')} from the same state were equal, bit by "
+        "bit."
+        if equal
+        else f"Two trainings from the same state differ: {explain(first, spec.steps)}."
+    )
+    return Reproduction(
+        equal=equal,
+        sentence=sentence,
+        kind=first.kind,
+        name=first.name if first.kind != "rows" else "",
+        layer_class=first.layer_class,
+        operations=first.operations,
+        epoch=epoch,
+        metric=metric,
+        values=values,
+        step=first.step,
+        largest=largest,
+        epochs=spec.epochs,
+        settings=tuple(settings),
+    )
+
+
+ROWS = {
+    "function": "the function that gives the rows gave others",
+    "pipeline": "the tf.data pipeline gave other rows",
+    "rows": "the rows of the dataset came in another order, or were changed by chance",
+}
+
+
+def explain(first: Difference, steps: int) -> str:
+    """Describes the first difference, as the end of a sentence."""
+    done = f" ({', '.join(first.operations)})" if first.operations else ""
+    of = f" of {first.layer_class}" if first.layer_class else ""
+    texts = {
+        "rows": f"{ROWS.get(first.name, ROWS['rows'])}, first in batch {first.step}",
+        "layer": f'first the output of the layer "{first.name}"{of} in step {first.step}{done}',
+        "gradient": f'first the gradient of "{first.name}"{of} in step {first.step}{done}',
+        "optimizer": f"first the update of the optimizer in step {first.step}",
+        "compiled": f"first step {first.step}, but only in the compiled function",
+        "unknown": f"not within single steps, the first {steps} of which were equal",
+    }
+    return texts[first.kind]
