@@ -21,6 +21,19 @@
 #' `timeout` seconds, all others end with an error that names it. A restarted script resumes from
 #' its last checkpoint; see `checkpoint` of [gpu_fit()].
 #'
+#' @section Time-outs:
+#' `timeout` is for heartbeats, which a worker sends all the time. Two more time-outs are learned
+#' from what was observed on the workers' hosts, in this user's folder for caches: all workers must
+#' join within five minutes, or, once three starts were observed, five times the slowest of the last
+#' 20, at least a minute; and from one agreement of a training to the next, which follow each call
+#' of the engine, five times the longest may pass, at least half an hour (until three epochs were
+#' observed, any time). The factor is that of NVIDIA's Resiliency Extension. The environment
+#' variable `GPUKERAS_CLUSTER_CACHE` names another folder, or is `"off"`.
+#'
+#' A worker that the others wait for, because of its rows, its callbacks or R, is named in the
+#' history's notes if it took a second longer than the median of the others, and theirs is below 0.7
+#' of its time. A slow device is not told apart from waiting for one.
+#'
 #' @section Ports and access:
 #' On every worker, TensorFlow listens on the worker's port. The chief also listens on the control
 #' channel. Its address is the environment variable `GPUKERAS_CONTROL`, or else the chief's host and
@@ -62,7 +75,8 @@
 #' @param ... Not used.
 #' @return A `gpu_cluster`: a list with `$workers`, `$index`, `$size`, `$address` (of this worker),
 #'   `$chief`, `$control`, `$source` (where the workers were found), `$devices` (of this worker),
-#'   `$replicas` (devices of all workers), `$secret` and `$tls` (whether there is one) and `$notes`.
+#'   `$replicas` (devices of all workers), `$secret` and `$tls` (whether there is one),
+#'   `$timeouts` (a data frame: `what`, `seconds`, `reason`) and `$notes`.
 #' @section Errors:
 #' `gpukeras_error_spec` if no workers are given, an address is invalid, workers on several
 #' computers have neither `secret` nor `tls`, or others can read the file of either;
@@ -114,6 +128,7 @@ as_workers <- function(workers) {
 new_gpu_cluster <- function(record) {
   texts <- c("workers", "devices")
   record[texts] <- lapply(record[texts], as_chr)
+  record$timeouts <- records_frame(record$timeouts, c("what", "seconds", "reason"))
   new_result(record, "gpu_cluster")
 }
 

@@ -51,8 +51,8 @@
 #'   `summary()` (mean, median and largest value of each column, as a data frame). Its fields are
 #'   `$value`, `$verdict` (the sentence), `$notes`, `$gpu_error` (`""`, or why no GPU was sampled),
 #'   `$seconds`, `$interval_s`, `$cores` (that this process may use), `$computer_cores`,
-#'   `$memory_total_bytes`, `$samples` (of the computer), `$energy`, `$devices` (a list for each GPU, with
-#'   its `$name`, `$uuid`, `$memory_total_bytes`, `$power_limit_w` and `$samples`), `$summary`.
+#'   `$memory_total_bytes`, `$samples` (of the computer), `$energy`, `$devices` (for each GPU
+#'   `$name`, `$uuid`, `$memory_total_bytes`, `$power_limit_w` and `$samples`), `$summary`.
 #' @section Errors:
 #' `gpukeras_error_spec` for an interval out of range, `gpukeras_error_runtime_missing` if the
 #' Python package psutil is missing.

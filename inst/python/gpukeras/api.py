@@ -23,7 +23,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.files import remote_file
 from gpukeras.data.loading import profile as loading_profile
 from gpukeras.data.saved import cache, writer
-from gpukeras.diagnostics import check, reproduce
+from gpukeras.diagnostics import check, fault_test, reproduce
 from gpukeras.distributed import session, sharing
 from gpukeras.distributed.launcher import launcher
 from gpukeras.engine import lr_tables
@@ -235,6 +235,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "close_tracking": tracking.close_tracking,
     "join_cluster": session.join_cluster,
     "leave_cluster": session.leave_cluster,
+    "cluster_test": fault_test.run_fault_test,
     "launch": launcher.launch,
     "launch_status": launcher.launch_status,
     "launch_wait": launcher.launch_wait,

@@ -1,6 +1,7 @@
 """What processes decide together; those of the tests are threads with a real channel."""
 
 import io
+import threading
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from gpukeras.distributed.consensus import (
     tell_difference,
     unpack_bytes,
 )
+from gpukeras.distributed.timeouts import Timeout
 from gpukeras.models.state import Snapshot
 
 NAMES = tuple(f"worker {number} (127.0.0.1:{2000 + number})" for number in (1, 2, 3))
@@ -172,3 +174,77 @@ def test_one_process_decides_for_itself():
     assert alone.keep_step(blocks, exact=False) is blocks
     assert alone.compare(None, None, None, None) is None
     assert alone.leave(ValueError()) is None
+
+
+# Times --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    """A clock for each thread, which stands still until its `now` grows."""
+    local = threading.local()
+
+    class Time:
+        def monotonic(self):
+            return getattr(local, "now", 0.0)
+
+    monkeypatch.setattr("gpukeras.distributed.consensus.time", Time())
+    return local
+
+
+def test_the_worker_that_the_others_wait_for_is_named(clocks):
+    def work(agreement, index):
+        clocks.now = 0.0
+        for _ in range(3):
+            agreement.agree("call", stop=False)
+            clocks.now += 10.0 + 2.0 * index  # 9 of these in the engine's calls
+            agreement.agree_time(9.0)
+        agreement.agree("epoch", stop=False)
+        return agreement.explain()
+
+    for notes in together(work):
+        assert len(notes) == 1
+        assert notes[0].startswith(
+            "Worker 2 (127.0.0.1:2002) was slow: outside of the steps it took 9.0 s"
+        )
+
+
+def test_the_longest_time_between_two_agreements_is_kept(clocks):
+    class Times:
+        def __init__(self):
+            self.kept = []
+
+        def timeout(self, what):
+            return Timeout(what, 5.0, "")
+
+        def add(self, what, seconds):
+            self.kept.append((what, seconds))
+
+    def run(channel):
+        times = Times()
+        agreement = DistributedConsensus(channel, channel.index, NAMES[:2], times)
+        clocks.now = 0.0
+        for seconds in (1.0, 7.0, 2.0):
+            agreement.agree("call", stop=False)
+            clocks.now += seconds
+        agreement.agree("epoch", stop=False)
+        return times.kept
+
+    assert run_threads(2, run) == [[("call", 7.0)]] * 2
+
+
+def test_a_worker_that_makes_no_call_is_an_error_after_the_learned_time():
+    class Times:
+        def timeout(self, what):
+            return Timeout(what, 0.2, "learned")
+
+    def run(channel):
+        agreement = DistributedConsensus(channel, channel.index, NAMES[:2], Times())
+        if channel.index == 0:
+            with pytest.raises(ClusterError) as raised:
+                agreement.agree("call", stop=False)
+            return raised.value.message
+        return channel.fault(60.0).message
+
+    first, _ = run_threads(2, run)
+    assert "127.0.0.1" in first

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -26,6 +28,8 @@ from gpukeras.data.loading.block import Block
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.distributed.channel.channel import Channel
 from gpukeras.distributed.channel.errors import worker_error
+from gpukeras.distributed.stragglers import explain_stragglers
+from gpukeras.distributed.timeouts import CALL, ClusterTimes
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
 CHANGE = "{what} is {here}, and the chief's is {there}"
@@ -74,6 +78,10 @@ class LocalConsensus:
     def leave(self, error: BaseException) -> None:
         """Sends the others that this process leaves the work."""
 
+    def explain(self) -> list[str]:
+        """Returns notes on how the processes worked together, as sentences."""
+        return []
+
 
 class DistributedConsensus(LocalConsensus):
     """The decisions of several processes.
@@ -82,22 +90,56 @@ class DistributedConsensus(LocalConsensus):
         channel: The control channel.
         index: The index of this process.
         names: The names of all processes, in order.
+        times: The cluster's observed times, from which the time-out of calls is learned.
     """
 
-    def __init__(self, channel: Channel, index: int, names: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        index: int,
+        names: tuple[str, ...],
+        times: ClusterTimes | None = None,
+    ) -> None:
         """Keeps the channel and the names."""
-        self._channel, self._names = channel, names
+        self._channel, self._names, self._times = channel, names, times
         self.is_chief = index == 0
+        limit_s = times.timeout(CALL).seconds if times else math.inf
+        self._limit_s = limit_s if math.isfinite(limit_s) else None
+        self._last: float | None = None  # when the last agreement ended
+        self._own_s = self._longest_s = 0.0
+        self._of_all = [0.0] * len(names)
 
     def agree_time(self, seconds: float) -> float:
         """Returns the longest time, because the other processes wait for the slowest."""
-        given = self._channel.exchange("time", {"seconds": seconds})
+        given = self._call("time", {"seconds": seconds}, seconds)
         return max(one["seconds"] for one in given)
 
     def agree(self, kind: str, **wishes: bool) -> dict[str, bool]:
         """Returns which of the wishes at least one process has."""
-        given = self._channel.exchange(kind, {name: bool(value) for name, value in wishes.items()})
+        told: dict[str, Any] = {name: bool(value) for name, value in wishes.items()}
+        given = self._call(kind, {**told, "own_s": self._own_s})
+        if kind == "epoch":
+            self._of_all = [float(one["own_s"]) for one in given]
+            if self._times is not None and self._longest_s:
+                self._times.add(CALL, self._longest_s)
+                self._longest_s = 0.0
         return {name: any(one[name] for one in given) for name in wishes}
+
+    def explain(self) -> list[str]:
+        """Names the workers that the others waited for."""
+        return explain_stragglers(self._of_all, self._names)
+
+    def _call(
+        self, kind: str, values: Mapping[str, Any], in_steps_s: float = 0.0
+    ) -> list[dict[str, Any]]:
+        """Exchanges values, and measures the time from one agreement to the next."""
+        if self._last is not None:
+            passed_s = time.monotonic() - self._last
+            self._own_s += max(0.0, passed_s - in_steps_s)
+            self._longest_s = max(self._longest_s, passed_s)
+        given = self._channel.exchange(kind, values, self._limit_s)
+        self._last = time.monotonic()
+        return given
 
     def compare(self, model: Model, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
         """Compares each worker's training with the chief's.

@@ -8,6 +8,7 @@ for ever.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from gpukeras.distributed.channel.channel import Channel, open_channel
 from gpukeras.distributed.cluster_config import ClusterSpec, read_cluster
 from gpukeras.distributed.keras_internals import require_versions
 from gpukeras.distributed.listen_filter import confining
+from gpukeras.distributed.timeouts import CALL, JOIN, ClusterTimes, open_times
 
 
 @dataclass
@@ -36,6 +38,7 @@ class Session:
         channel: The control channel.
         strategy: TensorFlow's strategy.
         shares: The batch sharding over the replicas of all workers.
+        times: Observed times, from which time-outs are learned.
         notes: Notes for the user, sentences.
     """
 
@@ -43,6 +46,7 @@ class Session:
     channel: Channel
     strategy: Any
     shares: BatchSharding
+    times: ClusterTimes | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -96,7 +100,10 @@ def join_cluster(options: Mapping[str, Any]) -> dict[str, Any]:
 def _join(spec: ClusterSpec) -> Session:
     local = [devices.short_name(gpu) for gpu in runtime.visible_devices("GPU")] or ["CPU:0"]
     description = {"versions": read_versions(), "devices of each worker": len(local)}
-    channel = open_channel(spec, description, on_loss=_abort)
+    times, began = open_times(spec.workers), time.monotonic()
+    limit_s = times.timeout(JOIN).seconds
+    channel = open_channel(spec, description, on_loss=_abort, join_timeout_s=limit_s)
+    times.add(JOIN, time.monotonic() - began)
     own = parse_address(spec.own)
     try:
         _check_port(own)
@@ -113,7 +120,7 @@ def _join(spec: ClusterSpec) -> Session:
         channel.fail(error)
         raise
     shares = BatchSharding(spec.size * len(local), spec.index * len(local), tuple(local))
-    session = Session(spec, channel, strategy, shares, list(channel.notes))
+    session = Session(spec, channel, strategy, shares, times, list(channel.notes))
     session.check()
     if not confined.is_set():
         session.notes.append(
@@ -195,5 +202,6 @@ def _describe(session: Session) -> dict[str, Any]:
         "tls": spec.credentials.tls is not None,
         "devices": list(session.shares.devices),
         "replicas": session.shares.replicas,
+        "timeouts": [session.times.timeout(what) for what in (JOIN, CALL)] if session.times else [],
         "notes": list(session.notes),
     }

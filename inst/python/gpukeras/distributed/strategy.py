@@ -74,6 +74,10 @@ class Strategy:
         """The devices of this process's replicas; () for the model's own device."""
         return () if self.shares is None else self.shares.devices
 
+    def explain(self) -> tuple[str, ...]:
+        """Returns notes for the user, as sentences."""
+        return (*self.notes, *self.agreement.explain())
+
     def place(self, device: str) -> str:
         """Returns the device of the model: the first of the strategy's devices."""
         return device if self.shares is None else self.shares.devices[0]
@@ -213,7 +217,9 @@ def open_strategy(requested: Any = None, trains: bool = False) -> Strategy:
                 arg="devices",
             )
         cluster.check()
-        agreement = DistributedConsensus(cluster.channel, cluster.spec.index, cluster.names)
+        agreement = DistributedConsensus(
+            cluster.channel, cluster.spec.index, cluster.names, cluster.times
+        )
         return Strategy(cluster.strategy, cluster.shares, agreement, cluster.spec.size)
     if requested is None:
         launched = trains and CONTROL in runtime.python_variables()

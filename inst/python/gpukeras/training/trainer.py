@@ -393,7 +393,7 @@ class Trainer:
             stopped=self.stopped,
             why=self.reason,
             rate_scaling=self.spec.rate_scaling,
-            notes=(*self.strategy.notes, *self.notes, *self.saver.notes),
+            notes=(*self.strategy.explain(), *self.notes, *self.saver.notes),
             checkpoint=self.saver.folder,
             tensorboard=self.callback_manager.folder,
         )

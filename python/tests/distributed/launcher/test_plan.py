@@ -8,7 +8,13 @@ from gpukeras import DataError, RuntimeMissingError, SpecError
 from gpukeras.distributed.cluster_config import ClusterSpec
 from gpukeras.distributed.launcher import launcher
 from gpukeras.distributed.launcher.launcher import read_gpus, start_launch
-from gpukeras.distributed.launcher.plan import LaunchSpec, choose_first, choose_shares, plan_workers
+from gpukeras.distributed.launcher.plan import (
+    LaunchSpec,
+    choose_first,
+    choose_shares,
+    plan_workers,
+    without_default_folders,
+)
 from gpukeras.distributed.launcher.worker_process import parse_error, read_log_end
 from gpukeras.system import host
 
@@ -137,3 +143,20 @@ def test_the_end_of_a_long_log_and_what_a_progress_bar_shows_last(tmp_path):
     assert read_log_end(log, 2) == ["2/2", "\ufffd end"]
     assert len(read_log_end(log, 20)) == 3
     assert read_log_end(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "/usr/lib/R/lib:/usr/lib/x86_64-linux-gnu:/opt/cuda",
+            "/usr/lib/R/lib:/opt/cuda",
+        ),
+        ("/usr/lib:/lib64:/lib/aarch64-linux-gnu/", ""),
+        ("/opt/lib", "/opt/lib"),
+    ],
+)
+def test_the_systems_folders_of_libraries_come_last(before, after):
+    found = without_default_folders({"LD_LIBRARY_PATH": before, "HOME": "/root"})
+    assert found == {"LD_LIBRARY_PATH": after, "HOME": "/root"}
+    assert without_default_folders({"HOME": "/root"}) == {"HOME": "/root"}

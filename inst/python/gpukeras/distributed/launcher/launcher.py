@@ -35,6 +35,7 @@ from gpukeras.distributed.launcher.plan import (
     choose_shares,
     plan_local,
     plan_workers,
+    without_default_folders,
 )
 from gpukeras.distributed.launcher.worker_process import WorkerProcess
 from gpukeras.system import host
@@ -184,7 +185,8 @@ def _read_inherited(spec: LaunchSpec, language: str) -> dict[str, str]:
         return {**inherited, "R_TESTS": ""}  # R CMD check's file, unknown to workers
     # Python scripts find this package; their output is not buffered.
     paths = [str(CORE), *filter(None, [inherited.get("PYTHONPATH")])]
-    return {**inherited, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    python = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    return {**without_default_folders(inherited), **python}
 
 
 def _name_log(worker: int | str, run: int) -> str:

@@ -29,6 +29,8 @@ from gpukeras.distributed.credentials import SECRET
 
 MOST_WORKERS = 1000  # larger numbers are typing errors
 VISIBLE, NO_GPU = "CUDA_VISIBLE_DEVICES", "-1"
+LIBRARIES = "LD_LIBRARY_PATH"
+DEFAULT_FOLDER = re.compile(r"(/usr)?/lib(64)?(/[^/]+-linux-gnu[^/]*)?/?")
 NAMED = re.compile(r"\bworker (\d+) \(", re.IGNORECASE)  # in messages of the control channel
 
 
@@ -202,3 +204,18 @@ def choose_first(ends: Mapping[int, tuple[float, str]]) -> int:
         named = [int(number) for number in NAMED.findall(ends[first][1])]
         first = next((other for other in named if other in ends and other != first), first)
     return first
+
+
+def without_default_folders(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment for a Python program that is started from R on Linux.
+
+    R puts the system's folders into LD_LIBRARY_PATH, where they come before those that a Python
+    names itself (RUNPATH): one that is not the system's then loads the system's libpython. They are
+    searched anyway, but last (ld.so(8)).
+    """
+    kept = dict(environment)
+    folders = [one for one in kept.get(LIBRARIES, "").split(":") if one]
+    left = [one for one in folders if not DEFAULT_FOLDER.fullmatch(one)]
+    if left != folders:
+        kept[LIBRARIES] = ":".join(left)
+    return kept
