@@ -26,9 +26,8 @@
 #' from what was observed on the workers' hosts, in this user's folder for caches: all workers must
 #' join within five minutes, or, once three starts were observed, five times the slowest of the last
 #' 20, at least a minute; and from one agreement of a training to the next, which follow each call
-#' of the engine, five times the longest may pass, at least half an hour (until three epochs were
-#' observed, any time). The factor is that of NVIDIA's Resiliency Extension. The environment
-#' variable `GPUKERAS_CLUSTER_CACHE` names another folder, or is `"off"`.
+#' of the engine, five times the longest may pass, at least half an hour (before three epochs, any
+#' time). The factor is NVIDIA's. `GPUKERAS_CLUSTER_CACHE` names another folder, or is `"off"`.
 #'
 #' A worker that the others wait for, because of its rows, its callbacks or R, is named in the
 #' history's notes if it took a second longer than the median of the others, and theirs is below 0.7

@@ -22,7 +22,7 @@ def train(options, picture, callbacks=()):
     tracking = open_tracking({"kind": "mlflow", **options}, model, {"epochs": 3})
     called = [*callbacks, tracking.callback]
     report = fit(model, data, {"epochs": 3, "engine": "superstep"}, callbacks=called)
-    ended = close_tracking(tracking, model, report.stopped, {"rows": report.rows}, [picture])
+    ended = close_tracking(tracking, model, report.stopped, {"rows": report.rows}, files=[picture])
     return model, data, report, ended
 
 

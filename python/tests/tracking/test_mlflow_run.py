@@ -5,8 +5,10 @@ import os
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 import urllib.request
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,12 @@ HERE = Path(__file__)
 ROOT = HERE.parents[3]
 SUPPORT = HERE.parents[1] / "support"
 CORE = Path(gpukeras.__file__).parents[1]
-# Server and client need a hundred packages, among them pandas, and TensorFlow: not those of .venv.
-NEEDS = ("mlflow>=3,<4", "tensorflow-cpu>=2.21,<2.22", "numpy<2", "psutil", "nvidia-ml-py")
+# Server and client need a hundred packages, among them pandas: not those of .venv. TensorFlow is
+# that of .venv, and so NumPy.
+NEEDS = ("mlflow>=3,<4", f"numpy=={version('numpy')}")
+
+
+SITE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +38,9 @@ def python():
     if not stamp.exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         subprocess.run([path, "-m", "pip", "install", "--quiet", *NEEDS], check=True)
+        own = subprocess.run([path, "-c", SITE], check=True, capture_output=True, text=True)
+        beside = Path(own.stdout.strip()) / "beside.pth"
+        beside.write_text(f"{sysconfig.get_path('purelib')}\n")
         stamp.touch()
     return str(path)
 
