@@ -17,10 +17,11 @@
 #' @param data A [gpu_dataset()].
 #' @param epochs Epochs of each of the two trainings.
 #' @param steps Steps that are looked at, at most, to find the first one that differs.
-#' @param engine As in [gpu_fit()]; `"auto"` may choose another engine in each training.
+#' @param engine As in [gpu_fit()], but `"auto"` is `"superstep"`, and on JAX `"compiled"`: the same
+#'   in both trainings.
 #' @return A `gpu_reproduction`, which `print()` shows: `$equal`, `$sentence`; of what differs first
 #'   `$kind` (`"rows"`, `"layer"`, `"gradient"`, `"optimizer"`, `"compiled"` for a difference that
-#'   eager mode does not have, `"unknown"`), `$name`, `$layer_class`, `$operations` and `$step`; the
+#'   eager mode does not have, on JAX `"step"` without more, `"unknown"`), `$name`, `$layer_class`, `$operations` and `$step`; the
 #'   first `$epoch` and `$metric` that differ, with both `$values`; `$largest`, the largest
 #'   difference of a weight at the end; `$settings`, a data frame of settings that decide whether
 #'   trainings repeat (`name`, `value`, `effect`).
@@ -31,7 +32,7 @@
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, seed = 1)
 #' gpu_reproduce(gpu_mlp(train, dropout = 0.2, seed = 1), train)
 #' @export
-gpu_reproduce <- function(model, data, epochs = 2, steps = 100, engine = "superstep") {
+gpu_reproduce <- function(model, data, epochs = 2, steps = 100, engine = "auto") {
   model <- check_model(model)
   data <- check_dataset(data)
   options <- list(epochs = epochs, steps = steps, engine = engine)

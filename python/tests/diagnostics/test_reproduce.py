@@ -44,6 +44,7 @@ def test_the_largest_difference_is_of_all_arrays():
             'the gradient of "dense/kernel" in step 1',
         ),
         (Difference("compiled", step=4), "first step 4, but only in the compiled function"),
+        (Difference("step", step=5), "first step 5; layers are compared on TensorFlow only"),
         (Difference("unknown"), "the first 9 of which were equal"),
     ],
 )

@@ -36,7 +36,8 @@ class Difference:
     """The first difference of two runs.
 
     Args:
-        kind: "rows", "layer", "gradient", "optimizer", "compiled", "unknown", or "" for none.
+        kind: "rows", "layer", "gradient", "optimizer", "compiled", "step", "unknown", or ""
+            for none.
         name: The layer's or the weight's name; for "rows" the kind of source.
         layer_class: The class of the layer.
         operations: Its operations that may differ from run to run.
@@ -75,7 +76,7 @@ def compare_layers(model: Model, batch: Any, before: Snapshot, step: int) -> Dif
         step: The step's number, for the result.
     """
     if runtime.backend() != "tensorflow":
-        return Difference("compiled", step=step)
+        return Difference("step", step=step)
     runs = []
     for _ in range(2):
         apply_snapshot(model, before)

@@ -23,11 +23,11 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, option
 from gpukeras.data.base import Dataset
+from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_loader, sample_rows
 from gpukeras.diagnostics.layer_runs import Difference, compare_layers
 from gpukeras.diagnostics.run_settings import RunSetting, read_run_settings
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.programs import cut
 from gpukeras.models import model_checks
 from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
 from gpukeras.training.fit import fit
@@ -44,12 +44,13 @@ class ReproduceSpec(Spec):
     Args:
         epochs: Epochs of each of the two trainings.
         steps: Steps that are looked at, at most, to find the first one that differs.
-        engine: The engine of the trainings, as in `FitSpec`.
+        engine: The engine of the trainings; "auto" is "superstep", and "compiled" on JAX, since
+            engines that are measured may differ between the two.
     """
 
     epochs: int = option(2, check_count)
     steps: int = option(100, check_count)
-    engine: str = option("superstep", check_choice, ENGINES)
+    engine: str = option("auto", check_choice, ENGINES)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Reproduction:
     Args:
         equal: Whether metrics and weights were the same, bit by bit.
         sentence: The result in a sentence.
-        kind: What differed first: "rows", "layer", "gradient", "optimizer", "unknown", or "".
+        kind: What differed first, see `Difference`.
         name: Name of the layer or weight that differed first, or "".
         layer_class: Class of that layer, or "".
         operations: Operations of that layer that may differ from run to run.
@@ -118,7 +119,9 @@ def reproduce(model: Model, data: Dataset, options: Mapping[str, Any]) -> Reprod
 
 
 def _train(model: Model, data: Dataset, spec: ReproduceSpec) -> tuple[FitReport, Snapshot]:
-    report = fit(model, data, {"epochs": spec.epochs, "engine": spec.engine})
+    fixed = "superstep" if runtime.backend() == "tensorflow" else "compiled"
+    engine = fixed if spec.engine == "auto" else spec.engine
+    report = fit(model, data, {"epochs": spec.epochs, "engine": engine})
     return report, take_snapshot(model)
 
 
@@ -204,12 +207,16 @@ def read_batches(model: Model, data: Dataset, most: int) -> list[Any]:
     blocks = loader.epoch(0)
     for block in blocks:
         for place in range(block.batches):
-            rows = block.rows
-            found.append(cut(block.arrays, place * rows, rows) if not block.tail else block.arrays)
+            found.append(block.arrays if block.tail else _take(block, place))
             if len(found) == most:
                 blocks.close()
                 return found
     return found
+
+
+def _take(block: Block, place: int) -> Any:
+    rows = slice(place * block.rows, (place + 1) * block.rows)
+    return runtime.tree().map_structure(lambda array: array[rows], block.arrays)
 
 
 def _steps_are_equal(model: Model, batch: Any, before: Snapshot) -> bool:
@@ -282,6 +289,7 @@ def explain(first: Difference, steps: int) -> str:
         "gradient": f'first the gradient of "{first.name}"{of} in step {first.step}{done}',
         "optimizer": f"first the update of the optimizer in step {first.step}",
         "compiled": f"first step {first.step}, but only in the compiled function",
+        "step": f"first step {first.step}; layers are compared on TensorFlow only",
         "unknown": f"not within single steps, the first {steps} of which were equal",
     }
     return texts[first.kind]
