@@ -22,9 +22,9 @@
 #' @return A `gpu_reproduction`, which `print()` shows: `$equal`, `$sentence`; of what differs first
 #'   `$kind` (`"rows"`, `"layer"`, `"gradient"`, `"optimizer"`, `"compiled"` for a difference that
 #'   eager mode does not have, on JAX `"step"` without more, `"unknown"`), `$name`,
-#'   `$layer_class`, `$operations` and `$step`; the first `$epoch` and `$metric` that differ, with both `$values`; `$largest`, the largest
-#'   difference of a weight at the end; `$settings`, a data frame of settings that decide whether
-#'   trainings repeat (`name`, `value`, `effect`).
+#'   `$layer_class`, `$operations` and `$step`; the first `$epoch` and `$metric` that differ, with
+#'   both `$values`; `$largest`, the largest difference of a weight at the end; `$settings`, a data
+#'   frame of settings that decide whether trainings repeat (`name`, `value`, `effect`).
 #' @section Errors:
 #' As in [gpu_fit()].
 #' @seealso `gpu_setup(seed = , deterministic = )`.

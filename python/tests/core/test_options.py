@@ -2,6 +2,7 @@ import dataclasses
 import inspect
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,6 +137,7 @@ def test_descriptions_never_show_a_users_data():
 
     assert core_options.describe(Frame()) == "an array of shape (3, 2)"
     assert core_options.describe(["secret"]) == "a list"
+    assert core_options.describe(np) == "a module"
     assert len(core_options.describe("x" * 1000)) < 50
 
 

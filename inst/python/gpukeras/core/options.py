@@ -109,7 +109,8 @@ def describe(value: Any) -> str:
     if isinstance(value, Mapping):
         return "a list"
     shape = getattr(value, "shape", None)
-    return f"an array of shape {tuple(shape)}" if shape is not None else f"a {type(value).__name__}"
+    has_shape = hasattr(shape, "__iter__")  # the module numpy has a function of that name
+    return f"an array of shape {tuple(shape)}" if has_shape else f"a {type(value).__name__}"
 
 
 def check_text(arg: str, value: Any, what: str, hint: str = "") -> str:
