@@ -40,6 +40,7 @@ NEEDED = {
     "ClusterSpec": {"workers": ("a:1000", "b:1000")},
     "RingCost": {"latency_s": 1e-5, "bytes_per_s": 1e9},
     "NodesCost": {"inside": RING, "between": RING},
+    "TrackSpec": {"path": "runs"},
     "Measurement": {"replicas": 2, "size_bytes": 8, "seconds": 1.0},
 }
 # The argument that a refused field is named by, where it is not the field's own name. A first value
@@ -47,6 +48,7 @@ NEEDED = {
 ARGS = {
     "low": {"from", "to"},
     "high": {"to"},
+    "kind": {"kind", "path"},  # "mlflow" has no path
     "folder": {"checkpoint", "tensorboard"},
     "timeout_s": {"timeout"},
     "source": {"workers"},

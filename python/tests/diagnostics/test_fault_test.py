@@ -10,7 +10,7 @@ from gpukeras.diagnostics.fault_test import FaultSpec, describe
 def test_options_are_checked():
     with pytest.raises(SpecError, match='`kind` must be one of "kill", "stop", "slow", not "burn"'):
         FaultSpec(kind="burn")
-    with pytest.raises(SpecError, match="`timeout_s` must be a number from 1 to 600, not 0"):
+    with pytest.raises(SpecError, match="`timeout` must be a number from 1 to 600, not 0"):
         FaultSpec(timeout_s=0)
 
 

@@ -40,7 +40,7 @@ class FaultSpec(Spec):
     """
 
     kind: str = option("kill", check_choice, tuple(KINDS))
-    timeout_s: float = option(5.0, check_number, 1.0, 600.0)
+    timeout_s: float = option(5.0, check_number, 1.0, 600.0, arg="timeout")
 
 
 @dataclass(frozen=True)
