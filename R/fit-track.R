@@ -90,11 +90,23 @@ open_tracking <- function(track, model, options, call = caller_env()) {
   list(handle = handle, callback = list(handle$callback), model = model)
 }
 
-# Single values of options, with the version of gpukeras; lists such as a schedule by their parts.
+# Values of options by name, with the version of gpukeras. A list, such as a schedule, is taken
+# apart, and a vector is a text.
 as_parameters <- function(options) {
-  flat <- as.list(unlist(Filter(Negate(is.null), options), use.names = TRUE))
-  flat <- lapply(flat, function(value) if (is.numeric(value)) as.double(value) else value)
+  flat <- unlist(unname(Map(as_parameter, options, names(options))), recursive = FALSE)
   c(flat, gpukeras = as.character(utils::packageVersion("gpukeras")))
+}
+
+as_parameter <- function(value, name) {
+  if (is.list(value)) {
+    names <- paste(name, rlang::names2(value), sep = ".")
+    return(unlist(unname(Map(as_parameter, value, names)), recursive = FALSE))
+  }
+  if (!is.atomic(value) || length(value) == 0) {
+    return(NULL)
+  }
+  if (length(value) > 1) value <- paste(value, collapse = ", ")
+  rlang::set_names(list(if (is.numeric(value)) as.double(value) else value), name)
 }
 
 # The history of a training, with the place of its record. `history`, the training, is evaluated

@@ -12,11 +12,15 @@ test_that("a gpu_track says where it records", {
 })
 
 test_that("options become parameters, and NULL none", {
-  found <- as_parameters(list(epochs = 3L, ema = NULL, early_stopping = list(patience = 2)))
-  expect_identical(found[c("epochs", "early_stopping.patience")], list(
-    epochs = 3, early_stopping.patience = 2
+  found <- as_parameters(list(
+    epochs = 3L, ema = NULL, engine = "auto", early_stopping = list(patience = 2, mode = "min"),
+    schedule = list(kind = "steps", at = c(5, 10))
   ))
-  expect_named(found, c("epochs", "early_stopping.patience", "gpukeras"))
+  expect_identical(found[-length(found)], list(
+    epochs = 3, engine = "auto", early_stopping.patience = 2, early_stopping.mode = "min",
+    schedule.kind = "steps", schedule.at = "5, 10"
+  ))
+  expect_named(found[length(found)], "gpukeras")
 })
 
 test_that("gpu_fit() records a training, and one that fails, and warns about a tracker's fault", {
