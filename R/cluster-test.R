@@ -18,7 +18,8 @@
 #' `gpukeras_error_cluster` if the two workers do not train at all,
 #' `gpukeras_error_runtime_missing` on Windows, `gpukeras_error_spec` for a wrong option.
 #' @seealso [gpu_cluster()], whose `$timeouts` are learned.
-#' @examplesIf gpukeras:::can_run_examples()
+#' @examplesIf interactive() && gpukeras:::can_run_examples()
+#' # Two processes start, which takes some ten seconds.
 #' gpu_cluster_test("kill")
 #' @export
 gpu_cluster_test <- function(kind = c("kill", "stop", "slow"), timeout = 5) {
