@@ -18,6 +18,7 @@ from gpukeras.core.errors import (
     NoDeviceError,
     OutOfMemoryError,
     RuntimeMissingError,
+    ServiceError,
     SpecError,
 )
 
@@ -36,6 +37,7 @@ __all__ = [
     "NoDeviceError",
     "OutOfMemoryError",
     "RuntimeMissingError",
+    "ServiceError",
     "SpecError",
 ]
 

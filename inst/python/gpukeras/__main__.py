@@ -1,4 +1,7 @@
-"""Command line of the core: `python -m gpukeras check`, `report`, `devices` or `contract`."""
+"""Command line of the core: `python -m gpukeras check`, `report`, `devices` or `contract`.
+
+`python -m gpukeras serve MODEL.keras` serves predictions; `serve --help` lists its options.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,11 @@ from gpukeras.diagnostics.report import SCREEN, format_check
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status of `check` is 0 only when the GPU is confirmed."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["serve"]:
+        from gpukeras.serving import server_main  # imported here because it imports the whole core
+
+        return server_main.main(arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m gpukeras", description=__doc__)
     parser.add_argument("command", choices=("check", "report", "devices", "contract"))
     parser.add_argument("--json", action="store_true", help="print JSON")

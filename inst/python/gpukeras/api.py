@@ -37,6 +37,7 @@ from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
 from gpukeras.search import search
 from gpukeras.tracking import tracking
+from gpukeras.serving import server
 from gpukeras.training import calibrate, evaluate, fit, model_summary, predict
 from gpukeras.tuner import batch_size, lr_finder
 
@@ -248,6 +249,9 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "start_board": tensorboard_server.start_board,
     "stop_board": tensorboard_server.stop_board,
     "board_runs": tensorboard_server.board_runs,
+    "start_server": server.start_server,
+    "stop_server": server.stop_server,
+    "server_runs": server.server_runs,
     "prune": pruning.prune,
     "quantize": quantization.quantize,
     "distill": distillation.distill,

@@ -12,7 +12,8 @@ GpuKerasError                  R: gpukeras_error
 ├── ForkError                  gpukeras_error_fork             TensorFlow in a forked process
 ├── GeneratorError             gpukeras_error_generator        the user's function failed
 ├── BackendError               gpukeras_error_backend          needs another backend of Keras
-└── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow or pyarrow is missing
+├── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow or pyarrow is missing
+└── ServiceError               gpukeras_error_service          the server refuses, or does not run
 
 Messages name what was expected and what was found (types, shapes, counts, names), never data.
 """
@@ -111,6 +112,12 @@ class RuntimeMissingError(GpuKerasError):
     """TensorFlow, Keras or pyarrow cannot be imported."""
 
     code = "runtime_missing"
+
+
+class ServiceError(GpuKerasError):
+    """A server of predictions refuses a request (`status`), or does not run."""
+
+    code = "service"
 
 
 for _error in (GpuKerasError, *GpuKerasError.__subclasses__()):

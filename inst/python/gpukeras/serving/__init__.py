@@ -1,0 +1,1 @@
+"""Serves predictions as JSON over HTTP, in a process of its own."""

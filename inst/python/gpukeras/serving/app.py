@@ -1,0 +1,211 @@
+"""The HTTP side of a server: what is answered to whom. Imports starlette, an optional package."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gpukeras import __version__
+from gpukeras.core.errors import GpuKerasError, ServiceError
+from gpukeras.serving.answers import error_body, http_error, spread, status_of
+from gpukeras.serving.batching import Batcher
+from gpukeras.serving.options import ServeSpec
+from gpukeras.serving.requests import parse_request
+from gpukeras.serving.service import ServedModel
+
+READ_ON = 8  # how many times the allowed size is read of a body that is too large
+BODY_S = 20.0  # for a body to arrive; who sends more slowly is sent away
+LOG = logging.getLogger("gpukeras.serving")
+Handler = Callable[[HttpRequest], Awaitable[Response]]
+
+
+def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> Starlette:
+    """Builds the application.
+
+    Args:
+        served: The model.
+        spec: The options.
+        body_s: Seconds for a request's body to arrive.
+    """
+    batcher = Batcher(served.predict, spec.max_batch, spec.max_wait)
+    about = {**served.describe(), "gpukeras": __version__}
+
+    async def health(_: HttpRequest) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def model(_: HttpRequest) -> Response:
+        return JSONResponse(about)
+
+    async def predict(request: HttpRequest) -> Response:
+        check_json(request)
+        body = await read_body(request, spec.max_body, body_s)
+        asked = parse_request(body, served.recipe)
+        found = await batcher.submit(asked)
+        return JSONResponse({"predictions": spread(found, asked.rows.complete)})
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(batcher.run())
+        yield
+        task.cancel()
+
+    return Starlette(
+        routes=[
+            Route("/health", guard(health, spec, secret=False), methods=["GET"]),
+            Route("/model", guard(model, spec), methods=["GET"]),
+            Route("/predict", guard(predict, spec), methods=["POST"]),
+        ],
+        exception_handlers={HTTPException: tell_http_error, Exception: tell_fault},
+        lifespan=lifespan,
+    )
+
+
+def guard(handler: Handler, spec: ServeSpec, secret: bool = True) -> Handler:
+    """Returns a handler that first checks host and token, and answers errors as JSON."""
+
+    async def guarded(request: HttpRequest) -> Response:
+        try:
+            check_host(request, spec)
+            if secret:
+                check_token(request, spec.token)
+            return await handler(request)
+        except GpuKerasError as error:
+            return tell_error(error)
+        except ClientDisconnect:
+            return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody reads it
+
+    return guarded
+
+
+# Checks -------------------------------------------------------------------------------------------
+
+
+def check_host(request: HttpRequest, spec: ServeSpec) -> None:
+    """Refuses requests for another host than the server's own, see `ServeSpec.allowed_hosts()`.
+
+    Raises:
+        ServiceError: 403.
+    """
+    allowed = spec.allowed_hosts()
+    host = re.sub(r":\d+$", "", request.headers.get("host", "")).lower()
+    if allowed and host not in allowed:
+        message = "The request's `Host` is not this computer."
+        raise http_error(HTTPStatus.FORBIDDEN, message, "Ask for 127.0.0.1 or localhost.")
+
+
+def check_token(request: HttpRequest, token: str | None) -> None:
+    """Refuses requests without the token, in a time that does not depend on what they have.
+
+    Raises:
+        ServiceError: 401.
+    """
+    if token is None:
+        return
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    same = hmac.compare_digest(given.strip().encode(), token.encode())
+    if kind.lower() != "bearer" or not same:
+        raise http_error(
+            HTTPStatus.UNAUTHORIZED,
+            "The request lacks the server's token.",
+            "Send it as the header `Authorization: Bearer TOKEN`.",
+        )
+
+
+def check_json(request: HttpRequest) -> None:
+    """Refuses bodies that do not say that they are JSON; a web page's form cannot say so.
+
+    Raises:
+        ServiceError: 415.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise http_error(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "The body must be JSON.",
+            "Send the header `Content-Type: application/json`.",
+        )
+
+
+async def read_body(request: HttpRequest, most: int, limit_s: float) -> bytes:
+    """Returns a request's body.
+
+    A body that is too large is read on for a while and thrown away, because clients that are still
+    sending when the connection closes do not see the answer.
+
+    Raises:
+        ServiceError: if it is too large (413) or too slow (408).
+    """
+    try:
+        return await asyncio.wait_for(_read_chunks(request, most), limit_s)
+    except asyncio.TimeoutError:
+        message = f"The body did not arrive within {limit_s:g} s."
+        raise http_error(HTTPStatus.REQUEST_TIMEOUT, message) from None
+
+
+async def _read_chunks(request: HttpRequest, most: int) -> bytes:
+    body, size = bytearray(), 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= most:
+            body += chunk
+        elif size > READ_ON * most:
+            break
+    if size > most:
+        raise _too_large(most)
+    return bytes(body)
+
+
+def _too_large(most: int) -> ServiceError:
+    return http_error(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"The body is larger than {most:,} bytes.",
+        "Send fewer rows at a time, or start the server with a larger `max_body`.",
+        arg="body",
+    )
+
+
+# Answers ------------------------------------------------------------------------------------------
+
+
+def tell_error(error: GpuKerasError) -> JSONResponse:
+    """Answers an error as JSON; one that ends the connection where a body may be left unread."""
+    status = status_of(error)
+    headers = {}
+    if "retry_after" in error.details:
+        headers["Retry-After"] = str(error.details["retry_after"])
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    if status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT):
+        headers["Connection"] = "close"
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        LOG.error("%s: %s", type(error).__name__, error.message)
+    return JSONResponse(error_body(error), status, headers)
+
+
+async def tell_http_error(_: HttpRequest, error: Exception) -> Response:
+    """Answers unknown paths and methods as JSON."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    hint = "There are GET /health, GET /model and POST /predict."
+    message = f"{HTTPStatus(status).phrase}."
+    headers = getattr(error, "headers", None)
+    return JSONResponse(error_body(http_error(status, message, hint)), status, headers)
+
+
+async def tell_fault(_: HttpRequest, error: Exception) -> Response:
+    """Answers a defect without a word about it; the server's own log has its class."""
+    LOG.error("A request failed: %s", type(error).__name__)
+    body: dict[str, Any] = {"error": {"code": "internal", "message": "The server failed."}}
+    return JSONResponse(body, HTTPStatus.INTERNAL_SERVER_ERROR)

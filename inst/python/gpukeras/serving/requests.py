@@ -1,0 +1,87 @@
+"""Reads a request's body: what is asked of the model, and on which rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, NoReturn
+
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import check_choice, check_fraction
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.serving.answers import http_error
+from gpukeras.serving.rows import ARRAY, COLUMNS, ROWS, GivenRows, read_rows
+
+TYPES = ("response", "class")
+FIELDS = (ROWS, COLUMNS, ARRAY, "type", "interval")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request for predictions.
+
+    Args:
+        rows: The rows.
+        type: "response" or "class".
+        interval: The probability of an interval, or None for none.
+    """
+
+    rows: GivenRows
+    type: str = "response"
+    interval: float | None = None
+
+    @property
+    def group(self) -> tuple[Any, ...]:
+        """What requests must have in common to be predicted together."""
+        return (self.type, self.interval, *self.rows.form)
+
+
+def parse_request(body: bytes, recipe: Recipe | None) -> Request:
+    """Parses and checks a request's body.
+
+    Raises:
+        ServiceError: if it is not JSON (400).
+        SpecError: for an unknown field, type or interval.
+        DataError: for rows that do not fit the recipe, see `read_rows()`.
+    """
+    given = parse_json(body)
+    unknown = [name for name in given if name not in FIELDS]
+    if unknown:
+        raise SpecError(
+            f"A request has an unknown field, beside {len(given) - len(unknown)} known ones.",
+            hint=f"Fields are {', '.join(FIELDS)}.",
+            arg="body",
+        )
+    kind = check_choice("type", given.get("type", "response"), TYPES)
+    interval = given.get("interval")
+    if interval is not None:
+        interval = check_fraction("interval", interval)
+    if interval is not None and kind != "response":
+        raise SpecError('`interval` is of the type "response" only.', arg="interval")
+    return Request(read_rows(recipe, given), kind, interval)
+
+
+def parse_json(body: bytes) -> Mapping[str, Any]:
+    """Parses an object of JSON (RFC 8259: UTF-8, no NaN).
+
+    Raises:
+        ServiceError: if it is none.
+    """
+    try:
+        given = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise http_error(
+            HTTPStatus.BAD_REQUEST,
+            "The body must be an object of JSON.",
+            "Numbers are finite, texts are UTF-8, and a missing value is null.",
+            arg="body",
+        )
+    return given
+
+
+def _refuse_constant(_: str) -> NoReturn:
+    raise ValueError

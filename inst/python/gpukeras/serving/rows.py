@@ -1,0 +1,289 @@
+"""Rows out of a request: found by name, checked against the recipe, joined with those of others.
+
+{"rows": [{"a": 1, "b": "x"}, ...]}             a data frame, row by row
+{"columns": {"a": [1, ...], "b": ["x", ...]}}   a data frame, column by column
+{"x": [[1, 2], ...]}                            a matrix or array
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.messages import count_of
+from gpukeras.data.arrays import column_error
+from gpukeras.data.preprocessing.columns import ColumnRule
+from gpukeras.data.preprocessing.imputation import is_missing
+from gpukeras.data.preprocessing.recipe import Recipe, lacking_column
+from gpukeras.serving.columns import find_zone, to_column
+
+ROWS, COLUMNS, ARRAY = "rows", "columns", "x"
+Features = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """The rows of a request.
+
+    Args:
+        features: The complete rows as R passes them: `{kind, columns}` or `{kind, values}`.
+        complete: Mask of the rows without a missing value, or None for all: training left the
+            others out, so they have no prediction.
+        count: Number of rows given.
+    """
+
+    features: Features
+    complete: np.ndarray | None
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Number of rows to predict."""
+        return self.count if self.complete is None else int(self.complete.sum())
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What rows must have in common to be joined."""
+        if self.features["kind"] == "columns":
+            return ("columns",)
+        return ("array", self.features["values"].shape[1:])
+
+
+def check_servable(recipe: Recipe | None) -> None:
+    """Refuses recipes whose rows a request cannot hold.
+
+    Raises:
+        ModelError: for images, texts that stay texts, windows, several inputs and mapped rows.
+        DataError: for a time zone that this computer does not know.
+    """
+    if recipe is None:
+        return
+    if recipe.kind not in ("columns", "array") or recipe.mapped:
+        kinds = {"images": "images", "strings": "texts", "windows": "windows of time series"}
+        found = kinds.get(recipe.kind, "several inputs")
+        raise ModelError(
+            f"`model` takes {'rows after a function of yours' if recipe.mapped else found}, "
+            "but gpu_serve() serves models of a data frame or a matrix.",
+            hint="Serve it by R itself, such as by the package plumber.",
+            arg="model",
+        )
+    for rule in recipe.columns:
+        if rule.kind == "time":
+            find_zone(rule.zone)
+
+
+def read_rows(recipe: Recipe | None, body: Mapping[str, Any]) -> GivenRows:
+    """Reads the rows of a request.
+
+    Args:
+        recipe: The recipe of the model, or None.
+        body: The request, see the module.
+
+    Raises:
+        DataError: for rows of another form, missing columns, values of another type and missing
+            values; names the column.
+    """
+    given = [name for name in (ROWS, COLUMNS, ARRAY) if name in body]
+    frame = recipe is not None and recipe.kind == "columns"
+    wanted = (ROWS, COLUMNS) if frame else (ARRAY,)
+    if len(given) != 1 or given[0] not in wanted:
+        found = f"it has {' and '.join(f'`{name}`' for name in given) or 'none of them'}"
+        expected = " or ".join(f"`{name}`" for name in wanted)
+        raise DataError(
+            f"A request must have {expected}, but {found}.", arg="body", hint=_example(recipe)
+        )
+    if recipe is None or not frame:
+        return _read_array(recipe, body[ARRAY])
+    by_row = given[0] == ROWS
+    find = _find_in_rows if by_row else _find_in_columns
+    return _read_frame(recipe, find(recipe, body[given[0]]), given[0])
+
+
+def _example(recipe: Recipe | None) -> str:
+    if recipe is None or recipe.kind != "columns":
+        return 'Such as {"x": [[1, 2], [3, 4]]}, a row each.'
+    return f'Such as {{"rows": [{{"{recipe.columns[0].name}": ...}}]}}.'
+
+
+# Data frames --------------------------------------------------------------------------------------
+
+
+def _find_in_rows(recipe: Recipe, rows: Any) -> list[list[Any]]:
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError("`rows` must be an array of objects, one for each row.", arg=ROWS)
+    found = []
+    for rule in recipe.columns:
+        try:
+            found.append([row[rule.name] for row in rows])
+        except KeyError:
+            raise lacking_column(rule.name, ROWS) from None
+    return found
+
+
+def _find_in_columns(recipe: Recipe, columns: Any) -> list[list[Any]]:
+    if not isinstance(columns, dict):
+        raise DataError("`columns` must be an object with an array for each column.", arg=COLUMNS)
+    found: list[list[Any]] = []
+    for rule in recipe.columns:
+        if rule.name not in columns:
+            raise lacking_column(rule.name, COLUMNS)
+        values = columns[rule.name]
+        if not isinstance(values, list) or (found and len(values) != len(found[0])):
+            message = f"Column `{rule.name}` of `columns` must be an array with a value a row."
+            raise DataError(message, arg=COLUMNS, column=rule.name)
+        found.append(values)
+    return found
+
+
+def _read_frame(recipe: Recipe, values: Sequence[list[Any]], arg: str) -> GivenRows:
+    pairs = zip(recipe.columns, values, strict=True)
+    columns = [to_column(rule, one, arg) for rule, one in pairs]
+    complete = np.ones(len(values[0]), bool)
+    for rule, column in zip(recipe.columns, columns, strict=True):
+        missing = is_missing(column)
+        if recipe.na == "error" or rule.offset:
+            _refuse_missing(rule, missing, arg)
+        elif recipe.na == "drop":
+            complete &= ~missing
+    features: Features = {"kind": "columns", "columns": columns}
+    return _keep_complete(features, complete)
+
+
+def _refuse_missing(rule: ColumnRule, missing: np.ndarray, arg: str) -> None:
+    if missing.any():
+        raise column_error(rule.name, arg, missing=int(missing.sum()))
+
+
+def _keep_complete(features: Features, complete: np.ndarray) -> GivenRows:
+    if complete.all():
+        return GivenRows(features, None, len(complete))
+    return GivenRows(take(features, complete), complete, len(complete))
+
+
+# Arrays -------------------------------------------------------------------------------------------
+
+
+def _read_array(recipe: Recipe | None, x: Any) -> GivenRows:
+    values = _to_numbers(x)
+    if recipe is not None and values.shape[1:] != recipe.raw_shape and values.size:
+        raise DataError(
+            f"Each row of `x` must have shape {recipe.raw_shape}, not {values.shape[1:]}.", arg="x"
+        )
+    missing = ~np.isfinite(values).reshape(len(values), -1)
+    infinite = int(np.isinf(values).sum())
+    if infinite:
+        raise DataError(f"`x` holds {count_of(infinite, 'infinite number')}.", arg="x")
+    rowwise = missing.any(axis=1)
+    policy = "error" if recipe is None else recipe.na
+    if policy == "error" and rowwise.any():
+        raise DataError(f"`x` has {count_of(int(missing.sum()), 'missing value')}.", arg="x")
+    features: Features = {"kind": "array", "values": values, "names": []}
+    return _keep_complete(features, ~rowwise if policy == "drop" else np.ones(len(values), bool))
+
+
+def _to_numbers(x: Any) -> np.ndarray:
+    problem = "`x` must be an array of rows of numbers, all of the same length."
+    try:
+        values = np.array(x) if isinstance(x, list) else np.array(None)
+    except ValueError:  # rows of different lengths
+        raise DataError(problem, arg="x") from None
+    if values.dtype.kind == "O" and all(_is_number(one) for one in values.reshape(-1)):
+        values = values.astype(np.float64)
+    if values.dtype.kind not in "fiub" or values.ndim not in (1, 2, 3, 4, 5):
+        raise DataError(problem, arg="x")
+    values = values.astype(np.float64)
+    return values.reshape(-1, 1) if values.ndim == 1 else values
+
+
+def _is_number(value: Any) -> bool:
+    small = not isinstance(value, int) or abs(value) < 2**1000
+    return value is None or (isinstance(value, (int, float)) and small)
+
+
+# Joining ------------------------------------------------------------------------------------------
+
+
+def take(features: Features, rows: Any) -> Features:
+    """Returns some rows: a slice, a mask or an array of numbers."""
+    if features["kind"] == "array":
+        return {**features, "values": features["values"][rows]}
+    return {**features, "columns": [_take_column(one, rows) for one in features["columns"]]}
+
+
+def _take_column(column: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+    parts = [part for part in ("values", "offsets") if part in column]
+    return {**column, **{part: column[part][rows] for part in parts}}
+
+
+def join(parts: Sequence[Features]) -> Features:
+    """Returns the rows of several requests of the same form, one below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if parts[0]["kind"] == "array":
+        return {**parts[0], "values": np.concatenate([part["values"] for part in parts])}
+    columns = zip(*(part["columns"] for part in parts), strict=True)
+    return {**parts[0], "columns": [_join_columns(each) for each in columns]}
+
+
+def _join_columns(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    joined = {
+        part: np.concatenate([column[part] for column in parts])
+        for part in ("values", "offsets")
+        if part in parts[0]
+    }
+    levels = parts[0].get("levels")
+    if levels is None or all(column["levels"] == levels for column in parts):
+        return {**parts[0], **joined}
+    # Texts differ by request: each keeps its own levels, one after the other.
+    shifts = np.cumsum([0, *(len(column["levels"]) for column in parts)])
+    codes = [
+        np.where(column["values"] > 0, column["values"] + shift, 0)
+        for column, shift in zip(parts, shifts, strict=False)
+    ]
+    every = [level for column in parts for level in column["levels"]]
+    return {**parts[0], "values": np.concatenate(codes).astype(np.int32), "levels": every}
+
+
+def pad(features: Features, rows: int, size: int) -> Features:
+    """Returns rows with the last one repeated up to `size`, so that few sizes are compiled."""
+    return take(features, np.minimum(np.arange(size), rows - 1)) if size > rows else features
+
+
+def choose_size(rows: int, most: int) -> int:
+    """Returns the padded number of rows: 1, 4, 16, 64, ..., or `most`."""
+    size = 1
+    while size < rows:
+        size *= 4
+    return min(size, most)
+
+
+def list_sizes(most: int) -> list[int]:
+    """Returns all numbers of rows that `choose_size()` gives, smallest first."""
+    return sorted({choose_size(rows, most) for rows in (*(4**k for k in range(9)), most)} - {0})
+
+
+def blank_rows(recipe: Recipe | None, shape: Sequence[int | None] | None) -> GivenRows | None:
+    """Returns a row to compile the model with; None if its shape is unknown.
+
+    Args:
+        recipe: The recipe of the model, or None.
+        shape: Shape of a row that a model without a recipe takes, or None.
+    """
+    if recipe is None or recipe.kind == "array":
+        known = (shape or (None,)) if recipe is None else recipe.raw_shape
+        sizes = [size for size in known if size is not None]
+        if len(sizes) < len(known):
+            return None
+        return GivenRows({"kind": "array", "values": np.zeros((1, *sizes)), "names": []}, None, 1)
+    values = [[_blank(rule)] for rule in recipe.columns]
+    return replace(_read_frame(recipe, values, ROWS), complete=None)
+
+
+def _blank(rule: ColumnRule) -> Any:
+    if rule.kind in ("category", "text"):
+        return rule.levels[0] if rule.levels else "a"
+    return {"date": "2000-01-01", "time": "2000-01-01T00:00:00Z"}.get(rule.kind, rule.center)

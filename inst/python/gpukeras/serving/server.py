@@ -1,0 +1,179 @@
+"""Starts and stops the server of predictions in a child process, for `gpu_serve()`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpukeras.backend.env_vars import child_environment
+from gpukeras.core.child_process import end_attached, explain_status, start_attached
+from gpukeras.core.errors import GpuKerasError, ServiceError
+from gpukeras.export import archive
+from gpukeras.serving.options import ServeSpec, pass_options, read_options
+from gpukeras.serving.server_main import check_installed
+
+PROGRAM = "gpukeras.serving.server_main"
+START_S = 180.0  # TensorFlow takes 3 to 10 s, a model's programs up to a minute
+POLL_S = 0.05
+SAID_BYTES = 2**20
+STOP_S = 30.0  # longer than the server lets requests in flight finish
+
+_servers: list[PredictionServer] = []  # a server ends when its pipe closes: references are kept
+
+
+class PredictionServer:
+    """A server of predictions in a child process.
+
+    Args:
+        path: A `.keras` file.
+        spec: The options.
+        folder: The temporary folder that holds the file, or None; it goes with the server.
+
+    Attributes:
+        url: The address of the server.
+        port: Its port.
+        terms: Terms of the formula whose values clients send.
+
+    Raises:
+        GpuKerasError: what ends the server before it listens.
+        ServiceError: if it ends without a word, or does not listen within 180 s.
+    """
+
+    def __init__(
+        self, path: str, spec: ServeSpec, folder: tempfile.TemporaryDirectory[str] | None = None
+    ) -> None:
+        """Starts the server and waits until it listens."""
+        self._folder = folder
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (for the server's life)
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        arguments, secret = pass_options(spec)
+        self._child: subprocess.Popen[bytes] = start_attached(
+            sys.executable,
+            ("-m", PROGRAM, path, "--attached", *arguments),
+            {**child_environment(), **secret},
+            self._said,
+            self._log,
+        )
+        try:
+            told = self._await()
+        except BaseException:  # an interrupt too
+            self.stop()
+            raise
+        self.url, self.port, self.terms = told["url"], told["port"], told["terms"]
+
+    @property
+    def runs(self) -> bool:
+        """Whether the server process is running."""
+        return self._child.poll() is None
+
+    def stop(self) -> None:
+        """Stops the server once it has answered what is in flight; further calls do nothing."""
+        end_attached(self._child, STOP_S)
+        self._said.close()
+        self._log.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _await(self) -> Mapping[str, Any]:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            runs = self.runs
+            # Not read(): the child writes at the same position.
+            told = read_told(os.pread(self._said.fileno(), SAID_BYTES, 0))
+            if told is not None:
+                return told
+            if not runs:
+                raise ServiceError(f"The server ended before it listened: {self._last_words()}.")
+            time.sleep(POLL_S)
+        raise ServiceError(f"The server did not listen within {START_S:.0f} s.")
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        status = explain_status(self._child.returncode) or "exit status 0"
+        return f"{status}, {lines[-1][:300].rstrip('.')}" if lines else status
+
+
+def read_told(said: bytes) -> Mapping[str, Any] | None:
+    """Returns what a server said once it listens; None before that.
+
+    Args:
+        said: Its standard output so far.
+
+    Raises:
+        GpuKerasError: of the class that the server says, if it could not start.
+    """
+    line, end, _ = said.partition(b"\n")
+    if not end:
+        return None
+    told = json.loads(line)
+    if "code" not in told:
+        return told
+    kinds = {kind.code: kind for kind in GpuKerasError.__subclasses__()}
+    kind = kinds.get(told["code"], ServiceError)
+    raise kind(told["message"], hint=told["hint"], **told["details"])
+
+
+# What R calls -------------------------------------------------------------------------------------
+
+
+def start_server(
+    model: Any = None, path: str | None = None, options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Starts a server of predictions.
+
+    Args:
+        model: A Keras model, which is saved to a temporary folder for the server; or None.
+        path: Alternatively a `.keras` file, which must stay only until the server has started.
+        options: Fields of `ServeSpec`.
+
+    Returns:
+        `handle`, `url`, `port`, `host`, `token` (whether clients need one), `terms`, `max_batch`,
+        `max_wait` and `max_body`.
+
+    Raises:
+        SpecError: for a wrong option, a port that cannot be used, an address that others can reach
+            without a token.
+        RuntimeMissingError: if uvicorn or starlette is not installed.
+        ModelError: for a file that is refused, or a model that cannot be served.
+        ServiceError: if the server does not start.
+    """
+    spec = read_options(options or {}, os.environ)
+    check_installed()
+    folder = None
+    if path is None:
+        folder = tempfile.TemporaryDirectory(prefix="gpukeras-serve-")
+        path = str(Path(folder.name) / "model.keras")
+        archive.save_archive(model, path)
+    server = PredictionServer(path, spec, folder)
+    _servers[:] = [other for other in _servers if other.runs] + [server]
+    return {
+        "handle": server,
+        "url": server.url,
+        "port": server.port,
+        "host": spec.host,
+        "token": spec.token is not None,
+        "terms": server.terms,
+        "max_batch": spec.max_batch,
+        "max_wait": spec.max_wait,
+        "max_body": spec.max_body,
+    }
+
+
+def stop_server(handle: PredictionServer) -> None:
+    """Stops a server; does nothing if it has already ended."""
+    handle.stop()
+    if handle in _servers:
+        _servers.remove(handle)
+
+
+def server_runs(handle: PredictionServer) -> bool:
+    """Whether a server is running."""
+    return handle.runs

@@ -1,0 +1,155 @@
+"""A model that is served: loaded once, compiled for a few numbers of rows, described to clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
+from gpukeras.data.preprocessing.columns import ColumnRule
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.engine.predict_loop import fixed_rows
+from gpukeras.export import archive
+from gpukeras.models import compatibility, model_recipes
+from gpukeras.serving import rows
+from gpukeras.serving.answers import interval_rows, to_rows
+from gpukeras.serving.columns import EXPECTED
+from gpukeras.serving.requests import TYPES, Request
+from gpukeras.training.calibrate import predict_interval
+from gpukeras.training.predict import predict
+
+
+class ServedModel:
+    """A model that predicts requests.
+
+    Args:
+        model: A Keras model.
+        max_batch: Rows that are predicted at a time at most.
+
+    Attributes:
+        recipe: The recipe of its training rows, or None.
+
+    Raises:
+        ModelError: for a model that keeps a state between rows, or takes other rows than those of
+            a data frame or a matrix.
+    """
+
+    def __init__(self, model: Model, max_batch: int) -> None:
+        """Checks the model; compiles nothing."""
+        if fixed_rows(model):
+            raise ModelError(
+                "`model` keeps a state from batch to batch, so what it predicts for one client "
+                "would depend on others.",
+                hint="Serve a model without stateful layers.",
+                arg="model",
+            )
+        self.model, self.recipe = model, model_recipes.recipe_of(model)
+        rows.check_servable(self.recipe)
+        self._most = max_batch
+
+    def warm_up(self) -> None:
+        """Compiles the model for all sizes of batches, so that no client waits for that."""
+        shapes = list((compatibility.read_inputs(self.model) or {}).values())
+        blank = rows.blank_rows(self.recipe, shapes[0] if len(shapes) == 1 else None)
+        if blank is None:
+            return
+        for size in rows.list_sizes(self._most):
+            self._predict(rows.pad(blank.features, 1, size), "response", None)
+
+    def predict(self, requests: Sequence[Request]) -> list[list[Any]]:
+        """Returns the predictions of requests of one group: of each a value a row.
+
+        Raises:
+            GpuKerasError: as `training.predict()` does.
+        """
+        kind, interval = requests[0].type, requests[0].interval
+        features = rows.join([request.rows.features for request in requests])
+        counts = [request.rows.size for request in requests]
+        found: list[Any] = []
+        for start in range(0, sum(counts), self._most):
+            count = min(self._most, sum(counts) - start)
+            part = rows.take(features, slice(start, start + count))
+            padded = rows.pad(part, count, rows.choose_size(count, self._most))
+            found += self._predict(padded, kind, interval)[:count]
+        places = iter(found)
+        return [[next(places) for _ in range(count)] for count in counts]
+
+    def _predict(self, features: Mapping[str, Any], kind: str, interval: float | None) -> list[Any]:
+        if interval is None:
+            return to_rows(predict(self.model, features, type=kind))
+        return interval_rows(predict_interval(self.model, features, interval=interval))
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what clients may know: inputs by name and type, the label, types, the size."""
+        return {
+            "name": self.model.name,
+            "parameters": int(self.model.count_params()) if self.model.built else 0,
+            "inputs": describe_inputs(self.recipe, compatibility.read_inputs(self.model)),
+            "label": None if self.recipe is None else describe_label(self.recipe),
+            "types": list(TYPES),
+            "max_batch": self._most,
+        }
+
+
+def load_served(path: str, max_batch: int) -> ServedModel:
+    """Loads a file of `gpu_save()` or plain Keras in safe mode, checks and compiles its model.
+
+    Raises:
+        GpuKerasError: as `archive.load_archive()` and `ServedModel` do.
+    """
+    loaded = archive.load_archive(path, "model")
+    served = ServedModel(loaded["model"], max_batch)
+    served.warm_up()
+    return served
+
+
+# Descriptions -------------------------------------------------------------------------------------
+
+
+def describe_inputs(recipe: Recipe | None, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the form of the rows: `rows` and its columns, or `x` and the shape of a row."""
+    if recipe is not None and recipe.kind == "columns":
+        return {"form": rows.ROWS, "columns": [describe_column(one) for one in recipe.columns]}
+    shape = recipe.raw_shape if recipe is not None else None
+    if recipe is None and inputs and len(inputs) == 1:
+        shape = next(iter(inputs.values()))
+    names = [] if recipe is None else list(recipe.names)
+    return {"form": rows.ARRAY, "shape": None if shape is None else list(shape), "names": names}
+
+
+def describe_column(rule: ColumnRule) -> dict[str, Any]:
+    """Returns name, kind and JSON's values of a column, whether null may stand, and its levels."""
+    found: dict[str, Any] = {"name": rule.name, "kind": rule.kind, "values": EXPECTED[rule.kind]}
+    if rule.levels:
+        found |= {"levels": list(rule.levels), "new_levels": rule.new_levels}
+    if rule.units:
+        found["units"] = rule.units
+    return found
+
+
+def describe_label(recipe: Recipe) -> dict[str, Any] | None:
+    """Returns the formula's left side, and the levels of a class."""
+    label: LabelRule | None = recipe.label
+    if label is None:
+        return None
+    name = recipe.formula.split("~")[0].strip() if "~" in recipe.formula else ""
+    return {"name": name, "kind": label.kind, "levels": list(label.levels)}
+
+
+def find_terms(recipe: Recipe | None) -> list[str]:
+    """Returns terms of the formula that R computes from columns: clients send their values.
+
+    Such as `log(price)` and `a:b`. A column of that very name is written in backticks.
+    """
+    if recipe is None or not recipe.formula:
+        return []
+    right = recipe.formula.split("~", 1)[-1]
+    names = [rule.name for rule in recipe.columns]
+    return [name for name in names if not name.isidentifier() and _is_call(name, right)]
+
+
+def _is_call(name: str, right: str) -> bool:
+    signs = any(sign in name for sign in "(:")
+    return signs and f"`{name}`" not in right
