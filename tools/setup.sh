@@ -235,9 +235,10 @@ if ! has_modules pip; then
 fi
 
 # The CUDA libraries are gigabytes, so they come only where a driver can use them:
-# on Linux, or on Linux under Windows, whose driver lies in /usr/lib/wsl.
+# on Linux, or on Linux under Windows, whose driver lies in /usr/lib/wsl; or where
+# GPUKERAS_CUDA=yes says so, as for an image that will run elsewhere.
 has_nvidia_driver() {
-    [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ] ||
+    [ "${GPUKERAS_CUDA:-no}" = yes ] || [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ] ||
         { [ -e /dev/dxg ] && ls /usr/lib/wsl/lib/libcuda.so* >/dev/null 2>&1; }
 }
 

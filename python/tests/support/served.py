@@ -76,7 +76,10 @@ def ask(port, path="/predict", body=None, headers=(), method=None):
 def exchange(connection, path="/predict", body=None, headers=(), method=None):
     """The same on an open connection."""
     content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    headers = {**({"Content-Type": "application/json"} if body is not None else {}), **dict(headers)}
+    headers = {
+        **({"Content-Type": "application/json"} if body is not None else {}),
+        **dict(headers),
+    }
     connection.request(method or ("GET" if body is None else "POST"), path, content, headers)
     answer = connection.getresponse()
     return answer.status, json.loads(answer.read()), dict(answer.getheaders())

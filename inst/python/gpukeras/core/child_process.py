@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sysconfig
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -47,7 +48,7 @@ def run_child(
         child = subprocess.Popen(
             [python, *arguments],
             cwd=CORE,
-            env=dict(environment),
+            env=own_library_first(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -85,12 +86,26 @@ def start_attached(
     return subprocess.Popen(
         [python, *arguments],
         cwd=CORE,
-        env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**own_library_first(environment), "PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.PIPE,
         stdout=out,
         stderr=err,
         start_new_session=True,  # Ctrl-C in a terminal or in R must not reach it
     )
+
+
+def own_library_first(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns variables by which a child of this Python finds its own libpython.
+
+    R puts the system's folders into LD_LIBRARY_PATH, which come before those that a program names
+    itself. A Python of pyenv or conda would load the system's libpython of the same minor version,
+    and fail at its first module that needs another symbol, such as `ssl`.
+    """
+    searched = environment.get("LD_LIBRARY_PATH", "")
+    folder, name = map(sysconfig.get_config_var, ("LIBDIR", "INSTSONAME"))
+    if not searched or not folder or not name or not (Path(folder) / name).is_file():
+        return dict(environment)
+    return {**environment, "LD_LIBRARY_PATH": f"{folder}:{searched}"}
 
 
 def end_attached(child: subprocess.Popen[bytes], limit_s: float) -> None:

@@ -94,9 +94,9 @@ def status_of(error: GpuKerasError) -> int:
 
 def error_body(error: GpuKerasError) -> dict[str, Any]:
     """Returns an error as JSON: its code, message and hint, and the argument or column it names."""
-    named = {name: error.details[name] for name in ("arg", "column") if name in error.details}
     found: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}
-    found.update(named)
+    for name in ("arg", "column"):
+        found[name] = error.details.get(name, "")
     return {"error": {name: value for name, value in found.items() if value}}
 
 

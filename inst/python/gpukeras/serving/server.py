@@ -34,6 +34,7 @@ class PredictionServer:
     Args:
         path: A `.keras` file.
         spec: The options.
+        python: The Python interpreter that runs it.
         folder: The temporary folder that holds the file, or None; it goes with the server.
 
     Attributes:
@@ -47,7 +48,11 @@ class PredictionServer:
     """
 
     def __init__(
-        self, path: str, spec: ServeSpec, folder: tempfile.TemporaryDirectory[str] | None = None
+        self,
+        path: str,
+        spec: ServeSpec,
+        python: str,
+        folder: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         """Starts the server and waits until it listens."""
         self._folder = folder
@@ -55,7 +60,7 @@ class PredictionServer:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         arguments, secret = pass_options(spec)
         self._child: subprocess.Popen[bytes] = start_attached(
-            sys.executable,
+            python,
             ("-m", PROGRAM, path, "--attached", *arguments),
             {**child_environment(), **secret},
             self._said,
@@ -125,7 +130,10 @@ def read_told(said: bytes) -> Mapping[str, Any] | None:
 
 
 def start_server(
-    model: Any = None, path: str | None = None, options: Mapping[str, Any] | None = None
+    model: Any = None,
+    path: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    python: str = "",
 ) -> dict[str, Any]:
     """Starts a server of predictions.
 
@@ -133,6 +141,7 @@ def start_server(
         model: A Keras model, which is saved to a temporary folder for the server; or None.
         path: Alternatively a `.keras` file, which must stay only until the server has started.
         options: Fields of `ServeSpec`.
+        python: The Python interpreter that runs the server; the running one by default.
 
     Returns:
         `handle`, `url`, `port`, `host`, `token` (whether clients need one), `terms`, `max_batch`,
@@ -146,13 +155,14 @@ def start_server(
         ServiceError: if the server does not start.
     """
     spec = read_options(options or {}, os.environ)
-    check_installed()
+    python = python or sys.executable
+    check_installed(python)
     folder = None
     if path is None:
         folder = tempfile.TemporaryDirectory(prefix="gpukeras-serve-")
         path = str(Path(folder.name) / "model.keras")
         archive.save_archive(model, path)
-    server = PredictionServer(path, spec, folder)
+    server = PredictionServer(path, spec, python, folder)
     _servers[:] = [other for other in _servers if other.runs] + [server]
     return {
         "handle": server,

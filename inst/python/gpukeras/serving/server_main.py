@@ -23,9 +23,10 @@ from typing import Any
 from gpukeras.core.errors import GpuKerasError, RuntimeMissingError, SpecError
 from gpukeras.core.messages import system_reason
 from gpukeras.distributed.addresses import parse_ip
+from gpukeras.monitor.tensorboard_server import install_command, is_installed
 from gpukeras.serving.options import ServeSpec, read_options
 
-BACKLOG = 1024  # connections that wait to be accepted; the kernel takes fewer if it likes
+PACKAGES = ("uvicorn", "starlette")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +81,7 @@ def serve(path: str, spec: ServeSpec, attached: bool = False) -> None:
         SpecError: if no port is free.
         GpuKerasError: as `service.load_served()`.
     """
-    check_installed()
+    check_installed(sys.executable)
     from gpukeras.serving import http_server
     from gpukeras.serving.app import build_app
     from gpukeras.serving.service import find_terms, load_served
@@ -105,20 +106,20 @@ def _end_with_parent(server: Any) -> None:
     server.should_exit = True
 
 
-def check_installed() -> None:
+def check_installed(python: str) -> None:
     """Checks that the packages of the server are installed.
+
+    Args:
+        python: The Python interpreter that runs the server.
 
     Raises:
         RuntimeMissingError: naming the command that installs them.
     """
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
+    if not all(map(is_installed, PACKAGES)):
         raise RuntimeMissingError(
-            "gpu_serve() needs the Python packages uvicorn and starlette.",
-            hint=f"Install them: {sys.executable} -m pip install uvicorn starlette",
-        ) from error
+            f"gpu_serve() needs the Python packages {' and '.join(PACKAGES)}.",
+            hint=f"Install them: {install_command(python, ' '.join(PACKAGES))}",
+        )
 
 
 def open_socket(spec: ServeSpec) -> socket.socket:

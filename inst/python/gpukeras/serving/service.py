@@ -12,7 +12,7 @@ from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.engine.predict_loop import fixed_rows
 from gpukeras.export import archive
-from gpukeras.models import compatibility, model_recipes
+from gpukeras.models import model_recipes
 from gpukeras.serving import rows
 from gpukeras.serving.answers import interval_rows, to_rows
 from gpukeras.serving.columns import EXPECTED
@@ -51,8 +51,7 @@ class ServedModel:
 
     def warm_up(self) -> None:
         """Compiles the model for all sizes of batches, so that no client waits for that."""
-        shapes = list((compatibility.read_inputs(self.model) or {}).values())
-        blank = rows.blank_rows(self.recipe, shapes[0] if len(shapes) == 1 else None)
+        blank = rows.blank_rows(self.recipe, read_shape(self.model))
         if blank is None:
             return
         for size in rows.list_sizes(self._most):
@@ -86,7 +85,7 @@ class ServedModel:
         return {
             "name": self.model.name,
             "parameters": int(self.model.count_params()) if self.model.built else 0,
-            "inputs": describe_inputs(self.recipe, compatibility.read_inputs(self.model)),
+            "inputs": describe_inputs(self.recipe, read_shape(self.model)),
             "label": None if self.recipe is None else describe_label(self.recipe),
             "types": list(TYPES),
             "max_batch": self._most,
@@ -108,13 +107,24 @@ def load_served(path: str, max_batch: int) -> ServedModel:
 # Descriptions -------------------------------------------------------------------------------------
 
 
-def describe_inputs(recipe: Recipe | None, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+def read_shape(model: Model) -> tuple[int | None, ...] | None:
+    """Returns the shape of a row that a model takes; None if it is unknown, or there are several.
+
+    An axis of any length is None.
+    """
+    shape = getattr(model, "input_shape", None)
+    if not isinstance(shape, tuple) or not all(
+        one is None or isinstance(one, int) for one in shape
+    ):
+        return None
+    return shape[1:]
+
+
+def describe_inputs(recipe: Recipe | None, shape: tuple[int | None, ...] | None) -> dict[str, Any]:
     """Returns the form of the rows: `rows` and its columns, or `x` and the shape of a row."""
     if recipe is not None and recipe.kind == "columns":
         return {"form": rows.ROWS, "columns": [describe_column(one) for one in recipe.columns]}
-    shape = recipe.raw_shape if recipe is not None else None
-    if recipe is None and inputs and len(inputs) == 1:
-        shape = next(iter(inputs.values()))
+    shape = shape if recipe is None else recipe.raw_shape
     names = [] if recipe is None else list(recipe.names)
     return {"form": rows.ARRAY, "shape": None if shape is None else list(shape), "names": names}
 
