@@ -1,0 +1,143 @@
+"""What connections may do, without a model: slow ones end, and others do not notice."""
+
+import asyncio
+import http.client
+import json
+import logging
+import socket
+import threading
+import time
+
+import pytest
+from children import PATIENCE_S
+from served import ask, exchange
+
+from gpukeras import DataError, ModelError
+from gpukeras.serving import app as app_module
+from gpukeras.serving import http_server
+from gpukeras.serving.options import ServeSpec
+
+pytestmark = pytest.mark.process
+
+
+class Echo:
+    """A served model that gives each row its first number; 13 is a defect."""
+
+    recipe = None
+
+    def describe(self):
+        return {"name": "echo"}
+
+    def predict(self, requests):
+        found = [one.rows.features["values"][:, 0].tolist() for one in requests]
+        if any(13 in rows for rows in found):
+            raise ZeroDivisionError("with 13, which nobody may see")
+        if any(14 in rows for rows in found):
+            raise ModelError("`model` takes no 14.")
+        return found
+
+
+@pytest.fixture(scope="module")
+def port():
+    """A server in a thread, with short limits."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    application = app_module.build_app(Echo(), ServeSpec(max_body=2000), body_s=0.5)
+    started = threading.Event()
+    server = http_server.make_server(application, started.set, head_s=0.3)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    assert started.wait(PATIENCE_S)
+    yield listening.getsockname()[1]
+    server.should_exit = True
+    thread.join(PATIENCE_S)
+
+
+def read_end(client):
+    """Reads until the server closes the connection."""
+    client.settimeout(PATIENCE_S)
+    said = b""
+    try:
+        while part := client.recv(4096):
+            said += part
+    except ConnectionResetError:
+        pass
+    return said
+
+
+def trickle(client):
+    """Sends a byte now and then ("slow loris"); returns whether the server ends that."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            client.sendall(b"a")
+        except (BrokenPipeError, ConnectionResetError):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_connections_that_bring_no_request_are_closed(port):
+    with socket.create_connection(("127.0.0.1", port)) as silent:
+        assert read_end(silent) == b""
+    with socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: ")
+        assert trickle(slow)
+
+
+def test_a_body_that_trickles_is_sent_away(port):
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.sendall(head + b"Content-Length: 100\r\n\r\n{")
+        assert read_end(slow).startswith(b"HTTP/1.1 408 ")
+
+
+def test_requests_on_one_connection_go_on_beyond_the_limit_for_silence(port):
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    client.connect()
+    own = client.sock
+    for _ in range(8):  # longer than both limits together
+        assert exchange(client, "/health")[0] == 200
+        time.sleep(0.1)
+    assert client.sock is own
+    client.close()
+
+
+def test_a_chunked_body_has_the_same_limit(port):
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        client.sendall(b"800\r\n" + b" " * 0x800 + b"\r\n0\r\n\r\n")
+        client.settimeout(PATIENCE_S)
+        assert client.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_endless_bodies_and_heads_end(port):
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000)
+        read_end(client)  # it ends
+    assert ask(port, "/health")[0] == 200
+
+
+def test_a_defect_is_told_without_a_word_about_it(port, caplog):
+    with caplog.at_level(logging.ERROR):
+        status, answer, _ = ask(port, body={"x": [[13]]})
+    assert (status, answer) == (
+        500,
+        {"error": {"code": "internal", "message": "The server failed."}},
+    )
+    assert ask(port, body={"x": [[14]]})[:2] == (
+        422,
+        {"error": {"code": "model", "message": "`model` takes no 14."}},
+    )
+    assert ask(port, body={"x": [[5]]})[1] == {"predictions": [5]}
+
+
+def test_errors_with_a_time_to_wait_say_so():
+    from gpukeras.serving.answers import http_error
+
+    answer = app_module.tell_error(http_error(503, "Full.", retry_after=1))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    unprocessable = app_module.tell_error(DataError("Wrong."))
+    assert json.loads(unprocessable.body)["error"]["message"] == "Wrong."
+    assert asyncio.run(app_module.tell_fault(None, ValueError("secret"))).status_code == 500
