@@ -35,7 +35,7 @@ INSTALLED := .rlib/gpukeras/.installed
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-python test-r test-nightly test-peer test-matrix coverage lint format doc site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
-	bench-compression bench-tabular gpu-evidence contract install clean
+	bench-compression bench-serve bench-tabular gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -139,6 +139,10 @@ bench-scale: setup-bench ## measure what several workers cost, and reckon with h
 bench-compression: setup-bench ## measure what smaller models gain and lose, on handwritten digits
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
 	python/benchmarks/bench_compression.py $(OPTIONS)
+
+# OPTIONS such as --clients 16 or --seconds 30.
+bench-serve: setup-test-python ## measure a server of predictions under 64 clients (half a minute)
+	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python python/benchmarks/bench_serve.py $(OPTIONS)
 
 # OPTIONS such as --quick, --seeds 2 or --only concrete; without a GPU the transformer takes most of
 # the time. --json FILE keeps the runs and goes on from them.

@@ -147,6 +147,12 @@ def test_an_error_names_the_column_and_shows_no_value(served, rows):
     assert "secret" not in json.dumps(answer)
 
 
+def test_a_body_that_is_too_large_is_told_the_limit(served):
+    _, answer, headers = ask(served["port"], body=b" " * 30_000)
+    assert answer["error"]["message"] == "The body is larger than 20,000 bytes."
+    assert headers["connection"] == "close"
+
+
 @pytest.mark.parametrize(
     ("path", "method", "headers", "status"),
     [

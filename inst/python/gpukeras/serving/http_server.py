@@ -26,7 +26,7 @@ class TimedProtocol(H11Protocol):
 
     head_s = HEAD_S
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """Starts the clock."""
         super().connection_made(transport)
         self._seen: Any = None
