@@ -5,6 +5,7 @@ import time
 import pytest
 from children import PATIENCE_S
 
+from gpukeras.core import child_process
 from gpukeras.core.child_process import OUTPUT_LIMIT, explain_status, run_child
 
 STARTED_S = 8  # in which a Python starts, on a busy computer too
@@ -82,3 +83,14 @@ def test_a_python_that_is_not_there_is_a_problem():
 def test_signals_without_a_name():
     assert explain_status(-99) == "killed by signal 99"
     assert explain_status(0) == ""
+
+
+def test_a_child_finds_the_library_of_its_own_python_first(tmp_path, monkeypatch):
+    known = {"LIBDIR": str(tmp_path), "INSTSONAME": "libpython3.so"}
+    monkeypatch.setattr(child_process.sysconfig, "get_config_var", known.get)
+    given = {"LD_LIBRARY_PATH": "/usr/lib/R/lib", "A": "b"}
+    assert child_process.own_library_first(given) == given  # a Python without a library there
+    (tmp_path / "libpython3.so").touch()
+    expected = {**given, "LD_LIBRARY_PATH": f"{tmp_path}:/usr/lib/R/lib"}
+    assert child_process.own_library_first(given) == expected
+    assert child_process.own_library_first({"A": "b"}) == {"A": "b"}
