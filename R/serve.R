@@ -70,7 +70,7 @@
 #' `gpukeras_error_model` for a file that is refused or a model that takes images, texts, windows or
 #' several inputs, or keeps a state between batches; `gpukeras_error_service` if the server does not
 #' start.
-#' @seealso [gpu_predict()], [gpu_save()]; `vetiver` and `plumber` serve a gpukeras model from R.
+#' @seealso [gpu_predict()], [gpu_save()].
 #' @examplesIf gpukeras:::can_run_examples(c("tensorflow", "uvicorn", "starlette"))
 #' train <- gpu_dataset(mpg ~ wt + hp, data = mtcars)
 #' model <- gpu_mlp(train)
