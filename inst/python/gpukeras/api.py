@@ -36,8 +36,8 @@ from gpukeras.monitor import monitor, tensorboard_server
 from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
 from gpukeras.search import search
-from gpukeras.tracking import tracking
 from gpukeras.serving import server
+from gpukeras.tracking import tracking
 from gpukeras.training import calibrate, evaluate, fit, model_summary, predict
 from gpukeras.tuner import batch_size, lr_finder
 

@@ -109,8 +109,9 @@ def describe(value: Any) -> str:
     if isinstance(value, Mapping):
         return "a list"
     shape = getattr(value, "shape", None)
-    has_shape = hasattr(shape, "__iter__")  # the module numpy has a function of that name
-    return f"an array of shape {tuple(shape)}" if has_shape else f"a {type(value).__name__}"
+    if shape is not None and hasattr(shape, "__iter__"):  # numpy has a function of that name
+        return f"an array of shape {tuple(shape)}"
+    return f"a {type(value).__name__}"
 
 
 def check_text(arg: str, value: Any, what: str, hint: str = "") -> str:

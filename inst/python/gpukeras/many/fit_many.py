@@ -112,8 +112,8 @@ def fit_many(
         sizes,
         [read_model_facts(model, rows.row_bytes, batch) for model in models],
         [one.setting for one in members],
-        devices.free_bytes(device),
-        spec.most,
+        free_bytes=devices.free_bytes(device),
+        most=spec.most,
     )
     found: dict[int, Fitted] = {}
     for stack in plan.stacks:
@@ -236,8 +236,8 @@ def open_stack(models: Sequence[Model], data: MapDataset, device: str) -> Stack:
         [states[id(model)] for model in models],
         data,
         device,
-        bind_numbers(models[0], paths),
-        np.array(numbers, np.float32).reshape(len(models), len(paths)),
+        bindings=bind_numbers(models[0], paths),
+        numbers=np.array(numbers, np.float32).reshape(len(models), len(paths)),
     )
 
 

@@ -94,6 +94,7 @@ def plan_stacks(
     sizes: Sequence[int],
     facts: Sequence[ModelFacts],
     settings: Sequence[int],
+    *,
     free_bytes: float | None,
     most: int | str,
 ) -> StackPlan:

@@ -48,9 +48,9 @@ class Stack:
         states: Sequence[Mapping[str, Sequence[np.ndarray]]],
         data: MapDataset,
         device: str,
+        *,
         bindings: Sequence[Binding] = (),
         numbers: np.ndarray | None = None,
-        *,
         compiled: bool = True,
     ) -> None:
         """Puts the states on the device; traces nothing."""
