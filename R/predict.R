@@ -66,6 +66,9 @@
 #' @export
 gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...,
                         quantiles = NULL, times = NULL, interval = NULL) {
+  if (inherits(model, "gpu_fits")) {
+    return(predict_fits(model, newdata, type, interval))
+  }
   model <- check_model(model)
   words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose"))
   check_string(type)

@@ -29,6 +29,7 @@ from gpukeras.distributed.launcher import launcher
 from gpukeras.engine import lr_tables
 from gpukeras.explain import effects, gradients, permutation
 from gpukeras.export import archive, export, recipe_json, transfer
+from gpukeras.many import ensemble, fit_many, fits
 from gpukeras.models import compatibility, mlp, model_recipes
 from gpukeras.models.families import spec as families
 from gpukeras.models.tabular import builder as tabular
@@ -260,6 +261,10 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "draw_rates": lr_tables.draw_schedule,
     "find_batch_size": batch_size.find_batch_size,
     "find_learning_rate": lr_finder.find_learning_rate,
+    "fit_many": fit_many.fit_table,
+    "fits_model": fits.read_model,
+    "fits_held_out": fits.read_held_out,
+    "fits_predict": ensemble.predict_many,
     "search": search.search,
     "evaluate": evaluate.evaluate,
     "predict": predict.predict,

@@ -120,7 +120,43 @@ def fit_many(
         found |= _train_stack([members[place] for place in stack], built, task)
     fitted = [found[one.number] for one in members]
     seconds = time.perf_counter() - began
-    return FittedModels(rows, members, fitted, built, plan, batch, device, seconds)
+    return FittedModels(
+        rows,
+        members,
+        fitted,
+        built,
+        plan,
+        batch_size=batch,
+        device=device,
+        elapsed_s=seconds,
+    )
+
+
+def fit_table(
+    models: Sequence[Model],
+    data: Dataset,
+    options: Mapping[str, Any],
+    *,
+    seeds: Sequence[int] | None = None,
+    folds: Any = None,
+    groups: Mapping[str, Any] | None = None,
+    together: Any = None,
+    times: Any = None,
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
+    """Trains as `fit_many()`; returns the table as plain values, with its handle."""
+    fits = fit_many(
+        models,
+        data,
+        options,
+        seeds=seeds,
+        folds=folds,
+        groups=groups,
+        together=together,
+        times=times,
+        on_event=on_event,
+    )
+    return fits.describe()
 
 
 # Checks ------------------------------------------------------------------------------------------
@@ -151,7 +187,18 @@ def _open_folds(data: MapDataset, folds: Any, together: Any, times: Any) -> tupl
             hint="Leave `validation` of gpu_dataset() out.",
             arg="folds",
         )
-    return plan_resamples(folds, len(data), groups=together, times=times, seed=data.spec.seed)
+    if data.dropped:
+        raise SpecError(
+            f"Rows with missing values were dropped ({data.dropped:,}), so that rows of `data` have "
+            "other numbers than `folds` means.",
+            hint='Drop them before, or use gpu_dataset(na = "impute").',
+            arg="folds",
+        )
+    try:
+        return plan_resamples(folds, len(data), groups=together, times=times, seed=data.spec.seed)
+    except SpecError as error:  # there the argument has the name that gpu_tune() gives it
+        message = error.message.replace("`resamples`", "`folds`").replace("`group`", "`together`")
+        raise SpecError(message, hint=error.hint, arg="folds") from error
 
 
 def _check_seeds(seeds: Sequence[int] | None) -> list[int | None]:

@@ -19,6 +19,8 @@ from gpukeras.many.members import Member
 from gpukeras.many.plan import StackPlan
 from gpukeras.many.watching import Watched
 from gpukeras.models import model_recipes
+from gpukeras.models.families import predictions
+from gpukeras.models.families.keras_classes import family_of
 
 State = Mapping[str, Sequence[np.ndarray]]
 
@@ -38,9 +40,8 @@ class Fitted:
     outputs: Any
 
 
-@dataclass(frozen=True, eq=False)
 class FittedModels:
-    """The models of a table; what R holds of it.
+    """The models of a table; R holds it as a handle, so it is no record.
 
     Args:
         data: The rows.
@@ -53,14 +54,22 @@ class FittedModels:
         elapsed_s: Seconds in all.
     """
 
-    data: MapDataset
-    members: Sequence[Member]
-    fitted: Sequence[Fitted]
-    built: Mapping[tuple[int, int | None], Model]
-    plan: StackPlan
-    batch_size: int
-    device: str
-    elapsed_s: float
+    def __init__(
+        self,
+        data: MapDataset,
+        members: Sequence[Member],
+        fitted: Sequence[Fitted],
+        built: Mapping[tuple[int, int | None], Model],
+        plan: StackPlan,
+        *,
+        batch_size: int,
+        device: str,
+        elapsed_s: float,
+    ) -> None:
+        """Keeps them."""
+        self.data, self.members, self.fitted, self.built = data, members, fitted, built
+        self.plan, self.batch_size, self.device = plan, batch_size, device
+        self.elapsed_s = elapsed_s
 
     def model(self, number: int) -> Any:
         """Returns a model, by its number from 1, as a compiled Keras model of its own.
@@ -93,6 +102,7 @@ class FittedModels:
     def describe(self) -> dict[str, Any]:
         """Returns the table as plain values for R."""
         return {
+            "handle": self,
             "members": [self._describe(place) for place in range(len(self.members))],
             "plan": self.plan,
             "batch_size": self.batch_size,
@@ -119,9 +129,36 @@ class FittedModels:
     def held_out(self, number: int) -> dict[str, Any] | None:
         """Returns a model's predictions for the rows that it held out, and their numbers from 1."""
         place = number - 1
-        outputs = self.fitted[place].outputs
-        if outputs is None:
+        outputs, rule = self.fitted[place].outputs, self.data.recipe.label
+        if not isinstance(outputs, np.ndarray):
             return None
-        rule = self.data.recipe.label
-        (record,) = decode_outputs({"": rule} if rule else {}, {"": outputs}, {})
+        family = family_of(self.built[self.members[place].setting, self.members[place].seed])
+        if family is None:
+            (record,) = decode_outputs({"": rule} if rule else {}, {"": outputs}, {})
+        else:
+            record = predictions.read_output(family, outputs, "response")
         return {**record, "rows": (self.members[place].held_out + 1).astype(np.int32)}
+
+    def all_held_out(self) -> dict[str, Any] | None:
+        """Returns `held_out()` of all models, one after another, with the model of each row."""
+        found = [self.held_out(member.number) for member in self.members]
+        records = [record for record in found if record is not None]
+        if not records:
+            return None
+        counts = [0 if record is None else len(record["rows"]) for record in found]
+        models = np.repeat(np.arange(1, len(found) + 1, dtype=np.int32), counts)
+        joined = {
+            name: np.concatenate([record[name] for record in records])
+            for name in ("rows", "values")
+        }
+        return {**records[0], **joined, "models": models}
+
+
+def read_model(fits: FittedModels, number: Any) -> Any:
+    """Returns `FittedModels.model()`."""
+    return fits.model(number)
+
+
+def read_held_out(fits: FittedModels) -> dict[str, Any] | None:
+    """Returns `FittedModels.all_held_out()`."""
+    return fits.all_held_out()

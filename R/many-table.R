@@ -1,0 +1,183 @@
+# The class `gpu_fits`: the table of gpu_fit_many().
+
+new_gpu_fits <- function(record, settings) {
+  members <- record$members
+  record$members <- NULL
+  record$histories <- lapply(members, function(one) Map(as_values, one$history, names(one$history)))
+  record$settings <- unique(unlist(lapply(settings, names)))
+  record$metric <- choose_fits_metric(record$histories)
+  record$table <- members_frame(members, record$histories, settings)
+  fits <- new_result(record, "gpu_fits")
+  fits$predictions <- held_out_frame(record$handle)
+  fits
+}
+
+# The metric by which models are compared: the loss on rows held out, or else on those trained.
+choose_fits_metric <- function(histories) {
+  names <- unique(unlist(lapply(histories, names)))
+  if ("val_loss" %in% names) "val_loss" else "loss"
+}
+
+members_frame <- function(members, histories, settings) {
+  column <- function(name) vapply(members, function(one) one[[name]], members[[1]][[name]])
+  frame <- data.frame(model = seq_along(members))
+  if (length(unlist(settings)) > 0) {
+    frame <- cbind(frame, records_frame(settings)[column("setting"), , drop = FALSE])
+  }
+  seeds <- lapply(members, `[[`, "seed")
+  if (!"seed" %in% names(frame) && !is.null(seeds[[1]])) frame$seed <- unlist(seeds)
+  for (name in c("fold", "group")) if (any(nzchar(column(name)))) frame[[name]] <- column(name)
+  for (name in c("rows", "held_out", "epochs", "best_epoch", "stopped")) {
+    frame[[name]] <- column(name)
+  }
+  rownames(frame) <- NULL
+  cbind(frame, end_values(members, histories))
+}
+
+# Each metric after the epoch whose weights the model has.
+end_values <- function(members, histories) {
+  names <- unique(unlist(lapply(histories, names)))
+  values <- lapply(rlang::set_names(names), function(name) {
+    as.vector(mapply(function(member, history) {
+      end <- if (member$best_epoch > 0) member$best_epoch else member$epochs
+      values <- history[[name]]
+      if (end == 0 || is.null(values) || is.matrix(values)) NA_real_ else values[end]
+    }, members, histories))
+  })
+  as.data.frame(values, optional = TRUE)
+}
+
+# The predictions of all models for the rows that they held out; NULL if there are none.
+held_out_frame <- function(handle) {
+  record <- call_core("fits_held_out", list(fits = handle))
+  if (is.null(record)) {
+    return(NULL)
+  }
+  values <- as.matrix(record$values)
+  names <- unlist(record$names)
+  colnames(values) <- if (ncol(values) == 1) "prediction" else names %||% seq_len(ncol(values))
+  data.frame(model = record$models, row = record$rows, values, check.names = FALSE)
+}
+
+#' @rdname gpu_fit_many
+#' @param x,object,fits A `gpu_fits`.
+#' @param row.names,optional Not used.
+#' @export
+as.data.frame.gpu_fits <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
+  x$table
+}
+
+#' @rdname gpu_fit_many
+#' @param i A model's number, or `"best"`; other names are fields.
+#' @export
+`[[.gpu_fits` <- function(x, i) {
+  if (rlang::is_string(i) && i != "best") {
+    return(unclass(x)[[i]])
+  }
+  number <- if (identical(i, "best")) best_fit(x) else i
+  call_core("fits_model", list(fits = unclass(x)$handle, number = number))
+}
+
+#' @export
+length.gpu_fits <- function(x) nrow(unclass(x)$table)
+
+# The model with the best metric.
+best_fit <- function(fits) {
+  values <- fits$table[[fits$metric]]
+  better <- if (metric_direction(fits$metric) > 0) -values else values
+  c(which.min(better), 1)[1]
+}
+
+#' @rdname gpu_fit_many
+#' @param metric The name of a metric; the loss on rows held out by default.
+#' @export
+summary.gpu_fits <- function(object, metric = NULL, ...) {
+  frame <- object$table
+  metric <- metric %||% object$metric
+  check_metric_of(metric, frame)
+  by <- intersect(c(setdiff(object$settings, "seed"), "group"), names(frame))
+  key <- if (length(by) > 0) interaction(frame[by], drop = TRUE) else factor(rep("", nrow(frame)))
+  parts <- split(frame, key)
+  rows <- lapply(parts, function(part) {
+    values <- part[[metric]][is.finite(part[[metric]])]
+    cbind(part[1, by, drop = FALSE], data.frame(
+      models = nrow(part), mean = mean(values),
+      std_err = stats::sd(values) / sqrt(length(values))
+    ))
+  })
+  found <- do.call(rbind, unname(rows))
+  better <- if (metric_direction(metric) > 0) -found$mean else found$mean
+  found$rank <- rank(better, ties.method = "min")
+  rownames(found) <- NULL
+  structure(found[order(found$rank), ], metric = metric)
+}
+
+check_metric_of <- function(metric, frame, call = caller_env()) {
+  known <- names(frame)[match("stopped", names(frame)):ncol(frame)][-1]
+  if (!rlang::is_string(metric) || !metric %in% known) {
+    abort_gpukeras(
+      "`metric` is not among the metrics of the models.",
+      code = "spec", hint = sprintf("They are %s.", shorten(known, 8)), arg = "metric", call = call
+    )
+  }
+}
+
+#' @export
+format.gpu_fits <- function(x, ...) {
+  table <- x$table
+  shown <- utils::head(summary(x), 6)
+  cells <- shown[setdiff(names(shown), "rank")]
+  numbers <- vapply(cells, is.double, NA)
+  cells[numbers] <- lapply(cells[numbers], function(column) {
+    vapply(column, format_number, "")
+  })
+  c(
+    sprintf("<gpu_fits> %s, %s", count_of(nrow(table), "models"), format_ends(table$stopped)),
+    format_fields(
+      together = x$plan$reason, rows = sprintf("%s a step of each model", x$batch_size),
+      time = format_time(x$elapsed_s), metric = x$metric
+    ),
+    format_columns(lapply(cells, as.character), "right"),
+    format_more(nrow(summary(x)) - nrow(shown), "summary()")
+  )
+}
+
+format_ends <- function(stopped) {
+  counts <- table(stopped)
+  paste(sprintf("%d %s", counts, gsub("_", "-", names(counts))), collapse = ", ")
+}
+
+# The metrics of all epochs of all models, one row each.
+fits_history <- function(fits, metric) {
+  parts <- lapply(seq_along(fits$histories), function(place) {
+    values <- fits$histories[[place]][[metric]]
+    data.frame(model = rep(place, length(values)), epoch = seq_along(values), value = values)
+  })
+  do.call(rbind, parts)
+}
+
+#' @rdname gpu_fit_many
+#' @export
+plot.gpu_fits <- function(x, metric = NULL, ...) {
+  metric <- metric %||% x$metric
+  check_metric_of(metric, x$table)
+  found <- fits_history(x, metric)
+  graphics::plot(range(found$epoch), range(found$value, finite = TRUE),
+    type = "n", xlab = "epoch", ylab = metric, ...
+  )
+  for (one in split(found, found$model)) graphics::lines(one$epoch, one$value, col = "#0072B255")
+  mean <- tapply(found$value, found$epoch, mean)
+  graphics::lines(as.integer(names(mean)), mean, lwd = 2)
+  invisible(x)
+}
+
+#' @rdname gpu_fit_many
+#' @exportS3Method ggplot2::autoplot
+autoplot.gpu_fits <- function(object, metric = NULL, ...) { # nolint: object_name_linter.
+  metric <- metric %||% object$metric
+  check_metric_of(metric, object$table)
+  found <- fits_history(object, metric)
+  ggplot2::ggplot(found, ggplot2::aes(.data$epoch, .data$value, group = .data$model)) +
+    ggplot2::geom_line(colour = "#0072B2", alpha = 0.4) +
+    ggplot2::labs(x = "epoch", y = metric)
+}

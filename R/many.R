@@ -1,0 +1,210 @@
+# gpu_fit_many(): many models at once.
+
+#' Train many models at once
+#'
+#' Trains a model for each combination of settings, seeds, folds and groups. Models of one structure
+#' are stacked and trained by one program, so that many small models take the time of a few. Each
+#' ends as [gpu_fit()] would train it alone, with its own rows, first weights, shuffles, settings
+#' and early stopping.
+#'
+#' @section What shares a program:
+#' Models whose layers have equal shapes. Their learning rate, weight decay, `beta_1`, `beta_2`,
+#' `rho` and `epsilon` of the optimizer, the rates of their dropout and the L1 and L2 penalties of
+#' their layers may differ. Other settings, such as the units of a layer, make another structure,
+#' which has a program of its own; compiling it takes a few seconds. If memory does not suffice for
+#' all models of a structure, they train in turns; `$plan$reason` says so.
+#'
+#' The rows are in memory once. They are encoded once too: means, levels and imputed values were
+#' learned from all training rows of `data`, also from those that a fold holds out. The labels of
+#' held out rows are never used.
+#'
+#' @section What differs from training alone:
+#' Sums are added in another order, so numbers differ in their last digits. The optimizer's averages
+#' (`ema`), checkpoints, gradient clipping by [gpu_fit()] and callbacks are not available; clipping
+#' of the optimizer itself is. Dropout draws the numbers of the engine `"compiled"`. Models with
+#' their own `train_step()`, with `mixed_float16`, with stateful layers or texts are refused.
+#'
+#' @param data A [gpu_dataset()] with rows in memory or in files, or a data frame if `model` is a
+#'   formula. Rows in sequence (functions, `tf.data`) are refused.
+#' @param model A compiled Keras model; or a function that returns one, with the columns of `grid`
+#'   as its arguments, and `seed` if it has an argument of that name; or a formula, which makes a
+#'   [gpu_dataset()] of `data` and a [gpu_mlp()].
+#' @param ... For a formula: further arguments of [gpu_dataset()].
+#' @param folds A number of folds; a list of the row numbers that each fold holds out; or an `rset`
+#'   of the package rsample. `NULL` for none. `data` must not hold out validation rows itself then.
+#' @param seeds A number of seeds, or the seeds. Each gives its own first weights, dropout and order
+#'   of rows. `NULL` for the first weights of `model`, and the order of `data`.
+#' @param grid A data frame with a row for each setting, such as [expand.grid()] makes.
+#' @param group A group for each row, as a vector or as the name of a column of a data frame: each
+#'   group has a model of its own.
+#' @param epochs Passes of each model over its training rows.
+#' @param batch_size Rows per step of each model. `"auto"` is chosen by the rows of the median
+#'   model, as for [gpu_fit()].
+#' @param schedule,early_stopping As for [gpu_fit()]; for each model by itself. A model that has
+#'   stopped changes no more.
+#' @param together,time One value a row, to check and make folds by: rows with the same value of
+#'   `together` are in one fold, and no row of `time` trains that is later than one held out.
+#' @param most Models that train at a time. `"auto"` are as many as fit into half of the free
+#'   memory, 256 at most.
+#' @param verbose Whether to show progress.
+#' @return A `gpu_fits`: a table of models.
+#' - `as.data.frame()` has a row for each model: its settings, seed, fold and group, the numbers of
+#'   its rows, its epochs, how it ended, and its metrics after the last epoch, or after the best one
+#'   with early stopping.
+#' - `summary()` has a row for each setting and group: mean, standard error and rank of a metric.
+#' - `fits[[3]]` is the third model, an ordinary compiled Keras model for [gpu_predict()],
+#'   [gpu_save()] and [gpu_fit()]; `fits[["best"]]` the one with the best metric.
+#' - `$history` has each metric of each epoch, `$predictions` the predictions for the rows that the
+#'   models held out.
+#' - [gpu_predict()] of all of them is the mean of their predictions, with its spread.
+#' @section Errors:
+#' `gpukeras_error_spec` for folds that leak, bad grids and seeds, `gpukeras_error_model` for models
+#' that cannot be stacked, before anything is trained.
+#' @examplesIf gpukeras:::can_run_examples()
+#' cars <- gpu_dataset(mpg ~ ., data = mtcars)
+#' fits <- gpu_fit_many(
+#'   cars, function(rate) gpu_mlp(cars, units = 8, learning_rate = rate),
+#'   folds = 4, seeds = 2, grid = data.frame(rate = c(0.01, 0.1)), epochs = 20, verbose = FALSE
+#' )
+#' fits
+#' summary(fits)
+#' gpu_predict(fits, mtcars[1:3, ])
+#' @export
+gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NULL, group = NULL,
+                         epochs = 10, batch_size = "auto", schedule = NULL, early_stopping = NULL,
+                         together = NULL, time = NULL, most = "auto", verbose = TRUE) {
+  given <- as_many_rows(data, model, group, ...)
+  check_settings_grid(grid, given$builder)
+  seeds <- as_seeds(seeds, given$builder)
+  built <- build_settings(given$builder, grid, seeds, given$data)
+  options <- list(
+    epochs = epochs, batch_size = as_batch_size(batch_size) %||% "auto",
+    schedule = as_options(schedule),
+    early_stopping = as_options(early_stopping), most = most
+  )
+  new_gpu_fits(suspendInterrupts(call_core("fit_many", list(
+    models = built$models, data = given$data$handle, options = check_no_na_options(options),
+    seeds = if (!built$seeded && !is.null(seeds)) as.list(seeds),
+    folds = as_resamples(folds, given$data),
+    groups = as_groups_of_rows(given$group), together = as_group_codes(together),
+    times = as_times(time), on_event = progress_listener(verbose)
+  ))), built$settings)
+}
+
+# The dataset, the function that builds a model, and the group of each row.
+as_many_rows <- function(data, model, group, ..., call = caller_env()) {
+  if (rlang::is_formula(model)) {
+    if (!is.data.frame(data)) abort_spec(data, "data", "a data frame, as `model` is a formula", call)
+    column <- if (rlang::is_string(group) && nrow(data) != 1) group
+    check_group_column(column, data, call)
+    values <- if (is.null(column)) group else data[[column]]
+    rows <- gpu_dataset(model, data[setdiff(names(data), column)], ...)
+    return(list(data = rows, group = values, builder = function() gpu_mlp(rows)))
+  }
+  rlang::check_dots_empty(call = call)
+  if (!inherits(data, "gpu_dataset")) abort_spec(data, "data", "a gpu_dataset()", call)
+  builder <- model
+  if (inherits(model, "python.builtin.object") || !is.function(model)) {
+    kept <- check_model(model)
+    builder <- function() kept
+  }
+  list(data = check_alive(data), group = group, builder = builder)
+}
+
+check_group_column <- function(column, data, call) {
+  if (!is.null(column) && !column %in% names(data)) {
+    abort_gpukeras(
+      sprintf("`data` has no column `%s`.", column),
+      code = "spec", hint = "`group` is the name of a column, or one group a row.",
+      arg = "group", call = call
+    )
+  }
+}
+
+check_settings_grid <- function(grid, builder, call = caller_env()) {
+  if (is.null(grid)) {
+    return(invisible())
+  }
+  if (!is.data.frame(grid) || nrow(grid) == 0) {
+    abort_spec(grid, "grid", "a data frame with a row for each setting", call)
+  }
+  takes <- names(formals(builder))
+  unknown <- if ("..." %in% takes) character() else setdiff(names(grid), takes)
+  if (length(unknown) > 0) {
+    abort_gpukeras(
+      sprintf("`grid` has a column `%s`, which `model` has no argument for.", unknown[1]),
+      code = "spec", hint = "Give a function of the settings that returns a compiled model.",
+      arg = "grid", call = call
+    )
+  }
+}
+
+# Seeds by number are 1, 2, ...
+as_seeds <- function(seeds, builder, call = caller_env()) {
+  if (is.null(seeds)) {
+    return(NULL)
+  }
+  if (!is.numeric(seeds) || anyNA(seeds) || any(seeds != round(seeds)) || any(seeds < 0)) {
+    abort_spec(seeds, "seeds", "a number of seeds, or whole numbers", call)
+  }
+  if (length(seeds) == 1) seq_len(seeds) else seeds
+}
+
+# A model for each setting; for each seed too, if the function has an argument `seed`.
+build_settings <- function(builder, grid, seeds, data) {
+  settings <- if (is.null(grid)) list(list()) else rows_of(grid)
+  seeded <- !is.null(seeds) && "seed" %in% names(formals(builder)) && !"seed" %in% names(grid)
+  if (seeded) {
+    settings <- unlist(lapply(settings, function(one) {
+      lapply(seeds, function(seed) c(one, list(seed = seed)))
+    }), recursive = FALSE)
+  }
+  models <- lapply(settings, function(one) check_model(do.call(builder, one)))
+  list(models = models, settings = settings, seeded = seeded)
+}
+
+rows_of <- function(frame) {
+  lapply(seq_len(nrow(frame)), function(row) {
+    lapply(frame, function(column) {
+      value <- if (is.list(column)) column[[row]] else column[row]
+      if (is.factor(value)) as.character(value) else value
+    })
+  })
+}
+
+as_groups_of_rows <- function(group, call = caller_env()) {
+  if (is.null(group)) {
+    return(NULL)
+  }
+  if (!is.atomic(group) || anyNA(group)) {
+    abort_spec(group, "group", "one group a row, without missing values", call)
+  }
+  found <- factor(group)
+  list(names = as.list(levels(found)), codes = as.array(as.integer(found) - 1L))
+}
+
+# Predictions --------------------------------------------------------------------------------------
+
+# The mean of all models' predictions with its spread, as a data frame; classes as a factor.
+predict_fits <- function(fits, newdata, type = "response", interval = NULL, call = caller_env()) {
+  recipe <- use_recipe(fits[[1]], NULL, call)
+  args <- list(fits = fits$handle, type = type, interval = interval %||% 0.9)
+  if (inherits(newdata, "gpu_dataset")) {
+    args$data <- check_alive(newdata)$handle
+  } else {
+    args$features <- as_new_features(newdata, recipe, call)
+  }
+  record <- call_core("fits_predict", args)
+  values <- as_prediction(record, NULL)
+  if (is.null(record$sd)) {
+    return(values)
+  }
+  parts <- list(mean = values, sd = record$sd, lower = record$lower, upper = record$upper)
+  parts <- lapply(parts, as.matrix)
+  names <- colnames(parts$mean)
+  frames <- Map(function(part, name) {
+    colnames(part) <- if (ncol(part) == 1) name else paste(names %||% seq_len(ncol(part)), name)
+    part
+  }, parts, names(parts))
+  as.data.frame(do.call(cbind, unname(frames)), optional = TRUE)
+}

@@ -1,0 +1,136 @@
+"""Predicts rows by all models of a table: their mean, and how much they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.keras_types import Model
+from gpukeras.core.options import check_fraction
+from gpukeras.data.base import Dataset
+from gpukeras.data.loading.transforms import open_device_transform
+from gpukeras.data.preprocessing.decoding import decode_outputs
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.sources.row_store import RowSource
+from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
+from gpukeras.many.fits import FittedModels
+from gpukeras.many.stack import Stack
+from gpukeras.models.families import predictions
+from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.targets import choose_reading
+from gpukeras.training.predict import open_rows
+
+TYPES = ("response", "class")
+
+
+def predict_many(
+    fits: FittedModels,
+    features: Mapping[str, Any] | None = None,
+    *,
+    data: Dataset | None = None,
+    type: str = "response",  # noqa: A002 (R's name for it)
+    interval: float = 0.9,
+) -> dict[str, Any]:
+    """Returns the mean of all models' predictions, and their spread.
+
+    Args:
+        fits: The models, which all count alike: a deep ensemble (Lakshminarayanan et al. 2017).
+        features: New rows, see `training.predict()`.
+        data: Alternatively a dataset with numbered rows.
+        type: "response", or "class" by the mean of the probabilities.
+        interval: Share of the models between `lower` and `upper`, in (0, 1). It tells how much the
+            models disagree, not where a new label lies.
+
+    Returns:
+        See `training.predict()`, for the mean, with `sd`, `lower` and `upper` of the values'
+        shape for numbers.
+
+    Raises:
+        SpecError, DataError, ModelError: for what cannot be predicted.
+    """
+    share = check_fraction("interval", interval)
+    predictions.check_type(type, None)
+    model = fits.model(1)
+    recipe, rows, complete = open_rows(model, features, data)
+    if not isinstance(rows, RowSource):
+        raise DataError(
+            "Many models predict rows with numbers, and `newdata` gives its rows in sequence.",
+            hint="Predict with one model: fits[[1]].",
+            arg="newdata",
+        )
+    outputs = predict_outputs(fits, model, rows, recipe)
+    if not isinstance(outputs, np.ndarray):
+        raise ModelError(
+            "The models have several outputs, whose predictions cannot be joined.",
+            hint="Predict with one model: fits[[1]].",
+            arg="model",
+        )
+    record = _join(model, recipe, outputs, type, share)
+    return {**_keep_places(record, complete), "models": len(fits.members)}
+
+
+def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:
+    """Returns predictions in the rows' places; of rows that training left out they are NaN."""
+    if complete is None:
+        return record
+    kept = dict(record)
+    for name in ("values", "sd", "lower", "upper"):
+        if name in record:
+            values = np.asarray(record[name])
+            kept[name] = np.full((len(complete), *values.shape[1:]), np.nan)
+            kept[name][complete] = values[: complete.sum()]
+    return {**kept, "missing": (np.flatnonzero(~complete) + 1).astype(np.int32)}
+
+
+def predict_outputs(
+    fits: FittedModels, model: Model, rows: RowSource, recipe: Recipe
+) -> np.ndarray | Any:
+    """Returns the outputs of all models for the same rows, (models, rows, ...)."""
+    size = choose_rows(len(rows), rows.row_bytes, count_row_bytes(model))
+    size = max(1, size // max(1, fits.plan.most))
+    encode = open_device_transform(recipe, size, None, rows.texts)
+    found: list[Any] = [None] * len(fits.members)
+    for places in fits.plan.stacks:
+        members = [fits.members[place] for place in places]
+        first = fits.built[members[0].setting, members[0].seed]
+        states = [fits.fitted[place].state for place in places]
+        stack = Stack(first, states, fits.data, fits.device)
+        parts = [
+            stack.predict_same(encode(rows.gather(slice(start, start + size))))
+            for start in range(0, len(rows), size)
+        ]
+        if not isinstance(parts[0], np.ndarray):
+            return parts[0]
+        joined = np.concatenate(parts, axis=1)
+        for place, values in zip(places, joined, strict=True):
+            found[place] = values
+    return np.stack(found)
+
+
+def _join(
+    model: Model, recipe: Recipe, outputs: np.ndarray, kind: str, share: float
+) -> dict[str, Any]:
+    """Returns the mean of the models' predictions, with their spread for numbers."""
+    rule, family = recipe.label, family_of(model)
+    if kind == "class":
+        reading = choose_reading(rule, model.loss, outputs.shape[-1])
+        mean = outputs.mean(axis=0)
+        return decode_outputs({"": rule} if rule else {}, {"": mean}, {"": reading})[0]
+    if family is not None:
+        records = [predictions.read_output(family, one, kind) for one in outputs]
+    else:
+        rules = {"": rule} if rule else {}
+        records = [decode_outputs(rules, {"": one}, {})[0] for one in outputs]
+    values = np.stack([np.asarray(record["values"], np.float64) for record in records])
+    tails = np.quantile(values, [(1 - share) / 2, (1 + share) / 2], axis=0)
+    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
+    return {
+        **records[0],
+        "values": values.mean(axis=0),
+        "sd": spread,
+        "lower": tails[0],
+        "upper": tails[1],
+    }
