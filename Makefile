@@ -140,6 +140,10 @@ bench-compression: setup-bench ## measure what smaller models gain and lose, on 
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
 	python/benchmarks/bench_compression.py $(OPTIONS)
 
+# OPTIONS such as --only diamonds or --epochs 1.
+bench-many: setup-test-python ## measure many models at once against one after another (some minutes)
+	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python python/benchmarks/bench_many.py $(OPTIONS)
+
 # OPTIONS such as --clients 16 or --seconds 30.
 bench-serve: setup-test-python ## measure a server of predictions under 64 clients (half a minute)
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python python/benchmarks/bench_serve.py $(OPTIONS)

@@ -85,7 +85,7 @@ length.gpu_fits <- function(x) nrow(unclass(x)$table)
 best_fit <- function(fits) {
   values <- fits$table[[fits$metric]]
   better <- if (metric_direction(fits$metric) > 0) -values else values
-  c(which.min(better), 1)[1]
+  c(which.min(better), 1L)[1]
 }
 
 #' @rdname gpu_fit_many

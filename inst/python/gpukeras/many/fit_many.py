@@ -24,7 +24,7 @@ from gpukeras.many.copies import copy_with_seed, prepare
 from gpukeras.many.fits import Fitted, FittedModels
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.numbers import Structure, bind_numbers, describe_structure, is_rate
-from gpukeras.many.plan import plan_stacks, read_model_facts, refuse_structure
+from gpukeras.many.plan import StackPlan, plan_stacks, read_model_facts, refuse_structure
 from gpukeras.many.resamples import Resample, plan_resamples
 from gpukeras.many.stack import Stack, read_state
 from gpukeras.many.watching import see, watch
@@ -107,14 +107,7 @@ def fit_many(
     listener = ProgressReporter(on_event, spec.epochs)
     task = _Task(rows, spec, stopping, batch, device, listener)
     began, built = time.perf_counter(), _build(models, members, rows)
-    plan = plan_stacks(
-        [describe_structure(built[_key(one)]).key for one in members],
-        sizes,
-        [read_model_facts(model, rows.row_bytes, batch) for model in models],
-        [one.setting for one in members],
-        free_bytes=devices.free_bytes(device),
-        most=spec.most,
-    )
+    plan = _plan(models, members, built, task)
     found: dict[int, Fitted] = {}
     for stack in plan.stacks:
         found |= _train_stack([members[place] for place in stack], built, task)
@@ -189,8 +182,8 @@ def _open_folds(data: MapDataset, folds: Any, together: Any, times: Any) -> tupl
         )
     if data.dropped:
         raise SpecError(
-            f"Rows with missing values were dropped ({data.dropped:,}), so that rows of `data` have "
-            "other numbers than `folds` means.",
+            f"{count_of(data.dropped, 'row')} with missing values had to be dropped, so that rows of "
+            "`data` have other numbers than `folds` means.",
             hint='Drop them before, or use gpu_dataset(na = "impute").',
             arg="folds",
         )
@@ -222,6 +215,22 @@ def _read_groups(groups: Mapping[str, Any] | None, data: MapDataset) -> Groups |
             arg="group",
         )
     return Groups(names, codes)
+
+
+def _plan(
+    models: Sequence[Model],
+    members: Sequence[Member],
+    built: Mapping[tuple[int, int | None], Model],
+    task: _Task,
+) -> StackPlan:
+    return plan_stacks(
+        [describe_structure(built[_key(one)]).key for one in members],
+        [len(one.train) for one in members],
+        [read_model_facts(model, task.data.row_bytes, task.batch_size) for model in models],
+        [one.setting for one in members],
+        free_bytes=devices.free_bytes(task.device),
+        most=task.spec.most,
+    )
 
 
 # Building ----------------------------------------------------------------------------------------

@@ -1,0 +1,131 @@
+"""Measures many models at once against one after another: `make bench-many`.
+
+Each case trains 10 folds x 5 seeds of a perceptron: by `fit_many()`, by `fit()` for some of the
+same models (the rest is reckoned), by Keras' `fit()` as it comes, and at a large
+`steps_per_execution`. Then the time of a model against the number of models at a time. All in one
+process; the load is printed, because ratios of a busy computer mean little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+
+import numpy as np
+
+CASES = {"100,000 x 20": (100_000, 20), "53,940 x 26, the size of diamonds": (53_940, 26)}
+FOLDS, SEEDS, BATCH = 10, 5, 32
+KERAS_STEPS = 256  # steps per execution; `steps_search.py` finds no better one for such models
+
+
+def make_data(rows, columns):
+    from gpukeras.data.dataset import build_dataset
+
+    rng = np.random.default_rng(1)
+    x = np.asfortranarray(rng.normal(size=(rows, columns)))
+    y = np.sin(x[:, 0]) + x[:, 1] * x[:, 2] + rng.normal(size=rows) / 5
+    labels = {"kind": "numeric", "values": y}
+    return build_dataset({"kind": "array", "values": x}, {"batch_size": BATCH, "seed": 1}, labels)
+
+
+def make_model(columns, steps=1):
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.Input((columns,)),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(32, "relu"),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile("adam", "mse", steps_per_execution=steps)
+    return model
+
+
+def seconds_of(work):
+    began = time.perf_counter()
+    result = work()
+    return time.perf_counter() - began, result
+
+
+def train_many(data, columns, epochs, seeds=SEEDS, folds=FOLDS):
+    from gpukeras.many.fit_many import fit_many
+
+    options = {"epochs": epochs, "batch_size": BATCH, "predictions": False}
+    return fit_many([make_model(columns)], data, options, seeds=range(seeds), folds=folds)
+
+
+def train_alone(fits, number, epochs):
+    from gpukeras.training.fit import fit
+
+    model, rows = fits.initial(number)
+    return fit(model, rows, {"epochs": epochs}, batch_size=BATCH)
+
+
+def train_keras(fits, number, epochs, steps):
+    member = fits.members[number - 1]
+    x, y = (source.gather(slice(None)) for source in fits.data.sources)
+    model = make_model(x.shape[1], steps)
+    held = x[member.held_out], y[member.held_out]
+    model.fit(
+        x[member.train],
+        y[member.train],
+        batch_size=BATCH,
+        epochs=epochs,
+        validation_data=held,
+        verbose=0,
+    )
+
+
+def run_case(name, epochs, sample):
+    rows, columns = CASES[name]
+    data = make_data(rows, columns)
+    took, fits = seconds_of(lambda: train_many(data, columns, epochs))
+    models = len(fits.members)
+    print(f"\n{name}, {models} models, {epochs} epochs of batches of {BATCH}")
+    print(f"  at once: {took:.1f} s, {took / models:.3f} s a model ({fits.plan.reason})")
+    ways = {
+        "gpu_fit() in a row": lambda number: train_alone(fits, number, epochs),
+        "Keras' fit()": lambda number: train_keras(fits, number, epochs, 1),
+        f"Keras' fit(), {KERAS_STEPS} steps per execution": lambda number: train_keras(
+            fits, number, epochs, KERAS_STEPS
+        ),
+    }
+    for way, work in ways.items():
+        each = [seconds_of(lambda n=n, work=work: work(n))[0] for n in range(1, sample + 1)]
+        middle = statistics.median(each)
+        ratio = middle * models / took
+        print(f"  {way}: {middle:.2f} s a model (median of {sample}), {ratio:.1f} times as long")
+
+
+def run_curve(name, epochs, sizes):
+    rows, columns = CASES[name]
+    data = make_data(rows, columns)
+    print(f"\n{name}: models at a time, {epochs} epochs")
+    for size in sizes:
+        took, fits = seconds_of(lambda size=size: train_many(data, columns, epochs, size, 2))
+        models = len(fits.members)
+        print(f"  {models:4d} models: {took:6.1f} s, {took / models * 1000:7.0f} ms a model")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="part of a case's name")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--sample", type=int, default=3, help="models trained alone")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[1, 4, 16, 64], help="seeds")
+    options = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+    for name in CASES:
+        if options.only in name:
+            run_case(name, options.epochs, options.sample)
+    if options.sizes:
+        run_curve("53,940 x 26, the size of diamonds", 1, options.sizes)
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

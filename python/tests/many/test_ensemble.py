@@ -1,0 +1,68 @@
+"""The mean of many models' predictions, and their spread."""
+
+import numpy as np
+import pytest
+from small_fits import make_dataset, make_model
+
+from gpukeras.core.errors import DataError, ModelError, SpecError
+
+pytestmark = pytest.mark.tf
+
+
+@pytest.fixture(scope="module")
+def fits():
+    from gpukeras.many.fit_many import fit_many
+
+    return fit_many([make_model()], make_dataset(rows=64), {"epochs": 1}, seeds=[1, 2, 3])
+
+
+def test_the_mean_and_the_spread_are_those_of_the_models(fits):
+    from gpukeras.many.ensemble import predict_many
+
+    rows = make_dataset(rows=20, seed=5)
+    record = predict_many(fits, data=rows, interval=0.5)
+    x = rows.sources[0].gather(slice(None))
+    each = np.stack([fits.model(number).predict(x, verbose=0) for number in (1, 2, 3)])
+    np.testing.assert_allclose(record["values"], each.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(record["sd"], each.std(axis=0, ddof=1), atol=1e-6)
+    np.testing.assert_allclose(record["upper"], np.quantile(each, 0.75, axis=0), atol=1e-6)
+    assert record["names"] == ["a", "b", "c"]
+
+
+def test_classes_are_those_of_the_mean_probability(fits):
+    from gpukeras.many.ensemble import predict_many
+
+    rows = make_dataset(rows=20, seed=5)
+    classes = predict_many(fits, data=rows, type="class")
+    mean = predict_many(fits, data=rows)["values"]
+    assert (np.asarray(classes["values"]) == mean.argmax(axis=1) + 1).all()
+
+
+def test_new_rows_are_encoded_as_in_training(fits):
+    from gpukeras.many.ensemble import predict_many
+
+    x = np.random.default_rng(1).normal(size=(4, 5))
+    record = predict_many(fits, {"kind": "array", "values": x})
+    assert record["values"].shape == (4, 3)
+
+
+def test_the_interval_is_a_share(fits):
+    from gpukeras.many.ensemble import predict_many
+
+    with pytest.raises(SpecError, match="`interval` must lie between 0 and 1"):
+        predict_many(fits, data=make_dataset(), interval=1.0)
+
+
+def test_what_cannot_be_joined_is_named(fits, monkeypatch):
+    from gpukeras.many import ensemble
+
+    monkeypatch.setattr(ensemble, "predict_outputs", lambda *_: {"one": 1, "two": 2})
+    with pytest.raises(
+        ModelError, match="The models have several outputs, whose predictions cannot be joined."
+    ):
+        ensemble.predict_many(fits, data=make_dataset())
+    monkeypatch.setattr(ensemble, "open_rows", lambda *_: (None, object(), None))
+    with pytest.raises(
+        DataError, match="Many models predict rows with numbers, and `newdata` gives its rows"
+    ):
+        ensemble.predict_many(fits, data=make_dataset())

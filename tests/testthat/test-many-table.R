@@ -1,0 +1,48 @@
+some_fits <- function() {
+  member <- function(model, setting, loss) {
+    list(
+      model = model, setting = setting, seed = NULL, fold = paste0("Fold", model), group = "",
+      rows = 20L, held_out = 10L, epochs = length(loss), best_epoch = 0L, stopped = "completed",
+      history = list(loss = as.list(loss), val_loss = as.list(loss + 1))
+    )
+  }
+  local_core(function(name, args) answer(NULL))
+  new_gpu_fits(list(
+    members = list(
+      member(1L, 1L, c(3, 2)), member(2L, 1L, c(3, 1)), member(3L, 2L, c(9, 4)),
+      member(4L, 2L, c(9, 6))
+    ),
+    plan = list(reason = "4 models of one structure: those of one structure train together"),
+    batch_size = 32L, device = "CPU:0", elapsed_s = 1.5
+  ), list(list(units = 8), list(units = 16)))
+}
+
+test_that("the table has a row a model, and its metrics after the last epoch", {
+  table <- as.data.frame(some_fits())
+  expect_identical(table$units, c(8, 8, 16, 16))
+  expect_identical(table$val_loss, c(3, 2, 5, 7))
+  expect_null(table$seed)
+})
+
+test_that("settings are ranked by the mean of their models", {
+  found <- summary(some_fits())
+  expect_identical(found$units, c(8, 16))
+  expect_identical(found$mean, c(2.5, 6))
+  expect_equal(found$std_err, c(sd(c(3, 2)), sd(c(5, 7))) / sqrt(2))
+  expect_identical(summary(some_fits(), "loss")$mean, c(1.5, 5))
+  expect_identical(best_fit(some_fits()), 2L)
+})
+
+test_that("tables print, and unknown metrics are named", {
+  expect_snapshot(print(some_fits()))
+  expect_snapshot(summary(some_fits(), "nothing"), error = TRUE)
+})
+
+test_that("curves of all models are drawn", {
+  withr::local_pdf(NULL)
+  expect_identical(plot(some_fits())$batch_size, 32L)
+  skip_if_not_installed("ggplot2")
+  drawn <- ggplot2::autoplot(some_fits(), "loss")
+  expect_identical(nrow(drawn$data), 8L)
+  expect_identical(drawn$labels$y, "loss")
+})

@@ -1,0 +1,60 @@
+test_that("folds, seeds and settings make a table of models, and their ensemble", {
+  skip_without_tensorflow()
+  cars <- gpu_dataset(mpg ~ ., data = mtcars, seed = 1)
+  fits <- gpu_fit_many(
+    cars, function(rate) gpu_mlp(cars, units = 4, learning_rate = rate),
+    folds = 3, seeds = 2, grid = data.frame(rate = c(0.01, 0.1)), epochs = 3, verbose = FALSE
+  )
+  expect_s3_class(fits, c("gpu_fits", "gpu_result"), exact = TRUE)
+  table <- as.data.frame(fits)
+  expect_identical(table$rate, rep(c(0.01, 0.1), each = 6))
+  expect_identical(table$seed, rep(rep(1:2, each = 3), 2))
+  expect_identical(unique(table$fold), paste0("Fold", 1:3))
+  expect_length(fits, 12)
+  held <- fits$predictions
+  expect_identical(sort(held$row[held$model <= 3]), 1:32)
+
+  # A model of the table is an ordinary one.
+  one <- fits[[2]]
+  rows <- held$row[held$model == 2]
+  expect_equal(gpu_predict(one, mtcars[rows, ]), held$prediction[held$model == 2], tolerance = 1e-5)
+
+  all <- vapply(seq_along(fits), function(i) gpu_predict(fits[[i]], mtcars[1:2, ]), numeric(2))
+  found <- gpu_predict(fits, mtcars[1:2, ])
+  expect_equal(found$mean, rowMeans(all), tolerance = 1e-5)
+  expect_equal(found$sd, apply(all, 1, sd), tolerance = 1e-4)
+  expect_equal(found$upper, apply(all, 1, quantile, 0.95), tolerance = 1e-4)
+})
+
+test_that("a formula makes a model for each group, and classes keep their levels", {
+  skip_without_tensorflow()
+  fits <- gpu_fit_many(
+    iris, Species ~ ., group = rep(c("a", "b"), 75), epochs = 2, verbose = FALSE
+  )
+  expect_identical(as.data.frame(fits)$group, c("a", "b"))
+  expect_identical(as.data.frame(fits)$rows, c(75L, 75L))
+  classes <- gpu_predict(fits, iris[c(1, 60), ], type = "class")
+  expect_identical(levels(classes), levels(iris$Species))
+  expect_named(gpu_predict(fits, iris[1, ]), c(outer(levels(iris$Species), c(
+    "mean", "sd", "lower", "upper"
+  ), paste)))
+})
+
+test_that("what does not fit is named before anything trains", {
+  skip_without_tensorflow()
+  cars <- gpu_dataset(mpg ~ ., data = mtcars, seed = 1)
+  model <- gpu_mlp(cars)
+  expect_snapshot(error = TRUE, {
+    gpu_fit_many(mtcars, model)
+    gpu_fit_many(cars, mpg ~ .)
+    gpu_fit_many(mtcars, mpg ~ ., group = "zz")
+    gpu_fit_many(cars, model, group = c(NA, 1))
+    gpu_fit_many(cars, model, group = 1:3)
+    gpu_fit_many(cars, function(a) model, grid = data.frame(b = 1))
+    gpu_fit_many(cars, model, grid = list(b = 1))
+    gpu_fit_many(cars, model, seeds = "a")
+    gpu_fit_many(cars, model, seeds = c(1, 1))
+    gpu_fit_many(cars, model, folds = list(1:3, 99))
+    gpu_fit_many(cars, model, folds = list(1:3), together = rep(1, 32))
+  })
+})
