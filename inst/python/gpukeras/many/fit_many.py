@@ -182,7 +182,7 @@ def _open_folds(data: MapDataset, folds: Any, together: Any, times: Any) -> tupl
         )
     if data.dropped:
         raise SpecError(
-            f"{count_of(data.dropped, 'row')} with missing values had to be dropped, so that rows of "
+            f"{count_of(data.dropped, 'row')} with missing values had to be dropped, so rows of "
             "`data` have other numbers than `folds` means.",
             hint='Drop them before, or use gpu_dataset(na = "impute").',
             arg="folds",
