@@ -1,0 +1,46 @@
+"""Many models at once on JAX, in a process of its own: see `jax_runs`."""
+
+import os
+import sys
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+from jax_runs import report  # noqa: E402
+from small_fits import make_dataset, make_model  # noqa: E402
+
+from gpukeras.many.ensemble import predict_many  # noqa: E402
+from gpukeras.many.fit_many import fit_many  # noqa: E402
+from gpukeras.training.fit import fit  # noqa: E402
+
+
+def apart(fits, number, epochs):
+    """Returns the largest difference of a weight to the model trained alone."""
+    model, rows = fits.initial(number)
+    fit(model, rows, {"epochs": epochs}, batch_size=fits.batch_size)
+    pairs = zip(fits.model(number).get_weights(), model.get_weights(), strict=True)
+    return max(float(np.abs(a - b).max()) for a, b in pairs if a.dtype.kind == "f")
+
+
+def build(rate, drop):
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=rate)
+    return make_model(optimizer=optimizer, layers=[keras.layers.Dropout(drop, seed=2)])
+
+
+def many():
+    """Folds and seeds, and settings that are numbers."""
+    folds = fit_many([make_model()], make_dataset(rows=103), {"epochs": 2}, seeds=[1, 2], folds=3)
+    models = [build(0.01, 0.1), build(0.03, 0.4)]
+    settings = fit_many(models, make_dataset(rows=64), {"epochs": 2})
+    mean = predict_many(folds, data=make_dataset(rows=20))["values"]
+    return {
+        "folds": [apart(folds, number, 2) for number in (1, 6)],
+        "settings": [apart(settings, number, 2) for number in (1, 2)],
+        "structures": settings.plan.structures,
+        "rows": len(mean),
+    }
+
+
+if __name__ == "__main__":
+    report(lambda name: globals()[name](), sys.argv[1:])
