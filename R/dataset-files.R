@@ -275,4 +275,5 @@ check_file_options <- function(options, taken, kind, call) {
 
 drop_null <- function(x) x[!vapply(x, is.null, NA)]
 
-as_names <- function(columns) if (!is.null(columns)) as.list(as.character(columns))
+# Names as a list, which stays one if it has one element.
+as_names <- function(names) if (!is.null(names)) as.list(as.character(names))

@@ -63,9 +63,6 @@ gpu_importance <- function(model, data, y = NULL, columns = NULL, groups = NULL,
   )))
 }
 
-# Names as a list, which stays one if it has one element.
-as_names <- function(names) if (!is.null(names)) as.list(as.character(names))
-
 new_gpu_importance <- function(record) {
   scores <- do.call(rbind, lapply(record$scores, as.numeric))
   rownames(scores) <- as_chr(record$columns)

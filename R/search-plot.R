@@ -5,20 +5,25 @@
 plot.gpu_tuning <- function(x, ...) {
   drawn <- parallel_lines(x)
   axes <- seq_along(drawn$axes)
-  colours <- grDevices::hcl.colors(100, "viridis", rev = TRUE)[drawn$rank]
+  best <- drawn$trial == drawn$trial[1]
+  colours <- grDevices::hcl.colors(101, "viridis")[1 + round(100 * drawn$shade)]
   graphics::plot(
-    range(axes) + c(-0.25, 0.25), c(-0.05, 1.05),
+    range(axes) + c(-0.25, 0.25), c(-0.05, 1.25),
     type = "n", axes = FALSE, xlab = "", ylab = "", ...
   )
   graphics::abline(v = axes, col = "grey70")
   graphics::axis(1, at = axes, labels = drawn$axes, tick = FALSE)
-  for (line in rev(seq_len(nrow(drawn$places)))) {
-    wide <- if (drawn$rank[line] == 1) 3 else 1
-    graphics::lines(axes, drawn$places[line, ], type = "o", pch = 20, col = colours[line],
-      lwd = wide
+  for (line in rev(seq_along(colours))) {
+    graphics::lines(axes, drawn$places[line, ],
+      type = "o", pch = 20, col = colours[line], lwd = if (best[line]) 3 else 1
     )
   }
   graphics::text(drawn$labels$axis, drawn$labels$place, drawn$labels$label, cex = 0.8, adj = -0.1)
+  key <- unique(c(1, ceiling(length(colours) / 2), length(colours)))
+  graphics::legend("top",
+    legend = format_number(drawn$value[key]), col = colours[key], lwd = ifelse(best[key], 3, 1),
+    title = paste("Colour:", x$metric), horiz = TRUE, bty = "n", cex = 0.8
+  )
   invisible(x)
 }
 
@@ -29,7 +34,7 @@ autoplot.gpu_tuning <- function(object, ...) { # nolint: object_name_linter.
   frame <- data.frame(
     trial = rep(drawn$trial, ncol(drawn$places)), axis = c(col(drawn$places)),
     place = c(drawn$places), value = rep(drawn$value, ncol(drawn$places)),
-    best = rep(drawn$rank == 1, ncol(drawn$places))
+    best = rep(drawn$trial == drawn$trial[1], ncol(drawn$places))
   )
   frame <- frame[order(frame$best), ]
   ggplot2::ggplot(frame, ggplot2::aes(.data$axis, .data$place, group = .data$trial)) +
@@ -44,30 +49,31 @@ autoplot.gpu_tuning <- function(object, ...) { # nolint: object_name_linter.
       hjust = -0.15, size = 3, inherit.aes = FALSE
     ) +
     ggplot2::scale_alpha_manual(values = c("TRUE" = 1, "FALSE" = 0.5), guide = "none") +
-    ggplot2::scale_colour_viridis_c(direction = if (object$mode == "min") -1 else 1) +
+    ggplot2::scale_colour_viridis_c(direction = if (object$mode == "min") 1 else -1) +
     ggplot2::scale_x_continuous(breaks = seq_along(drawn$axes), labels = drawn$axes) +
     ggplot2::scale_y_continuous(breaks = NULL) +
     ggplot2::labs(x = NULL, y = NULL, colour = object$metric)
 }
 
-# Where each trial's line crosses the axes, from 0 to 1: its settings, and its last value of the
-# metric. `rank` is a colour from 1, the best, to 100.
+# Where each trial's line crosses the axes, from 0 to 1: its settings, and its best value of the
+# metric. The best trial comes first; `shade` is the place of its value between the best, 0, and the
+# worst, 1.
 parallel_lines <- function(x, call = caller_env()) {
   frame <- as.data.frame(x)
-  frame <- frame[!is.na(frame[[x$metric]] %||% rep(NA, nrow(frame))), ]
+  value <- frame[[x$metric]] %||% rep(NA_real_, nrow(frame))
+  frame <- frame[order(if (x$mode == "min") value else -value, frame$epochs, na.last = NA), ]
   if (nrow(frame) == 0) {
     abort_nothing_drawn("trial", call)
   }
-  frame <- frame[!duplicated(frame$trial, fromLast = TRUE), ]
+  frame <- frame[!duplicated(frame$trial), ]
   value <- frame[[x$metric]]
   axes <- c(x$names, x$metric)
   scales <- lapply(axes, function(name) scale_axis(frame[[name]], x$settings[[name]]))
-  order <- rank(if (x$mode == "min") value else -value, ties.method = "first")
   labels <- lapply(seq_along(axes), function(i) cbind(axis = i, scales[[i]]$labels))
   list(
     axes = axes, trial = frame$trial, value = value,
     places = do.call(cbind, lapply(scales, `[[`, "places")),
-    rank = 1 + round(99 * (order - 1) / max(1, length(order) - 1)),
+    shade = abs(value - value[1]) / max(abs(value - value[1]), .Machine$double.xmin),
     labels = do.call(rbind, labels)
   )
 }

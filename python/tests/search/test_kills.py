@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nightly import few
+from nightly import NIGHTLY
 
 import gpukeras
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
-pytestmark = pytest.mark.tf
+pytestmark = [pytest.mark.tf, NIGHTLY]  # by day: a kill between writes, in test_study.py
 
 
 def start(folder):
@@ -58,7 +58,7 @@ def kept(folder):
     return found
 
 
-@pytest.mark.parametrize("wanted", few([2, 20], 2))
+@pytest.mark.parametrize("wanted", [2, 20])
 def test_kills_lose_no_finished_trial(tmp_path, wanted):
     told, expected = finish(tmp_path / "undisturbed")
     assert len(told) >= 5

@@ -1,8 +1,12 @@
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import gpukeras
 from gpukeras import CheckpointError
 from gpukeras.search.study import open_study
 from gpukeras.search.trials import Outcome, Trial
@@ -140,3 +144,31 @@ def test_a_process_killed_before_the_first_file_left_an_empty_study(tmp_path):
     (tmp_path / "study.json.partial").write_text("{")
     with open_study(tmp_path) as study:
         assert not study.known
+
+
+# Records outcomes of trial 2 without an end, and tells of each.
+RECORDING = """
+import itertools, sys
+from pathlib import Path
+from gpukeras.search.study import open_study
+from gpukeras.search.trials import Outcome, Trial
+with open_study(Path(sys.argv[1])) as study:
+    study.begin({}, [{}, {}])
+    for epochs in itertools.count(1):
+        study.record(Trial(2, {}, seed=5), Outcome(2, epochs, {"val_loss": [0.5]}, {}))
+        print(epochs, flush=True)
+"""
+
+
+@pytest.mark.process
+def test_a_process_that_is_killed_while_it_writes_loses_nothing_that_it_told_of(tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(Path(gpukeras.__file__).parents[1])}
+    child = subprocess.Popen(
+        [sys.executable, "-c", RECORDING, str(tmp_path)], env=env, stdout=subprocess.PIPE, text=True
+    )
+    told = [int(child.stdout.readline()) for _ in range(20)]
+    child.kill()
+    told += [int(line) for line in child.communicate()[0].splitlines()]
+    assert child.returncode == -9
+    with open_study(tmp_path) as study:  # whose lock died with the process
+        assert set(told) <= set(study.outcomes[2]) <= {*told, len(told) + 1}
