@@ -11,14 +11,14 @@ plot.gpu_tuning <- function(x, ...) {
     range(axes) + c(-0.25, 0.25), c(-0.05, 1.25),
     type = "n", axes = FALSE, xlab = "", ylab = "", ...
   )
-  graphics::abline(v = axes, col = "grey70")
+  graphics::segments(axes, -0.05, axes, 1.05, col = "grey70")
   graphics::axis(1, at = axes, labels = drawn$axes, tick = FALSE)
   for (line in rev(seq_along(colours))) {
     graphics::lines(axes, drawn$places[line, ],
       type = "o", pch = 20, col = colours[line], lwd = if (best[line]) 3 else 1
     )
   }
-  graphics::text(drawn$labels$axis, drawn$labels$place, drawn$labels$label, cex = 0.8, adj = -0.1)
+  graphics::text(drawn$labels$axis, drawn$labels$place, drawn$labels$label, cex = 0.8, pos = 4)
   key <- unique(c(1, ceiling(length(colours) / 2), length(colours)))
   graphics::legend("top",
     legend = format_number(drawn$value[key]), col = colours[key], lwd = ifelse(best[key], 3, 1),
@@ -46,11 +46,13 @@ autoplot.gpu_tuning <- function(object, ...) { # nolint: object_name_linter.
     ggplot2::geom_point(ggplot2::aes(colour = .data$value), na.rm = TRUE) +
     ggplot2::geom_text(
       data = drawn$labels, ggplot2::aes(.data$axis, .data$place, label = .data$label),
-      hjust = -0.15, size = 3, inherit.aes = FALSE
+      hjust = 0, nudge_x = 0.04, size = 3, inherit.aes = FALSE
     ) +
     ggplot2::scale_alpha_manual(values = c("TRUE" = 1, "FALSE" = 0.5), guide = "none") +
     ggplot2::scale_colour_viridis_c(direction = if (object$mode == "min") 1 else -1) +
-    ggplot2::scale_x_continuous(breaks = seq_along(drawn$axes), labels = drawn$axes) +
+    ggplot2::scale_x_continuous(
+      breaks = seq_along(drawn$axes), labels = drawn$axes, minor_breaks = NULL
+    ) +
     ggplot2::scale_y_continuous(breaks = NULL) +
     ggplot2::labs(x = NULL, y = NULL, colour = object$metric)
 }

@@ -110,9 +110,9 @@ gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = N
   new_gpu_tuning(suspendInterrupts(call_core("search", list(
     data = data$handle, build = builder_caller(builder), options = check_no_na_options(options),
     settings = settings, grid = as_grid(grid, rlang::current_env()),
-    resamples = as_resamples(resamples, data), groups = as_group_codes(group), times = as_times(time),
-    fit = check_no_na_options(fit), builder = deparse_builder(builder), new_seed = draw_seed(),
-    on_event = interruptible(if (verbose) show_trial else identity)
+    resamples = as_resamples(resamples, data), groups = as_group_codes(group),
+    times = as_times(time), fit = check_no_na_options(fit), builder = deparse_builder(builder),
+    new_seed = draw_seed(), on_event = interruptible(if (verbose) show_trial else identity)
   ))), builder, c(names(settings), names(grid)))
 }
 
@@ -231,7 +231,7 @@ as.data.frame.gpu_tuning <- function(x, row.names = NULL, optional = FALSE, ...)
     vapply(x$trace, function(row) as.vector(row[[name]] %||% NA, typeof(empty)), empty)
   }
   settings <- records_frame(lapply(x$trace, `[[`, "settings"), x$names)
-  metrics <- unique(unlist(lapply(x$trace, function(row) names(row$metrics))))
+  metrics <- as_chr(unique(unlist(lapply(x$trace, function(row) names(row$metrics)))))
   values <- lapply(rlang::set_names(metrics), function(name) {
     vapply(x$trace, function(row) as.numeric(row$metrics[[name]] %||% NA), 0)
   })

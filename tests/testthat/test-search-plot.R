@@ -18,7 +18,8 @@ test_that("larger is better where the metric says so", {
 test_that("a setting that does not apply leaves a gap", {
   trace <- a_tuning_record()$trace
   trace[[3]]$settings$optimizer <- NULL
-  expect_identical(is.na(parallel_lines(a_tuning(trace = trace))$places[, 2]), c(FALSE, TRUE, FALSE))
+  places <- parallel_lines(a_tuning(trace = trace))$places
+  expect_identical(is.na(places[, 2]), c(FALSE, TRUE, FALSE))
 })
 
 test_that("both plots say which metric their colours show", {
@@ -28,7 +29,7 @@ test_that("both plots say which metric their colours show", {
     expect_identical(withVisible(plot(drawn, main = "t")), list(value = drawn, visible = FALSE))
   }
   page <- withr::local_tempfile(fileext = ".ps")
-  grDevices::postscript(page, onefile = TRUE)
+  grDevices::postscript(page, useKerning = FALSE)
   plot(a_tuning())
   grDevices::dev.off()
   expect_match(readLines(page), "Colour: val_loss", fixed = TRUE, all = FALSE)
