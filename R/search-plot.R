@@ -8,7 +8,7 @@ plot.gpu_tuning <- function(x, ...) {
   best <- drawn$trial == drawn$trial[1]
   colours <- grDevices::hcl.colors(101, "viridis")[1 + round(100 * drawn$shade)]
   graphics::plot(
-    range(axes) + c(-0.25, 0.25), c(-0.05, 1.25),
+    range(axes) + c(-0.25, 0.25), c(-0.05, 1.3),
     type = "n", axes = FALSE, xlab = "", ylab = "", ...
   )
   graphics::segments(axes, -0.05, axes, 1.05, col = "grey70")
