@@ -1,6 +1,8 @@
 # The class `gpu_fits`: the table of gpu_fit_many().
 
-new_gpu_fits <- function(record, settings) {
+new_gpu_fits <- function(handle, settings) {
+  record <- call_core("fits_table", list(fits = handle))
+  record$handle <- handle
   members <- record$members
   record$members <- NULL
   record$histories <- lapply(members, function(one) Map(as_values, one$history, names(one$history)))
@@ -8,7 +10,7 @@ new_gpu_fits <- function(record, settings) {
   record$metric <- choose_fits_metric(record$histories)
   record$table <- members_frame(members, record$histories, settings)
   fits <- new_result(record, "gpu_fits")
-  fits$predictions <- held_out_frame(record$handle)
+  fits$predictions <- held_out_frame(handle)
   fits
 }
 

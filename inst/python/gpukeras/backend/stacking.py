@@ -26,7 +26,9 @@ def map_stack(function: Function, *stacks: Any) -> Any:
     """
     if runtime.backend() == "jax":
         return jax().vmap(function)(*stacks)
-    return runtime.tensorflow().vectorized_map(lambda entry: function(*entry), stacks)
+    # Where an operation has no form for stacks, it is repeated: no reason to warn the user.
+    mapped = runtime.tensorflow().vectorized_map
+    return mapped(lambda entry: function(*entry), stacks, warn=False)
 
 
 def repeat(count: Any, body: Function, state: Any) -> Any:

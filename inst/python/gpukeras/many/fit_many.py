@@ -125,33 +125,6 @@ def fit_many(
     )
 
 
-def fit_table(
-    models: Sequence[Model],
-    data: Dataset,
-    options: Mapping[str, Any],
-    *,
-    seeds: Sequence[int] | None = None,
-    folds: Any = None,
-    groups: Mapping[str, Any] | None = None,
-    together: Any = None,
-    times: Any = None,
-    on_event: OnEvent | None = None,
-) -> dict[str, Any]:
-    """Trains as `fit_many()`; returns the table as plain values, with its handle."""
-    fits = fit_many(
-        models,
-        data,
-        options,
-        seeds=seeds,
-        folds=folds,
-        groups=groups,
-        together=together,
-        times=times,
-        on_event=on_event,
-    )
-    return fits.describe()
-
-
 # Checks ------------------------------------------------------------------------------------------
 
 

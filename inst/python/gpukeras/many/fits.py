@@ -102,7 +102,6 @@ class FittedModels:
     def describe(self) -> dict[str, Any]:
         """Returns the table as plain values for R."""
         return {
-            "handle": self,
             "members": [self._describe(place) for place in range(len(self.members))],
             "plan": self.plan,
             "batch_size": self.batch_size,
@@ -152,6 +151,11 @@ class FittedModels:
             for name in ("rows", "values")
         }
         return {**records[0], **joined, "models": models}
+
+
+def read_table(fits: FittedModels) -> dict[str, Any]:
+    """Returns `FittedModels.describe()`."""
+    return fits.describe()
 
 
 def read_model(fits: FittedModels, number: Any) -> Any:
