@@ -55,8 +55,8 @@ def served(trained):
 
 @pytest.fixture(scope="module")
 def guarded(trained):
-    """A server with a token, of a model in memory, that waits long enough to join requests."""
-    options = {"token": TOKEN, "max_batch": 16, "max_wait": 30}
+    """A server with a token, of a model in memory, whose requests wait for others for long."""
+    options = {"token": TOKEN, "max_batch": 16, "max_wait": 500}
     record = start_server(model=trained[0], options=options)
     yield record
     stop_server(record["handle"])
@@ -190,25 +190,26 @@ def test_the_token_is_in_no_argument_and_no_description(guarded):
     assert TOKEN not in repr(vars(guarded["handle"]))
 
 
-def test_a_stopped_server_answers_what_is_in_flight(trained, rows):
-    record = start_server(path=trained[1], options={"max_batch": 1000, "max_wait": 1000})
+def test_a_stopped_server_answers_what_is_in_flight(guarded, rows):
+    """The last test of this server, since it stops it."""
+    authorized = {"Authorization": f"Bearer {TOKEN}"}
     answers = []
 
     def client():
-        answers.append(ask(record["port"], body={"rows": rows[0][:3]}))
+        answers.append(ask(guarded["port"], body={"rows": rows[0][:3]}, headers=authorized))
 
     asked = [threading.Thread(target=client) for _ in range(4)]
     for thread in asked:
         thread.start()
-    time.sleep(0.5)  # they wait for others for a second
-    stop_server(record["handle"])
+    time.sleep(0.2)  # they have arrived, and wait for others
+    stop_server(guarded["handle"])
     for thread in asked:
         thread.join(PATIENCE_S)
     assert [answer[0] for answer in answers] == [200] * 4
-    assert server_runs(record["handle"]) is False
-    stop_server(record["handle"])  # again does nothing
+    assert server_runs(guarded["handle"]) is False
+    stop_server(guarded["handle"])  # again does nothing
     with pytest.raises(ConnectionRefusedError):
-        ask(record["port"], "/health")
+        ask(guarded["port"], "/health")
 
 
 # Starting -----------------------------------------------------------------------------------------
