@@ -1,6 +1,7 @@
 """The recipes of inst/places are what their programs read, and what gpu_cluster() takes."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from gpukeras.distributed.cluster_config import read_cluster
 
 ROOT = Path(__file__).parents[3]
 PLACES = ROOT / "inst" / "places"
+
+
+RELEASE = Path("/proc/sys/kernel/osrelease")
+SCRIPTS = sorted(path.name for path in PLACES.glob("*.sh"))
+needs_r = pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed")
 
 
 def read_job():
@@ -41,10 +47,8 @@ def test_each_pod_of_kubernetes_is_a_worker_of_the_cluster(index):
     assert {one["containerPort"] for one in container["ports"]} == {2222, control}
 
 
-def test_the_script_of_slurm_is_read_by_a_shell_and_starts_by_srun():
-    script = PLACES / "slurm.sh"
-    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
-    lines = script.read_text()
+def test_the_script_of_slurm_starts_by_srun():
+    lines = (PLACES / "slurm.sh").read_text()
     assert re.search(r"^srun .*Rscript train\.R$", lines.replace("\\\n", ""), re.MULTILINE)
     assert len(re.findall(r"^#SBATCH --[a-z-]+=?", lines, re.MULTILINE)) == 7
 
@@ -58,3 +62,86 @@ def test_images_copy_what_is_there_and_do_not_run_as_root(name):
     assert copied
     assert all((ROOT / source).exists() for source in copied)
     assert steps[[step[0] for step in steps].index("USER")][1] != "root"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_are_read_by_a_shell(name):
+    script = str(PLACES / name)
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+    if shutil.which("shellcheck"):
+        found = subprocess.run(["shellcheck", script], capture_output=True, text=True, check=False)
+        assert found.stdout == ""
+
+
+def run_script(name, folder):
+    script = [str(PLACES / name)]
+    return subprocess.run(
+        ["bash", *script], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.skipif(
+    not RELEASE.exists() or "microsoft" in RELEASE.read_text().lower(),
+    reason="this is WSL, where the script would install, or no Linux",
+)
+def test_the_script_of_wsl_installs_nothing_elsewhere(tmp_path):
+    assert run_script("wsl2.sh", ROOT).stderr == "This computer does not run under WSL.\n"
+    outside = run_script("wsl2.sh", tmp_path)
+    assert (outside.returncode, outside.stderr.split()[0]) == (1, "Run")
+
+
+def test_the_script_of_workbench_wants_the_sources(tmp_path):
+    found = run_script("workbench.sh", tmp_path)
+    expected = "Run it in the folder of gpukeras' sources.\n"
+    assert (found.returncode, found.stderr) == (1, expected)
+
+
+@needs_r
+def test_code_of_r_is_parsed_and_wants_the_package_first(tmp_path):
+    script = str(PLACES / "colab.R")
+    found = subprocess.run(["Rscript", script], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert "Set `package` to the path" in found.stderr
+    # What -e runs within the scripts of the shell, without what the shell puts in.
+    for code in re.findall(r"-e '([^']+)'", "".join((PLACES / s).read_text() for s in SCRIPTS)):
+        read = subprocess.run(["Rscript", "-e", f"parse(text = {code!r})"], check=False)
+        assert read.returncode == 0
+
+
+def read_definition():
+    """The header of Apptainer's definition, and its sections by name."""
+    header, *parts = re.split(r"^%", (PLACES / "gpukeras.def").read_text(), flags=re.MULTILINE)
+    sections = dict(part.partition("\n")[::2] for part in parts)
+    return dict(line.split(": ") for line in header.splitlines() if line), sections
+
+
+def test_the_definition_of_apptainer_has_its_sections_and_the_steps_of_the_dockerfile():
+    header, sections = read_definition()
+    assert set(header) == {"Bootstrap", "From"}
+    known = {"help", "arguments", "files", "post", "environment", "runscript", "test"}
+    assert set(sections) == known
+    for line in sections["files"].split("\n"):
+        source, _, target = line.strip().partition(" ")
+        assert (ROOT / source).exists()
+        assert not source or target == f"/opt/gpukeras/{source}"
+    recipe = (PLACES / "Dockerfile").read_text()
+    assert f"BASE=docker.io/library/{header['From']}" in recipe
+    for step in ("make setup-demo install", "--no-install-recommends ca-certificates make"):
+        assert step in sections["post"]
+        assert step in recipe
+    # Arguments in braces are declared.
+    declared = dict(line.split("=") for line in sections["arguments"].split())
+    assert set(re.findall(r"{{ (\w+) }}", sections["post"])) == set(declared)
+
+
+@pytest.mark.parametrize("section", ["post", "environment", "runscript", "test"])
+def test_the_shell_code_of_apptainer_is_read_by_a_shell(section):
+    code = re.sub(r"{{ (\w+) }}", "no", read_definition()[1][section])
+    assert subprocess.run(["sh", "-n"], input=code, text=True, check=False).returncode == 0
+
+
+def test_all_places_are_listed():
+    table = re.findall(r"^\| `([^`]+)` \|", (PLACES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(table) == sorted(
+        path.name for path in PLACES.iterdir() if path.name != "README.md"
+    )
