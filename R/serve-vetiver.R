@@ -3,11 +3,11 @@
 
 #' Models of gpukeras in vetiver
 #'
-#' If the package vetiver is installed, `vetiver::vetiver_model()` takes what [gpu_marshal()] returns
-#' for a model, and a `gpu_mlp_fit`, the engine fit of parsnip. Then `vetiver_pin_write()` stores it,
-#' and `vetiver_api()` serves it by plumber, from R. Workflows and fits of parsnip need none of this:
-#' vetiver takes them as those of other engines. [gpu_serve()] needs neither package, does not keep R
-#' busy, and joins requests to batches.
+#' If the package vetiver is installed, `vetiver::vetiver_model()` takes what [gpu_marshal()]
+#' returns for a model, and a `gpu_mlp_fit`, the engine fit of parsnip. Then `vetiver_pin_write()`
+#' stores it, and `vetiver_api()` serves it by plumber, from R. Workflows need none of this: vetiver
+#' takes them as those of other engines. [gpu_serve()] needs neither package, does not keep R busy,
+#' and joins requests to batches.
 #'
 #' A plumber file that vetiver writes does not load gpukeras: add `library(gpukeras)` to it.
 #'
@@ -17,8 +17,8 @@
 #' @param object A `gpu_marshalled` model.
 #' @param ... Arguments of [gpu_predict()], the first of them the rows. `vetiver_api()` passes those
 #'   such as `type = "class"` on.
-#' @return What [gpu_predict()] returns. `/predict` of the API returns the same as a data frame, with
-#'   the column `.pred` where it has no other names.
+#' @return What [gpu_predict()] returns. `/predict` of the API returns the same as a data frame,
+#'   with the column `.pred` where it has no other names.
 #' @section Errors:
 #' `gpukeras_error_spec` if the prototype needs `prototype_data`.
 #' @examplesIf rlang::is_installed("vetiver") && gpukeras:::can_run_examples()

@@ -1,8 +1,6 @@
 # gpukeras on Google Colab, in a notebook whose runtime is R, with a GPU (Runtime > Change runtime
-# type). In the first cell, with a path of the package's source on the runtime's disk:
-#
-#     package <- "gpukeras_0.1.0.tar.gz" # uploaded in the panel "Files"
-#     source("colab.R")
+# type). Upload gpukeras' source package and this file in the panel "Files". In the first cell set
+# `package` to the path of the package (gpukeras_0.1.0.tar.gz), then source() this file.
 #
 # The packages of R and an environment of Python with TensorFlow are installed into the runtime,
 # which takes minutes, and are gone with it. Models and checkpoints that shall stay are to be copied
