@@ -1,9 +1,10 @@
-"""The image of inst/places/Dockerfile is built by buildah, and its demo runs in it.
+"""The images of inst/places are built by buildah: a demo runs in one, a server in the other.
 
 Takes ten minutes, 8 GB in TMPDIR, a mirror of Debian and PyPI. The base is made by debootstrap, so
 that no registry of images is needed; DEBIAN_MIRROR names another mirror.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -33,7 +34,7 @@ def run(*arguments):
     return result.stdout.strip()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def buildah():
     """A function that runs buildah on a storage of its own, of which nothing is left."""
     with tempfile.TemporaryDirectory(prefix="gpukeras-image-") as folder:
@@ -47,7 +48,8 @@ def buildah():
         call("rm", "--all")
 
 
-def make_base(buildah):
+@pytest.fixture(scope="module")
+def base(buildah):
     """An image of Debian 12, which trusts the certificates that this computer trusts."""
     container = buildah("from", "scratch")
     root = buildah("mount", container)
@@ -61,13 +63,42 @@ def make_base(buildah):
     return "localhost/debian-base"
 
 
-def test_the_image_is_built_and_its_demo_runs_without_root(buildah):
-    given = ("--isolation", "chroot", "--build-arg", f"BASE={make_base(buildah)}")
-    recipe = str(ROOT / "inst" / "places" / "Dockerfile")
-    buildah("build", "--pull=never", *given, "--file", recipe, "--tag", "gpukeras", str(ROOT))
-    container = buildah("from", "--pull=never", "localhost/gpukeras")
-    inside = ("run", "--isolation", "chroot", container, "--")
-    assert buildah(*inside, "id", "--user", "--name") == "trainer"
-    said = buildah(*inside, "make", "--no-print-directory", "demo")
+def start(buildah, base, recipe):
+    """Builds an image; returns a function that runs a command in a container of it."""
+    given = ("--isolation", "chroot", "--pull=never")
+    image = f"localhost/{recipe.lower()}"
+    path = str(ROOT / "inst" / "places" / recipe)
+    named = ("--build-arg", f"BASE={base}", "--file", path, "--tag", image)
+    buildah("build", *given, *named, str(ROOT))
+    container = buildah("from", "--pull=never", image)
+    return lambda *command: buildah("run", "--isolation", "chroot", container, "--", *command)
+
+
+def test_the_demo_runs_in_an_image_without_root(buildah, base):
+    inside = start(buildah, base, "Dockerfile")
+    assert inside("id", "--user", "--name") == "trainer"
+    said = inside("make", "--no-print-directory", "demo")
     assert "mean absolute error of the network" in said
     assert "GPU" in said.partition("5. Is a GPU used?")[2]
+
+
+SERVED = """
+import json, subprocess, sys, urllib.request
+import keras
+layers = [keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")]
+keras.Sequential(layers).save("/tmp/m.keras")
+command = [sys.executable, "-m", "gpukeras", "serve", "/tmp/m.keras"]
+with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+    url = json.loads(server.stdout.readline())["url"]
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url + "predict", b'{"x": [[1, 2]]}', headers)
+    print(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).read().decode())
+    server.terminate()
+"""
+
+
+def test_the_server_answers_in_an_image_without_r_and_root(buildah, base):
+    inside = start(buildah, base, "Dockerfile.serve")
+    assert inside("id", "--user", "--name") == "server"
+    said = inside("/opt/venv/bin/python", "-c", SERVED)
+    assert json.loads(said.splitlines()[-1]) == {"predictions": [3]}
