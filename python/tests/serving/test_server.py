@@ -247,6 +247,16 @@ def test_an_address_of_another_computer_is_refused():
             server_main.open_socket(Taken())
 
 
+def test_servers_that_start_together_get_ports_of_their_own():
+    from gpukeras.serving.options import ServeSpec
+
+    with (
+        server_main.open_socket(ServeSpec()) as one,
+        server_main.open_socket(ServeSpec()) as other,
+    ):
+        assert one.getsockname() != other.getsockname()
+
+
 def test_what_is_missing_is_said_with_the_command(monkeypatch):
     monkeypatch.setattr(server_main, "PACKAGES", ("uvicorn", "no_such_package"))
     words = "gpu_serve\\(\\) needs the Python packages uvicorn and no_such_package"

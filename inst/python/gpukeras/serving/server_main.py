@@ -123,7 +123,10 @@ def check_installed(python: str) -> None:
 
 
 def open_socket(spec: ServeSpec) -> socket.socket:
-    """Returns a socket bound to the first port that is free; it does not listen yet.
+    """Returns a socket that listens on the first port that is free; connections wait in its queue.
+
+    It listens at once: Linux lets two sockets that only are bound share a port, and the server that
+    loads its model for longer would fail.
 
     Raises:
         SpecError: if none is, or the address is not this computer's.
@@ -136,6 +139,7 @@ def open_socket(spec: ServeSpec) -> socket.socket:
             if os.name == "posix":  # ignores connections that have just closed
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             opened.bind((spec.host, port))
+            opened.listen()
             return opened
         except OSError as error:
             opened.close()
