@@ -9,6 +9,7 @@ Prints a line of JSON after joining and after each case: what it found, or the e
 with. Each worker's model begins with weights of its own.
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -34,7 +35,7 @@ INDEX = 0
 
 
 def tell(**values):
-    print("\n" + json.dumps(values), flush=True)
+    print("\n" + json.dumps(values, default=dataclasses.asdict), flush=True)
 
 
 def make_data(rows=ROWS, **options):
