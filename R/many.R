@@ -94,7 +94,9 @@ gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NU
 # The dataset, the function that builds a model, and the group of each row.
 as_many_rows <- function(data, model, group, ..., call = caller_env()) {
   if (rlang::is_formula(model)) {
-    if (!is.data.frame(data)) abort_spec(data, "data", "a data frame, as `model` is a formula", call)
+    if (!is.data.frame(data)) {
+      abort_spec(data, "data", "a data frame, as `model` is a formula", call)
+    }
     column <- if (rlang::is_string(group) && nrow(data) != 1) group
     check_group_column(column, data, call)
     values <- if (is.null(column)) group else data[[column]]
