@@ -21,7 +21,8 @@
 #' @section What differs from training alone:
 #' Sums are added in another order, so numbers differ in their last digits. The optimizer's averages
 #' (`ema`), checkpoints, gradient clipping by [gpu_fit()] and callbacks are not available; clipping
-#' of the optimizer itself is. Dropout draws the numbers of the engine `"compiled"`. Models with
+#' of the optimizer itself is. With several outputs the losses of single outputs, not the total, are
+#' averaged over batches as by Keras, which is not the mean over rows. Dropout draws the numbers of the engine `"compiled"`. Models with
 #' their own `train_step()`, with `mixed_float16`, with stateful layers or texts are refused.
 #'
 #' @param data A [gpu_dataset()] with rows in memory or in files, or a data frame if `model` is a
@@ -38,8 +39,8 @@
 #' @param group A group for each row, as a vector or as the name of a column of a data frame: each
 #'   group has a model of its own.
 #' @param epochs Passes of each model over its training rows.
-#' @param batch_size Rows per step of each model. `"auto"` is chosen by the rows of the median
-#'   model, as for [gpu_fit()].
+#' @param batch_size Rows per step of each model. `"auto"` is the `batch_size` of `data`; where that
+#'   is `"auto"` too, it is chosen by the rows of the median model.
 #' @param schedule,early_stopping As for [gpu_fit()]; for each model by itself. A model that has
 #'   stopped changes no more.
 #' @param together,time One value a row, to check and make folds by: rows with the same value of

@@ -54,6 +54,12 @@ def test_folds_and_seeds_end_as_each_alone():
     assert not np.allclose(first, second)
 
 
+def test_batches_are_those_of_the_dataset_unless_asked_otherwise():
+    data = make_dataset(rows=64, batch_size=10)
+    assert fit_many([make_model()], data, epochs=1).batch_size == 10
+    assert fit_many([make_model()], data, epochs=1, batch_size=20).batch_size == 20
+
+
 def test_settings_that_are_numbers_share_a_program():
     import keras
 

@@ -38,7 +38,8 @@ class ManySpec(Spec):
 
     Args:
         epochs: Passes of each model over its training rows.
-        batch_size: Rows per step of each model, or "auto" (by the rows of the median model).
+        batch_size: Rows per step of each model, or "auto": those of the dataset, or by the rows of
+            the median model.
         schedule: Learning rate schedule, see `lr_tables`; None for the optimizers' own rates.
         early_stopping: Patience in epochs, or options, see `early_stopping`; None for none.
         most: Models that train at a time, or "auto" (by memory).
@@ -102,7 +103,8 @@ def fit_many(
         prepare(model, rows)
         refuse_structure(model, rows)
     sizes = [len(one.train) for one in members]
-    batch, _ = choose_batch_size(int(np.median(sizes)), spec.batch_size)
+    wanted = rows.spec.batch_size if spec.batch_size == "auto" else spec.batch_size
+    batch, _ = choose_batch_size(int(np.median(sizes)), wanted)
     device = devices.current().device
     listener = ProgressReporter(on_event, spec.epochs)
     task = _Task(rows, spec, stopping, batch, device, listener)

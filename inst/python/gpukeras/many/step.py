@@ -88,9 +88,6 @@ class StatelessModel:
                 optimizer.learning_rate.assign(batch.rate)
             with keras_stateless.stateless_updates(optimizer):
                 optimizer.apply(gradients, self.model.trainable_variables)
-            for variable in self._variables[WEIGHTS]:
-                if variable.constraint is not None:
-                    variable.assign(variable.constraint(variable))
             after = self._values(scope)
         return self._keep(batch.rows, after, state)
 
