@@ -23,8 +23,8 @@
 #' (`ema`), checkpoints, gradient clipping by [gpu_fit()] and callbacks are not available; clipping
 #' of the optimizer itself is. With several outputs the losses of single outputs, not the total, are
 #' averaged over batches as by Keras, which is not the mean over rows. Dropout draws the numbers of
-#' the engine `"compiled"`. Models with their own `train_step()`, with `mixed_float16`, with stateful
-#' layers or texts are refused.
+#' the engine `"compiled"`. Models with their own `train_step()`, with `mixed_float16`, with
+#' stateful layers or texts are refused.
 #'
 #' @param data A [gpu_dataset()] with rows in memory or in files, or a data frame if `model` is a
 #'   formula. Rows in sequence (functions, `tf.data`) are refused.
