@@ -22,11 +22,11 @@ from compression_digits import (
     train,
 )
 
-from gpukeras.compression.clone import copy_model
 from gpukeras.compression.distillation import distill
 from gpukeras.compression.pruning import prune
 from gpukeras.compression.quantization import quantize
 from gpukeras.compression.report import CompressionReport
+from gpukeras.models.clone import copy_model
 from gpukeras.training import evaluate
 
 FIRST, MORE = 15, 10  # epochs of a model before it is compressed, and of the fine-tuning

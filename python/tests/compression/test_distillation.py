@@ -5,10 +5,10 @@ import pytest
 from small_fits import make_dataset, make_model
 
 from gpukeras.compression import distillation, latency, masks
-from gpukeras.compression.clone import copy_model
 from gpukeras.compression.distillation_loss import taught_by
 from gpukeras.core.errors import CompressionError, ModelError, SpecError
 from gpukeras.models import model_recipes
+from gpukeras.models.clone import copy_model
 from gpukeras.training import evaluate
 from gpukeras.training import fit as training_fit
 

@@ -6,9 +6,9 @@ import pytest
 from small_fits import make_dataset, make_model
 
 from gpukeras.compression import latency, report
-from gpukeras.compression.clone import copy_model
 from gpukeras.compression.metrics import Figures
 from gpukeras.core.errors import CompressionError, SpecError
+from gpukeras.models.clone import copy_model
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from gpukeras.checkpoint.canonical import (
     rounded,
     unnumber,
 )
-from gpukeras.core.keras_types import Model
+from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.arrays import row_blocks
 from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan
@@ -125,7 +125,7 @@ def _ask(settings: Callable[[], Any]) -> Any:
         with warnings.catch_warnings():  # Keras warns of functions that cannot be loaded again
             warnings.simplefilter("ignore")
             return settings()
-    except (NotImplementedError, TypeError, ValueError, AttributeError):
+    except REFUSALS:
         return None
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpukeras.compression.clone import clone_layers, copy_compile, copy_model
 from gpukeras.compression.distillation_loss import (
     list_losses,
     match_outputs,
@@ -24,6 +23,7 @@ from gpukeras.core.options import check_count, check_fraction, check_number, che
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.models import compatibility, model_checks, model_recipes
+from gpukeras.models.clone import clone_layers, copy_compile, copy_model
 from gpukeras.models.variables import build_variables
 from gpukeras.training import fit as training_fit
 from gpukeras.training.keras_functions import SAMPLE

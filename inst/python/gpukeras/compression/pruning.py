@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, tensor_ops
-from gpukeras.compression.clone import copy_model
 from gpukeras.compression.layer_options import check_excluded, is_named
 from gpukeras.compression.masks import (
     DEPTHWISE,
@@ -39,6 +38,7 @@ from gpukeras.data.loading.loader import sample_rows
 from gpukeras.engine.optimizer import find_optimizer
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import model_checks
+from gpukeras.models.clone import copy_model
 from gpukeras.models.variables import build_variables
 from gpukeras.training import fit
 from gpukeras.training.keras_functions import SAMPLE

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.compression.clone import copy_model, copy_optimizer
 from gpukeras.compression.layer_options import check_excluded, check_names
 from gpukeras.compression.metrics import SCALES
 from gpukeras.compression.report import (
@@ -38,6 +37,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, option
 from gpukeras.data.base import Dataset
 from gpukeras.models import model_checks
+from gpukeras.models.clone import copy_model, copy_optimizer
 from gpukeras.training import fit
 
 MODES = ("int8", "int4", "float8")

@@ -24,14 +24,6 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.compression.clone import (
-    check_built,
-    check_graph,
-    clone_layers,
-    copy_compile,
-    copy_recipe,
-    renew_means,
-)
 from gpukeras.compression.distillation import TrainedSpec
 from gpukeras.compression.layer_options import check_excluded, check_names
 from gpukeras.compression.masks import apply_masks, list_kernels, read_masks
@@ -41,6 +33,14 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_number, option
 from gpukeras.data.base import Dataset
 from gpukeras.models import model_checks
+from gpukeras.models.clone import (
+    check_built,
+    check_graph,
+    clone_layers,
+    copy_compile,
+    copy_recipe,
+    renew_means,
+)
 from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import keras_kind, layer_flops
 from gpukeras.profiler.cost.watcher import Seen

@@ -16,13 +16,13 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.compression.channel_graph import Ids, Wired, Wiring, find_graph, wire_model
-from gpukeras.compression.clone import copy_compile, copy_recipe
 from gpukeras.compression.layer_slicing import copy_narrowed, narrow_config
 from gpukeras.compression.masks import list_layers
 from gpukeras.compression.report import LayerChange, Listed
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of, find_reason, percent
+from gpukeras.models.clone import copy_compile, copy_recipe
 from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import activation_flops, layer_flops
 

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.compression.clone import (
+from gpukeras.compression.report import LayerChange
+from gpukeras.core.errors import SpecError
+from gpukeras.core.keras_types import Model
+from gpukeras.models.clone import (
     check_built,
     check_graph,
     clone_layers,
     copy_compile,
     renew_means,
 )
-from gpukeras.compression.report import LayerChange
-from gpukeras.core.errors import SpecError
-from gpukeras.core.keras_types import Model
 from gpukeras.profiler.cost.layer_flops import keras_kind
 
 # The config entry with the width of a layer's output.

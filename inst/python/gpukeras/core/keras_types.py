@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+# What Keras and the backends raise where they cannot do something with a model: give its
+# configuration, build it, or trace it.
+REFUSALS = (ValueError, TypeError, NotImplementedError, AttributeError)
+
 
 class Variable(Protocol):
     """A variable of Keras; `value` is TensorFlow's."""

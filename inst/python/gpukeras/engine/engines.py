@@ -26,7 +26,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
-from gpukeras.core.keras_types import Model
+from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.autotune import choose_count
@@ -271,7 +271,7 @@ class Engines:
 
         try:
             traced = open_traced(self.model, self._step, terms, trace)
-        except (ValueError, TypeError, NotImplementedError, AttributeError) as error:
+        except REFUSALS as error:
             raise UntraceableError(find_reason(error)) from error
         self.started_s = self.started_s or traced.saved_s
         kind = StaticProgram if static else Program

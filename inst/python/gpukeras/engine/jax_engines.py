@@ -20,7 +20,7 @@ from gpukeras.backend import devices, runtime
 from gpukeras.backend.jax_backend import find_device, memory_faults
 from gpukeras.backend.jax_module import jax
 from gpukeras.backend.jax_state import State, find_variables
-from gpukeras.core.keras_types import Model
+from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.autotune import choose_count
@@ -31,7 +31,6 @@ from gpukeras.engine.train_step import TrainingStep
 from gpukeras.engine.trip_counts import choose_loop, choose_sizes, split_count
 
 _NONE: Logs = {}
-UNTRACEABLE = (ValueError, TypeError, NotImplementedError, AttributeError)
 
 
 # Engines -----------------------------------------------------------------------------------------
@@ -121,7 +120,7 @@ class JaxEngines:
         with memory_faults():
             try:
                 logs, state = program(state, rates, *arguments)
-            except UNTRACEABLE as error:
+            except REFUSALS as error:
                 raise UntraceableError(find_reason(error)) from error
             if self._kind != "train":
                 jax().block_until_ready(logs)  # a call may fail later; then nothing is written

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import devices, keras_private, runtime
-from gpukeras.core.keras_types import Model
+from gpukeras.core.keras_types import REFUSALS, Model
 
 KERAS = "keras.src."
 OURS = "gpukeras.engine.train_step", "gpukeras.models.losses"  # replace methods for all models
@@ -56,7 +56,7 @@ def describe_model(model: Model, step: Any) -> str | None:
         if not all(map(_is_serialized_class, _walk(described))):
             return None
         return json.dumps(described, sort_keys=True)
-    except (TypeError, ValueError, NotImplementedError, AttributeError):
+    except REFUSALS:
         return None
 
 

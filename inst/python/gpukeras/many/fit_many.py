@@ -20,7 +20,7 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
 from gpukeras.engine.optimizer import read_own_rate
-from gpukeras.many.copies import copy_with_seed, prepare
+from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.numbers import Structure, bind_numbers, describe_structure, is_rate
@@ -222,7 +222,7 @@ def _build(
     built = {}
     for setting, seed in dict.fromkeys(map(_key, members)):
         model = models[setting]
-        built[setting, seed] = model if seed is None else copy_with_seed(model, seed, data)
+        built[setting, seed] = model if seed is None else make_initial(model, seed, data)
     return built
 
 

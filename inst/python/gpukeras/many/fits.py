@@ -14,7 +14,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.decoding import decode_outputs
-from gpukeras.many.copies import copy_model, write_state
+from gpukeras.many.copies import make_initial, write_state
 from gpukeras.many.members import Member
 from gpukeras.many.plan import StackPlan
 from gpukeras.many.watching import Watched
@@ -83,7 +83,7 @@ class FittedModels:
                 f"There is no model {place + 1}: there are {len(self.members)}.", arg="number"
             )
         member = self.members[place]
-        made = copy_model(self.built[member.setting, member.seed], self.data)
+        made = make_initial(self.built[member.setting, member.seed], None, self.data)
         write_state(made, self.fitted[place].state)
         model_recipes.tie_recipe(made, self.data.recipe)
         return made
@@ -91,8 +91,7 @@ class FittedModels:
     def initial(self, number: int) -> tuple[Any, MapDataset]:
         """Returns a model before its training, and its rows: what `fit()` takes for the same."""
         member = self.members[number - 1]
-        made = copy_model(self.built[member.setting, member.seed], self.data)
-        made.set_weights(self.built[member.setting, member.seed].get_weights())
+        made = make_initial(self.built[member.setting, member.seed], None, self.data)
         rows = copy.copy(self.data)
         rows.train_rows, rows.validation_rows = member.train, member.held_out
         seed = rows.spec.seed if member.seed is None else member.seed

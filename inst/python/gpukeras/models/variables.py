@@ -13,11 +13,9 @@ from typing import Any
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import ModelError
-from gpukeras.core.keras_types import Model
+from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.loading.block import as_data
 from gpukeras.models.compilation import explain_build
-
-UNTRACEABLE = (ValueError, TypeError, NotImplementedError, AttributeError)
 
 
 def build_variables(model: Model, batch: tuple[Any, ...], wrapped: bool = False) -> None:
@@ -54,7 +52,7 @@ def _trace_step(model: Model, data: Any) -> None:
     """Traces a custom step, which creates its variables; errors appear when the step runs."""
     if model.run_eagerly or not tensor_ops.overrides(model, "train_step"):
         return
-    with suppress(*UNTRACEABLE):
+    with suppress(*REFUSALS):
         tensor_ops.trace(model.train_step, data)
 
 

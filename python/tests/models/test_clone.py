@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from small_fits import make_dataset, make_model
 
-from gpukeras.compression import clone
 from gpukeras.core.errors import ModelError
-from gpukeras.models import model_recipes
+from gpukeras.models import clone, model_recipes
 
 pytestmark = pytest.mark.tf
 ROWS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
@@ -110,3 +109,44 @@ def test_attributes_are_set_aside_for_a_while():
         assert model.optimizer is None
         assert not hasattr(model, "no_such_name")
     assert model.optimizer is optimizer
+
+
+def make_own(scale):
+    import keras
+
+    def loss(true, predicted):
+        return scale * keras.losses.sparse_categorical_crossentropy(true, predicted)
+
+    normal = keras.layers.Normalization()
+    normal.adapt(np.arange(20.0).reshape(4, 5))
+    frozen = keras.layers.Dense(4, trainable=False)
+    model = keras.Sequential(
+        [
+            keras.Input((5,)),
+            normal,
+            frozen,
+            keras.layers.Dropout(0.5, seed=1),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile("sgd", loss)
+    return model
+
+
+def test_a_seed_gives_weights_that_train_anew_and_keeps_the_others():
+    model = make_own(2.0)
+    one, same, other = (clone.copy_with_seed(model, seed) for seed in (1, 1, 2))
+    for mine, alike in zip(one.get_weights(), same.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, alike)
+    weights = [each.layers[-1].get_weights()[0] for each in (model, one, other)]
+    assert not np.allclose(weights[0], weights[1])
+    assert not np.allclose(weights[1], weights[2])
+    for place in (0, 1):  # what was adapted, and what is frozen
+        for kept, mine in zip(
+            model.layers[place].get_weights(), one.layers[place].get_weights(), strict=True
+        ):
+            np.testing.assert_array_equal(kept, mine)
+    dropped = [each.layers[2].seed_generator.state.numpy() for each in (one, other)]
+    assert not np.array_equal(*dropped)
+    loss = one.evaluate(ROWS, np.zeros(6), verbose=0)
+    assert loss == pytest.approx(-2 * np.log(np.asarray(one(ROWS))[:, 0]).mean(), rel=1e-5)

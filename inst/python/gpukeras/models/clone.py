@@ -1,11 +1,11 @@
-"""Copies a model, with weights of its own, as the base of a compressed model.
+"""Copies models: with the same weights, or with initial weights of another seed.
 
 The user's model is never changed; only a copy is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,6 +41,53 @@ def copy_model(model: Model, arg: str = "model") -> Any:
     return copy
 
 
+def copy_with_seed(model: Model, seed: int, arg: str = "model") -> Any:
+    """Returns a copy whose trainable weights begin anew; compiled like the model, without a recipe.
+
+    All seeds in the configuration, of initial weights and dropout, are drawn from one: the same
+    seed gives the same copy. Weights that do not train, as those of frozen layers and of adapted
+    ones, are what the model has learned elsewhere: the copy has them too.
+
+    Args:
+        model: A built Keras model.
+        seed: The seed.
+        arg: Name of the caller's argument, for errors.
+
+    Raises:
+        ModelError: for a model that has no weights yet, or that Keras cannot copy.
+    """
+    check_built(model, arg)
+    draws = np.random.default_rng(seed)
+
+    def renew(part: Any) -> Any:
+        return type(part).from_config(_reseed(part.get_config(), draws))
+
+    if _has_graph(model):
+        copy = clone_layers(model, renew, arg)
+    else:
+        with _copying(model, arg):
+            copy = renew(model)
+    with _explained(arg):
+        if not copy.built:
+            copy.build_from_config(model.get_build_config())
+        _assign(model.non_trainable_weights, copy.non_trainable_weights)
+    renew_means(copy)
+    copy_compile(model, copy)
+    return copy
+
+
+def _reseed(value: Any, draws: np.random.Generator) -> Any:
+    """Returns a configuration with other seeds, drawn in the order of its parts."""
+    if isinstance(value, (list, tuple)):
+        return [_reseed(each, draws) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: int(draws.integers(2**31 - 1)) if key == "seed" else _reseed(each, draws)
+        for key, each in value.items()
+    }
+
+
 def check_built(model: Model, arg: str = "model") -> None:
     """Checks that a model's weights exist.
 
@@ -59,12 +106,16 @@ def check_graph(model: Model, arg: str = "model") -> None:
     Raises:
         ModelError: for a subclassed model.
     """
-    if not (keras_private.is_sequential_like(model) or keras_private.runs_through_graph(model)):
+    if not _has_graph(model):
         raise ModelError(
             f"`{arg}` must be a sequential or functional model: nobody but its own code knows how "
             "the layers of another are connected.",
             arg=arg,
         )
+
+
+def _has_graph(model: Model) -> bool:
+    return keras_private.is_sequential_like(model) or keras_private.runs_through_graph(model)
 
 
 def clone_layers(
@@ -80,14 +131,24 @@ def clone_layers(
     Raises:
         ModelError: if the layers cannot be made or connected.
     """
+    clone_model = runtime.keras().models.clone_model
+    with _copying(model, arg):
+        if function is None:
+            return clone_model(model)
+        return clone_model(model, clone_function=function, recursive=True)
+
+
+@contextmanager
+def _copying(model: Model, arg: str) -> Iterator[None]:
+    """A context in which Keras makes layers from the configuration of a model of this session."""
     keras = runtime.keras()
+    classes = {type(one).__name__: type(one) for one in keras_private.list_layers(model)}
     # Safe mode is for files: the code of a Lambda layer comes from this session. And Keras would
     # compile the copy from a config that does not know the user's own functions.
     own_code = keras.src.saving.serialization_lib.SafeModeScope(False)
-    with _explained(arg), set_aside(model, compiled=False), own_code:
-        if function is None:
-            return keras.models.clone_model(model)
-        return keras.models.clone_model(model, clone_function=function, recursive=True)
+    own_classes = keras.saving.custom_object_scope(classes)
+    with _explained(arg), set_aside(model, compiled=False), own_code, own_classes:
+        yield
 
 
 @contextmanager
@@ -116,10 +177,14 @@ def _explained(arg: str) -> Iterator[None]:
 
 def copy_variables(model: Model, copy: Any) -> None:
     """Copies the values of a model's variables to a copy with the same variables."""
-    for own, other in zip(model.variables, copy.variables, strict=True):
+    _assign(model.variables, copy.variables)
+    renew_means(copy)
+
+
+def _assign(variables: Sequence[Any], others: Sequence[Any]) -> None:
+    for own, other in zip(variables, others, strict=True):
         # A copy in memory: on JAX both would share an array, and a step of one takes it away.
         other.assign(np.array(own.numpy()))
-    renew_means(copy)
 
 
 def renew_means(copy: Any) -> None:
