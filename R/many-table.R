@@ -77,7 +77,20 @@ as.data.frame.gpu_fits <- function(x, row.names = NULL, optional = FALSE, ...) {
     return(unclass(x)[[i]])
   }
   number <- if (identical(i, "best")) best_fit(x) else i
-  call_core("fits_model", list(fits = unclass(x)$handle, number = number))
+  call_core("fits_model", list(fits = live_fits(x), number = number))
+}
+
+# The handle of a table whose models are still in memory.
+live_fits <- function(fits, call = caller_env()) {
+  handle <- unclass(fits)$handle
+  if (is_dead(handle)) {
+    abort_gpukeras(
+      "This gpu_fits is from another R session: its models are gone.",
+      code = "model", hint = "Save those that you need: gpu_save(fits[[1]], path).",
+      arg = "fits", call = call
+    )
+  }
+  handle
 }
 
 #' @export

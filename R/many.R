@@ -23,7 +23,7 @@
 #' (`ema`), checkpoints, gradient clipping by [gpu_fit()] and callbacks are not available; clipping
 #' of the optimizer itself is. With several outputs the losses of single outputs, not the total, are
 #' averaged over batches as by Keras, which is not the mean over rows. Dropout draws the numbers of
-#' the engine `"compiled"`. Models with their own `train_step()`, with `mixed_float16`, with
+#' the engine `"compiled"`, and augmentation of images other numbers. Models with their own `train_step()`, with `mixed_float16`, with
 #' stateful layers or texts are refused.
 #'
 #' @param data A [gpu_dataset()] with rows in memory or in files, or a data frame if `model` is a
@@ -35,7 +35,7 @@
 #' @param folds A number of folds; a list of the row numbers that each fold holds out; or an `rset`
 #'   of the package rsample. `NULL` for none. `data` must not hold out validation rows itself then.
 #' @param seeds A number of seeds, or the seeds. Each gives its own first weights, dropout and order
-#'   of rows. `NULL` for the first weights of `model`, and the order of `data`.
+#'   of rows; weights of frozen layers and of adapted ones stay those of `model`. `NULL` for the first weights of `model`, and the order of `data`.
 #' @param grid A data frame with a row for each setting, such as [expand.grid()] makes.
 #' @param group A group for each row, as a vector or as the name of a column of a data frame: each
 #'   group has a model of its own.
@@ -191,8 +191,9 @@ as_groups_of_rows <- function(group, call = caller_env()) {
 
 # The mean of all models' predictions with its spread, as a data frame; classes as a factor.
 predict_fits <- function(fits, newdata, type = "response", interval = NULL, call = caller_env()) {
+  handle <- live_fits(fits, call)
   recipe <- use_recipe(fits[[1]], NULL, call)
-  args <- list(fits = fits$handle, type = type, interval = interval %||% 0.9)
+  args <- list(fits = handle, type = type, interval = interval %||% 0.9)
   if (inherits(newdata, "gpu_dataset")) {
     args$data <- check_alive(newdata)$handle
   } else {

@@ -79,6 +79,12 @@ marshal_at <- function(x, where, call) {
   if (inherits(x, "gpu_dataset")) {
     return(marshal_dataset(check_alive(x, call), where, call))
   }
+  if (inherits(x, "gpu_fits")) {
+    abort_gpukeras(
+      sprintf("`%s` is a gpu_fits, whose models are marshalled one by one.", where),
+      code = "spec", hint = "Such as gpu_marshal(fits[[1]]).", arg = where, call = call
+    )
+  }
   if (inherits(x, "python.builtin.object")) {
     return(marshal_model(check_model(x, where, call), where, call))
   }

@@ -39,6 +39,17 @@ test_that("tables print, and unknown metrics are named", {
   expect_snapshot(summary(some_fits(), "nothing"), error = TRUE)
 })
 
+test_that("a table from another session says that its models are gone", {
+  fits <- some_fits()
+  fits["handle"] <- list(NULL)
+  expect_snapshot(error = TRUE, {
+    fits[[1]]
+    gpu_predict(fits, mtcars)
+    gpu_marshal(list(cars = fits))
+  })
+  expect_identical(nrow(as.data.frame(fits)), 4L)
+})
+
 test_that("curves of all models are drawn", {
   withr::local_pdf(NULL)
   expect_identical(plot(some_fits())$batch_size, 32L)

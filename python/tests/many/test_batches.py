@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpukeras.many.batches import plan_epoch, split_models
+from gpukeras.many.batches import count_steps, plan_epoch, split_models
 
 
 def rows_of(pieces, model):
@@ -37,10 +37,11 @@ def test_places_that_fill_up_have_a_row_of_the_same_model():
 
 def test_tails_of_each_size_are_steps_of_their_own():
     pieces = plan_epoch([np.arange(9), np.arange(10), np.arange(5)], 4, exact=True)
-    assert [(one.batch_size, one.steps, one.first) for one in pieces] == [
-        (4, 2, 0),
-        (1, 1, 2),
-        (2, 1, 2),
+    assert [(one.batch_size, one.steps) for one in pieces] == [(4, 2), (1, 1), (2, 1)]
+    assert [one.places.tolist() for one in pieces] == [
+        [[0, 0, 0], [1, 1, 1]],
+        [[2, 2, 1]],  # the last batch of the third model is its second
+        [[2, 2, 1]],
     ]
     assert pieces[1].counts.tolist() == [[1, 0, 1]]
 
@@ -49,6 +50,13 @@ def test_short_batches_are_left_out_except_of_models_that_have_no_other():
     pieces = plan_epoch([np.arange(9), np.arange(3)], 4, drop_last=True)
     assert rows_of(pieces, 0) == list(range(8))
     assert rows_of(pieces, 1) == [0, 1, 2]
+
+
+def test_steps_are_those_of_the_plan():
+    for rows in (1, 3, 4, 9):
+        for drop_last in (False, True):
+            (piece,) = plan_epoch([np.arange(rows)], 4, drop_last=drop_last)
+            assert count_steps(rows, 4, drop_last) == piece.steps
 
 
 def test_stacks_have_models_of_similar_sizes():

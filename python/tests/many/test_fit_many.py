@@ -3,43 +3,11 @@
 import numpy as np
 import pytest
 from small_fits import make_dataset, make_model
+from stacked import ALONE, difference, fit_alone, fit_many
 
 from gpukeras.core.errors import DataError, ModelError, SpecError
 
 pytestmark = pytest.mark.tf
-
-ALONE = 1e-5  # largest difference of a weight, in all epochs
-
-
-def fit_many(models, data, seeds=None, folds=None, groups=None, **options):
-    from gpukeras.many.fit_many import fit_many
-
-    options = {"epochs": 3, **options}
-    return fit_many(models, data, options, seeds=seeds, folds=folds, groups=groups)
-
-
-def fit_alone(fits, number, **options):
-    """Trains a model of the table by `fit()`, from where it began, on its own rows."""
-    from gpukeras.training.fit import fit
-
-    model, rows = fits.initial(number)
-    options = {"epochs": 3, "engine": "compiled", **options}
-    return model, fit(model, rows, options, batch_size=fits.batch_size)
-
-
-def difference(fits, number, **options):
-    """Returns the largest difference of a weight, and of a metric, from the model alone."""
-    model, report = fit_alone(fits, number, **options)
-    mine = fits.model(number)
-    weights = [
-        float(np.abs(one - other).max())
-        for one, other in zip(mine.get_weights(), model.get_weights(), strict=True)
-        if one.dtype.kind == "f"
-    ]
-    history = fits.fitted[number - 1].watched.history
-    assert history.keys() == report.history.keys()
-    metrics = [np.abs(np.subtract(history[name], report.history[name])).max() for name in history]
-    return max(weights), float(max(metrics))
 
 
 def test_folds_and_seeds_end_as_each_alone():
@@ -109,15 +77,15 @@ def test_a_model_that_has_stopped_changes_no_more():
     data = make_dataset(rows=90)
     options = {"epochs": 12, "early_stopping": {"patience": 1, "min_delta": 0.02}}
     fits = fit_many([make_model(optimizer="sgd")], data, folds=3, **options)
-    epochs = [one.watched.epochs for one in fits.fitted]
-    assert {one.watched.stopped for one in fits.fitted} == {"early"}
+    epochs = [one.history.epochs for one in fits.fitted]
+    assert {one.history.stopped for one in fits.fitted} == {"early"}
     assert all(one < 12 for one in epochs)
     for number in (1, 2, 3):
         assert max(difference(fits, number, **options)) < ALONE
         _, report = fit_alone(fits, number, **options)
         assert (report.stopped, report.best_epoch) == (
             "early",
-            fits.fitted[number - 1].watched.best_epoch,
+            fits.fitted[number - 1].history.best_epoch,
         )
 
 
@@ -150,7 +118,7 @@ def test_a_loss_that_is_no_number_ends_one_model_only():
     rates = [0.01, 1e30]
     models = [make_model(optimizer=keras.optimizers.SGD(rate)) for rate in rates]
     fits = fit_many(models, make_dataset(rows=64), epochs=2)
-    assert [one.watched.stopped for one in fits.fitted] == ["completed", "non_finite"]
+    assert [one.history.stopped for one in fits.fitted] == ["completed", "non_finite"]
     assert fits.plan.structures == 1
     assert all(np.isfinite(one).all() for one in fits.model(2).get_weights())
     assert max(difference(fits, 1, epochs=2)) < ALONE
@@ -204,7 +172,11 @@ def test_a_model_from_the_table_trains_on():
     [
         ({"seeds": [1, 1]}, SpecError, "`seeds` must be different whole numbers."),
         ({"epochs": 0}, SpecError, "`epochs` must be a whole number"),
-        ({"folds": 2, "rows": {"validation": 0.2}}, SpecError, "hold out rows of their own"),
+        (
+            {"folds": 2, "rows": {"validation": 0.2}},
+            SpecError,
+            "`folds` says which are held",
+        ),
         (
             {"groups": {"names": ["a"], "codes": [0, 0]}},
             SpecError,
@@ -214,6 +186,11 @@ def test_a_model_from_the_table_trains_on():
             {"groups": {"names": ["a", "b"], "codes": [0] * 64}},
             SpecError,
             'The group "b" has no row to train on.',
+        ),
+        (
+            {"folds": [[1.0]], "together": [1.0] * 64},
+            SpecError,
+            "`folds` splits 1 group of `together`",
         ),
         ({"eager": True}, ModelError, "in one program: it runs eagerly."),
     ],

@@ -2,7 +2,7 @@
 
 from gpukeras.many.plan import MOST, ModelFacts, plan_stacks
 
-SMALL = ModelFacts(1000, 100, mixes_rows=False)
+SMALL = ModelFacts(1000, 100)
 
 
 def plan(structures, free_bytes=None, most="auto", facts=SMALL):

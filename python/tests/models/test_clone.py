@@ -111,6 +111,16 @@ def test_attributes_are_set_aside_for_a_while():
     assert model.optimizer is optimizer
 
 
+def test_functions_of_the_session_are_copied():
+    import keras
+
+    def double(x):
+        return 2 * x
+
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, activation=double)])
+    np.testing.assert_array_equal(clone.copy_model(model)(ROWS), model(ROWS))
+
+
 def make_own(scale):
     import keras
 

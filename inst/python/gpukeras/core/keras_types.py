@@ -81,6 +81,7 @@ class Model(Protocol):
     non_trainable_variables: list[Variable]
     weights: list[Variable]
     trainable_weights: list[Variable]
+    non_trainable_weights: list[Variable]
     train_function: Any
     test_function: Any
     predict_function: Any

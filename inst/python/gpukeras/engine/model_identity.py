@@ -37,7 +37,7 @@ def describe_model(model: Model, step: Any) -> str | None:
         step: What is traced, see `Engines`.
     """
     try:
-        parts = _list_parts(model)
+        parts = list_parts(model)
         if not _is_known(model, parts):
             return None
         state, compiled = list_state(model, step), dict(model.get_compile_config() or {})
@@ -51,7 +51,7 @@ def describe_model(model: Model, step: Any) -> str | None:
             _describe_variables(model),
             [[str(one.shape), str(one.dtype), one.device] for one in state],
             _describe_parts(parts, state),
-            _describe_session(model),
+            describe_session(model),
         ]
         if not all(map(_is_serialized_class, _walk(described))):
             return None
@@ -80,7 +80,7 @@ def _unwrap(variable: Any) -> Any:
 # Keras' own code -------------------------------------------------------------------------------
 
 
-def _list_parts(model: Model) -> list[Any]:
+def list_parts(model: Model) -> list[Any]:
     """Returns the objects that run in a model's steps besides itself."""
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     layers = keras_private.list_layers(model, include_self=False)
@@ -190,7 +190,7 @@ def _describe(value: Any, places: Mapping[int, str]) -> Any:
     return type(value).__name__
 
 
-def _describe_session(model: Model) -> list[Any]:
+def describe_session(model: Model) -> list[Any]:
     """Describes what Keras and the session decide for all models."""
     config = runtime.keras().config
     session = [config.floatx(), config.epsilon(), config.image_data_format(), devices.current()]

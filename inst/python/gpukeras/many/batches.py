@@ -20,13 +20,13 @@ class Piece:
     Args:
         rows: Row numbers, (steps, models, batch size), int32.
         counts: Rows that count, (steps, models), int32: the first ones of each batch.
-        first: Place of the first step in the epoch.
+        places: Each batch's place among those of its model, (steps, models), int32.
         partial: Whether some batches have fewer rows that count than their size, but more than 0.
     """
 
     rows: np.ndarray
     counts: np.ndarray
-    first: int
+    places: np.ndarray
     partial: bool
 
     @property
@@ -54,22 +54,44 @@ def plan_epoch(
     """
     sizes = np.array([len(order) for order in orders], np.int64)
     if drop_last:
-        sizes = np.where(sizes >= batch_size, sizes // batch_size * batch_size, sizes)
+        sizes = np.array([_without_short(size, batch_size) for size in sizes.tolist()], np.int64)
         orders = [order[:size] for order, size in zip(orders, sizes, strict=True)]
     full = sizes // batch_size * batch_size if exact else sizes
     steps = int(-(-full.max(initial=0) // batch_size))
-    pieces = [_fill(orders, full, steps, batch_size, 0)] if steps else []
+    before = np.zeros(len(sizes), np.int64)
+    pieces = [_fill(orders, full, steps, batch_size, before)] if steps else []
     for size in sorted(set((sizes - full).tolist()) - {0}):
         has = sizes - full == size
         tails = [order[done:] for order, done in zip(orders, full, strict=True)]
-        pieces.append(_fill(tails, np.where(has, size, 0), 1, int(size), steps))
+        pieces.append(_fill(tails, np.where(has, size, 0), 1, int(size), full // batch_size))
     return pieces
 
 
+def count_steps(rows: int, batch_size: int, drop_last: bool = False) -> int:
+    """Returns the steps of a model's epoch; arguments as of `plan_epoch()`."""
+    return -(-(_without_short(rows, batch_size) if drop_last else rows) // batch_size)
+
+
+def _without_short(rows: int, batch_size: int) -> int:
+    return rows // batch_size * batch_size if rows >= batch_size else rows
+
+
 def _fill(
-    orders: Sequence[np.ndarray], sizes: np.ndarray, steps: int, batch_size: int, first: int
+    orders: Sequence[np.ndarray],
+    sizes: np.ndarray,
+    steps: int,
+    batch_size: int,
+    before: np.ndarray,
 ) -> Piece:
-    """Returns steps on the first rows of each model; its first row fills up."""
+    """Returns steps on the first rows of each model; its first row fills up.
+
+    Args:
+        orders: Each model's row numbers.
+        sizes: How many of them each trains on here.
+        steps: The number of steps.
+        batch_size: Rows per batch.
+        before: Batches of each model in the pieces before.
+    """
     rows = np.zeros((len(orders), steps * batch_size), np.int32)
     for place, (order, size) in enumerate(zip(orders, sizes, strict=True)):
         if size:
@@ -79,7 +101,8 @@ def _fill(
     begun = np.arange(steps)[:, None] * batch_size
     counts = np.clip(sizes[None, :] - begun, 0, batch_size).astype(np.int32)
     partial = bool(((counts > 0) & (counts < batch_size)).any())
-    return Piece(np.ascontiguousarray(shaped), counts, first, partial)
+    places = (before[None, :] + np.arange(steps)[:, None]).astype(np.int32)
+    return Piece(np.ascontiguousarray(shaped), counts, places, partial)
 
 
 def split_models(sizes: Sequence[int], most: int) -> list[list[int]]:

@@ -17,7 +17,7 @@ from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
 from gpukeras.many.fits import FittedModels
-from gpukeras.many.stack import Stack
+from gpukeras.many.stack import open_stack
 from gpukeras.models.families import predictions
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.targets import choose_reading
@@ -95,9 +95,14 @@ def predict_outputs(
     found: list[Any] = [None] * len(fits.members)
     for places in fits.plan.stacks:
         members = [fits.members[place] for place in places]
-        first = fits.built[members[0].setting, members[0].seed]
-        states = [fits.fitted[place].state for place in places]
-        stack = Stack(first, states, fits.data, fits.device)
+        stack = open_stack(
+            [fits.built[one.setting, one.seed] for one in members],
+            [fits.structures[one.setting] for one in members],
+            fits.data,
+            fits.device,
+            states=[fits.fitted[place].state for place in places],
+            compiled=False,  # compiling takes longer than predicting millions of rows
+        )
         parts = [
             stack.predict_same(encode(rows.gather(slice(start, start + size))))
             for start in range(0, len(rows), size)

@@ -15,12 +15,14 @@ from gpukeras.core.options import check_count
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.decoding import decode_outputs
 from gpukeras.many.copies import make_initial, write_state
+from gpukeras.many.histories import ModelHistory
 from gpukeras.many.members import Member
 from gpukeras.many.plan import StackPlan
-from gpukeras.many.watching import Watched
+from gpukeras.many.structure import Structure
 from gpukeras.models import model_recipes
 from gpukeras.models.families import predictions
 from gpukeras.models.families.keras_classes import family_of
+from gpukeras.training.baseline import fill_baseline
 
 State = Mapping[str, Sequence[np.ndarray]]
 
@@ -30,12 +32,12 @@ class Fitted:
     """A trained model.
 
     Args:
-        watched: Its history and end.
+        history: Its history and end.
         state: Its state, see `step.state_variables()`.
         outputs: Its outputs for the rows that it held out, or None.
     """
 
-    watched: Watched
+    history: ModelHistory
     state: State
     outputs: Any
 
@@ -49,6 +51,7 @@ class FittedModels:
         fitted: What each has become.
         built: The model that each started from, by setting and seed.
         plan: Which models trained together.
+        structures: The structure of each setting.
         batch_size: Rows per step of a model.
         device: Where they trained.
         elapsed_s: Seconds in all.
@@ -62,13 +65,15 @@ class FittedModels:
         built: Mapping[tuple[int, int | None], Model],
         plan: StackPlan,
         *,
+        structures: Sequence[Structure],
         batch_size: int,
         device: str,
         elapsed_s: float,
     ) -> None:
         """Keeps them."""
         self.data, self.members, self.fitted, self.built = data, members, fitted, built
-        self.plan, self.batch_size, self.device = plan, batch_size, device
+        self.plan, self.structures = plan, structures
+        self.batch_size, self.device = batch_size, device
         self.elapsed_s = elapsed_s
 
     def model(self, number: int) -> Any:
@@ -86,17 +91,22 @@ class FittedModels:
         made = make_initial(self.built[member.setting, member.seed], None, self.data)
         write_state(made, self.fitted[place].state)
         model_recipes.tie_recipe(made, self.data.recipe)
+        fill_baseline(made, self._rows(member))
         return made
 
     def initial(self, number: int) -> tuple[Any, MapDataset]:
         """Returns a model before its training, and its rows: what `fit()` takes for the same."""
         member = self.members[number - 1]
         made = make_initial(self.built[member.setting, member.seed], None, self.data)
+        return made, self._rows(member)
+
+    def _rows(self, member: Member) -> MapDataset:
+        """Returns the dataset that a model alone would be trained on."""
         rows = copy.copy(self.data)
         rows.train_rows, rows.validation_rows = member.train, member.held_out
         seed = rows.spec.seed if member.seed is None else member.seed
         rows.spec = replace(rows.spec, seed=seed)
-        return made, rows
+        return rows
 
     def describe(self) -> dict[str, Any]:
         """Returns the table as plain values for R."""
@@ -109,7 +119,7 @@ class FittedModels:
         }
 
     def _describe(self, place: int) -> dict[str, Any]:
-        member, watched = self.members[place], self.fitted[place].watched
+        member, history = self.members[place], self.fitted[place].history
         return {
             "model": member.number,
             "setting": member.setting + 1,
@@ -118,10 +128,10 @@ class FittedModels:
             "group": member.group,
             "rows": len(member.train),
             "held_out": len(member.held_out),
-            "epochs": watched.epochs,
-            "best_epoch": watched.best_epoch,
-            "stopped": watched.stopped,
-            "history": watched.history,
+            "epochs": history.epochs,
+            "best_epoch": history.best_epoch,
+            "stopped": history.stopped,
+            "history": history.metrics,
         }
 
     def held_out(self, number: int) -> dict[str, Any] | None:

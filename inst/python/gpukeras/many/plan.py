@@ -13,7 +13,6 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.engine.predict_loop import count_row_bytes, fixed_rows
 from gpukeras.many.batches import split_models
 from gpukeras.many.step import state_variables
-from gpukeras.models.losses import depends_on_batch
 from gpukeras.models.variables import other_optimizers
 
 MEMORY_SHARE = 0.5  # of what is free; rows, results and the system use the rest
@@ -31,13 +30,10 @@ class ModelFacts:
     Args:
         state_bytes: Bytes of its variables.
         step_bytes: Bytes of a batch and of all layers' outputs for it.
-        mixes_rows: Whether what a row gives may depend on the batch's other rows, so that no row
-            may fill up a batch.
     """
 
     state_bytes: int
     step_bytes: int
-    mixes_rows: bool
 
     @property
     def bytes(self) -> int:
@@ -77,9 +73,7 @@ def read_model_facts(model: Model, row_bytes: int, batch_size: int) -> ModelFact
     state = sum(tensor_ops.dtype_bytes(one.dtype) * _count(one.shape) for one in variables)
     outputs = count_row_bytes(model)
     each = row_bytes + (UNKNOWN_BYTES if outputs is None else outputs)
-    names = {type(layer).__name__ for layer in keras_private.list_layers(model)}
-    mixes = "BatchNormalization" in names or depends_on_batch(model)
-    return ModelFacts(state, each * batch_size, mixes)
+    return ModelFacts(state, each * batch_size)
 
 
 def _count(shape: Sequence[int]) -> int:

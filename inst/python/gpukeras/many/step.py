@@ -8,14 +8,14 @@ other rows. If a batch has none of its own, the state stays as it is, to the las
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.backend import keras_private, keras_stateless, runtime, stacking
 from gpukeras.core.keras_types import Model
-from gpukeras.many.numbers import Binding
+from gpukeras.many.structure import Binding
 from gpukeras.models.losses import losses_of
 
 State = dict[str, list[Any]]
@@ -40,7 +40,7 @@ class Batch:
         data: What Keras' steps take: x, or (x, y), or (x, y, weights), each with a batch's rows.
         rows: How many of the rows count, an int32 scalar; those after them fill up the batch.
         rate: The learning rate, a float32 scalar, or None for that in the state.
-        numbers: Settings in which the models differ, float32 scalars, see `numbers`.
+        numbers: Settings in which the models differ, float32 scalars, see `structure`.
     """
 
     data: Any
@@ -182,6 +182,3 @@ class StatelessModel:
 def _divides_by_weights(loss: Any) -> bool:
     """Whether a loss needs no correction for rows that only fill up a batch."""
     return getattr(loss, "reduction", "") in ("sum", "mean_with_sample_weight")
-
-
-Step = Callable[[State, Batch, bool], State]

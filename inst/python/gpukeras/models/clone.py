@@ -5,8 +5,10 @@ The user's model is never changed; only a copy is.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -142,12 +144,22 @@ def clone_layers(
 def _copying(model: Model, arg: str) -> Iterator[None]:
     """A context in which Keras makes layers from the configuration of a model of this session."""
     keras = runtime.keras()
-    classes = {type(one).__name__: type(one) for one in keras_private.list_layers(model)}
+    layers = keras_private.list_layers(model)
+    names: dict[str, Any] = {type(one).__name__: type(one) for one in layers}
+    functions = [one for layer in layers for one in vars(layer).values()]
+    names |= {one.__name__: one for one in functions if isinstance(one, FunctionType)}
     # Safe mode is for files: the code of a Lambda layer comes from this session. And Keras would
     # compile the copy from a config that does not know the user's own functions.
     own_code = keras.src.saving.serialization_lib.SafeModeScope(False)
-    own_classes = keras.saving.custom_object_scope(classes)
-    with _explained(arg), set_aside(model, compiled=False), own_code, own_classes:
+    own_names = keras.saving.custom_object_scope(names)
+    with (
+        _explained(arg),
+        set_aside(model, compiled=False),
+        own_code,
+        own_names,
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "The object being serialized includes a `lambda`")
         yield
 
 

@@ -1,4 +1,4 @@
-"""Watches the models of a stack: histories, early stopping and losses that are no numbers."""
+"""The histories of the models of a stack: early stopping, and losses that are no numbers."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Logs = Mapping[str, np.ndarray]
 
 
 @dataclass
-class Watched:
-    """One model in training.
+class ModelHistory:
+    """What one model has come to in its training.
 
     Args:
-        history: Each metric's value after each epoch.
+        metrics: Each metric's value after each epoch.
         stopped: "" while it trains, then "completed", "early", "interrupted" or "non_finite".
         best_epoch: The epoch, from 1, whose weights it ends with; 0 for the last one.
         monitor: Counts epochs without improvement; None without early stopping.
     """
 
     monitor: MetricMonitor | None = None
-    history: dict[str, list[Value]] = field(default_factory=dict)
+    metrics: dict[str, list[Value]] = field(default_factory=dict)
     stopped: str = ""
     best_epoch: int = 0
 
     @property
     def epochs(self) -> int:
         """Epochs in the history."""
-        return len(self.history.get("loss", ()))
+        return len(self.metrics.get("loss", ()))
 
 
 @dataclass(frozen=True)
-class Seen:
+class Verdict:
     """What an epoch's logs mean for the models of a stack; one entry a model.
 
     Args:
@@ -54,15 +54,17 @@ class Seen:
     failed: np.ndarray
 
 
-def watch(count: int, spec: EarlyStoppingSpec | None) -> list[Watched]:
-    """Returns the records of models before their training."""
+def begin_histories(count: int, spec: EarlyStoppingSpec | None) -> list[ModelHistory]:
+    """Returns the histories of models before their training."""
     if spec is None:
-        return [Watched() for _ in range(count)]
+        return [ModelHistory() for _ in range(count)]
     made = [MetricMonitor(spec.mode or "min", spec.patience, spec.min_delta) for _ in range(count)]
-    return [Watched(one) for one in made]
+    return [ModelHistory(one) for one in made]
 
 
-def see(models: Sequence[Watched], logs: Logs, epoch: int, spec: EarlyStoppingSpec | None) -> Seen:
+def record_epoch(
+    models: Sequence[ModelHistory], logs: Logs, epoch: int, spec: EarlyStoppingSpec | None
+) -> Verdict:
     """Records an epoch of those models that still train.
 
     Args:
@@ -83,13 +85,13 @@ def see(models: Sequence[Watched], logs: Logs, epoch: int, spec: EarlyStoppingSp
             model.stopped, failed[place] = "non_finite", True
             continue
         for name in order_metrics(found):
-            model.history.setdefault(name, []).append(found[name])
+            model.metrics.setdefault(name, []).append(found[name])
         better[place] = _improves(model, found, epoch, spec)
-    return Seen(better, failed)
+    return Verdict(better, failed)
 
 
 def _improves(
-    model: Watched, found: Mapping[str, Value], epoch: int, spec: EarlyStoppingSpec | None
+    model: ModelHistory, found: Mapping[str, Value], epoch: int, spec: EarlyStoppingSpec | None
 ) -> bool:
     """Whether an epoch's weights are those to keep; stops a model whose patience has run out."""
     if spec is None or model.monitor is None or epoch < spec.start_epoch:

@@ -1,12 +1,14 @@
 """Finds the settings in which models of one structure differ, and makes them arguments of a step.
 
-Models have one structure if their configurations are equal but for such numbers. Initial weights
-and seeds are part of a model's state, so what makes them is left out of the comparison.
+Models have one structure if their configurations, and what the user's own code in them holds, are
+equal but for such numbers. Initial weights and seeds are part of a model's state, so what makes
+them is left out of the comparison.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +16,10 @@ from typing import Any
 
 from gpukeras.backend import keras_private, stacking
 from gpukeras.core.errors import ModelError
-from gpukeras.core.keras_types import Model
+from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
-from gpukeras.engine.model_identity import number_layers
+from gpukeras.engine.model_identity import REFUSED, describe_session, number_layers
+from gpukeras.engine.own_code import describe_own_code
 
 # Settings of optimizers that their update reads as a number only, whatever its value. The learning
 # rate is a variable, so it is part of the state. `momentum` of SGD is not here: where it is 0,
@@ -43,10 +46,12 @@ class Structure:
     Args:
         key: Equal for models of one structure.
         numbers: The numbers by their place in the configuration.
+        model: The model; the key names its objects by their identity, so they must live on.
     """
 
     key: str
     numbers: Mapping[Path, float]
+    model: Model
 
 
 @dataclass(frozen=True)
@@ -91,10 +96,12 @@ def describe_structure(model: Model) -> Structure:
         ModelError: if the model has no configuration.
     """
     try:
-        compiled = model.get_compile_config() or {}
-        plain = {"model": number_layers(model, model.get_config()), "compiled": compiled}
+        with warnings.catch_warnings():  # of lambdas: their code stays in this session
+            warnings.filterwarnings("ignore", "The object being serialized includes a `lambda`")
+            compiled = model.get_compile_config() or {}
+            plain = {"model": number_layers(model, model.get_config()), "compiled": compiled}
         plain = json.loads(json.dumps(plain, default=_describe, sort_keys=True))
-    except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
+    except REFUSALS as error:
         raise ModelError(
             f"The model has no configuration to compare: {find_reason(error)}.",
             hint="Give it a get_config() method, or build it of Keras' layers.",
@@ -102,8 +109,18 @@ def describe_structure(model: Model) -> Structure:
         ) from error
     numbers: dict[Path, float] = {}
     plain["variables"] = [[list(one.shape), str(one.dtype)] for one in model.variables]
-    plain["trainable"] = [bool(one.trainable) for one in keras_private.list_layers(model)]
-    return Structure(json.dumps(_strip(plain, (), "", numbers), sort_keys=True), numbers)
+    plain["adapted"] = _describe_adapted(model)
+    plain["own"], plain["session"] = describe_own_code(model), describe_session(model)
+    return Structure(json.dumps(_strip(plain, (), "", numbers), sort_keys=True), numbers, model)
+
+
+def _describe_adapted(model: Model) -> list[Any]:
+    """Returns the values of layers that compute with constants made from their variables."""
+    return [
+        [one.numpy().tolist() for one in layer.variables]
+        for layer in keras_private.list_layers(model)
+        if type(layer).__module__.startswith(REFUSED)
+    ]
 
 
 def _describe(value: Any) -> Any:
@@ -117,13 +134,15 @@ def _strip(value: Any, path: Path, kind: str, numbers: dict[Path, float]) -> Any
     Args:
         value: The configuration, or a part of it.
         path: The part's place.
-        kind: The class of the object that the part belongs to.
+        kind: The class of Keras' whose object the part belongs to, or "".
         numbers: Where numbers are put.
     """
     if isinstance(value, list):
         return [_strip(each, (*path, i), kind, numbers) for i, each in enumerate(value)]
     if isinstance(value, dict):
-        kind = str(value.get("class_name", kind))
+        if "class_name" in value:  # of a class of the user's nobody knows what its numbers do
+            keras = str(value.get("module", "")).startswith("keras")
+            kind = str(value["class_name"]) if keras else ""
         kept = {key: each for key, each in value.items() if key not in INITIAL}
         return {key: _strip(each, (*path, key), kind, numbers) for key, each in kept.items()}
     if not _may_differ(path, kind, value):
@@ -138,7 +157,8 @@ def _may_differ(path: Path, kind: str, value: Any) -> bool:
         return False
     name = path[-1]
     if path[:2] == ("compiled", "optimizer"):
-        return name == "learning_rate" or (name in OPTIMIZER_NUMBERS and path[-2] == "config")
+        known = name in OPTIMIZER_NUMBERS and path[-2] == "config" and kind != ""
+        return name == "learning_rate" or known
     if kind == "Dropout":
         return name == "rate" and value > 0  # at 0 it has no generator of random numbers
     return name in PENALTIES and kind in ("L1", "L2", "L1L2")

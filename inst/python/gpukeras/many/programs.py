@@ -1,0 +1,203 @@
+"""The programs of stacks of one structure and size: steps over blocks of batches, and predictions.
+
+Tracing and compiling take seconds, so the programs of the last stacks are kept for the next ones.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import cpp_log, devices, runtime, stacking, tensor_ops
+from gpukeras.core.keras_types import Model
+from gpukeras.engine.trip_counts import choose_loop, choose_sizes, split_count
+from gpukeras.many.step import Batch, State, StatelessModel
+from gpukeras.many.structure import Path, Structure, bind_numbers, is_rate
+
+KEPT = 8  # stacks whose programs are kept; each holds a model, and some MiB of code
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Consecutive steps, as one call takes them.
+
+    Args:
+        arrays: A block's arrays, of (steps * models * batch size) rows or more.
+        counts: Rows that count, (steps, models), int32, with zeros up to the block's capacity.
+        rates: The learning rates, of the same shape, float32, or None for those in the state.
+        number: How many steps to take.
+        batch_size: Rows per batch of a model.
+        partial: Whether some of a batch's rows may only fill it up.
+    """
+
+    arrays: Any
+    counts: Any
+    rates: Any
+    number: int
+    batch_size: int
+    partial: bool
+
+
+class StackPrograms:
+    """Programs of stacks of models.
+
+    Args:
+        model: One of the models, compiled and built; only its structure is used.
+        paths: Settings in which the models differ, see `structure`; arguments of the programs.
+        size: Models of a stack.
+        device: Where they run.
+        compiled: Whether XLA compiles them.
+    """
+
+    def __init__(
+        self, model: Model, paths: Sequence[Path], size: int, device: str, compiled: bool
+    ) -> None:
+        """Traces nothing yet."""
+        self.model, self.size, self.device, self._compiled = model, size, device, compiled
+        self._one = StatelessModel(model, bind_numbers(model, paths))
+        self._static = choose_loop(device, devices.current().deterministic).static
+        self._made: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    def run(self, kind: str, state: State, numbers: Any, steps: Steps) -> State:
+        """Returns the state after steps; `kind` is "train" or "evaluate"."""
+        rates, done = () if steps.rates is None else (steps.rates,), 0
+        for count in self._split(steps.number):
+            key = kind, steps.partial, not rates, steps.batch_size, count * self._static
+            program = self._program(key, partial(self._loop, *key))
+            scalars = [done] if self._static else [done, count]
+            given = [self._put(np.int32(one)) for one in scalars]
+            state = program(state, numbers, steps.arrays, steps.counts, *rates, *given)
+            done += count
+        return state
+
+    def predict(self, state: State, numbers: Any, arrays: Any, step: int, batch_size: int) -> Any:
+        """Returns the models' outputs, each for its own rows of a step of a block."""
+        x = runtime.keras().utils.unpack_x_y_sample_weight(self._cut(arrays, step, batch_size))[0]
+        return self._program(("predict",), self._predict)(state, numbers, x)
+
+    def predict_same(self, state: State, numbers: Any, features: Any) -> Any:
+        """Returns all models' outputs for the same rows: (models, rows, ...)."""
+        return self._program(("same",), self._predict_same)(state, numbers, features)
+
+    def read_logs(self, state: State) -> dict[str, Any]:
+        """Returns the loss and the metrics of each model."""
+        return dict(self._program(("results",), self._results)(state))
+
+    # Traced --------------------------------------------------------------------------------------
+
+    def _loop(
+        self, kind: str, filled: bool, own_rate: bool, size: int, count: int, *arguments: Any
+    ) -> State:
+        """Steps over the batches of a block; a `count` above 0 is a known trip count."""
+        state, numbers, arrays, counts, *others = arguments
+        rates = None if own_rate else others.pop(0)
+        first, number = others[0], count if count else others[1]
+        step = getattr(self._one, kind)
+
+        def one(state: State, data: Any, numbers: Any, rows: Any, rate: Any) -> State:
+            rate = None if own_rate else rate
+            return step(state, Batch(data, rows, rate, _unstack(numbers)), filled)
+
+        def body(index: Any, state: State) -> State:
+            place = first + index
+            data, rows = self._cut(arrays, place, size), _row(counts, place)
+            rate = rows if rates is None else _row(rates, place)
+            return stacking.map_stack(one, state, data, numbers, rows, rate)
+
+        return stacking.repeat(number, body, state)
+
+    def _predict(self, state: State, numbers: Any, x: Any) -> Any:
+        def one(state: State, numbers: Any, x: Any) -> Any:
+            return self._one.predict(state, x, _unstack(numbers))
+
+        return stacking.map_stack(one, state, numbers, x)
+
+    def _predict_same(self, state: State, numbers: Any, x: Any) -> Any:
+        def one(state: State, numbers: Any) -> Any:
+            return self._one.predict(state, x, _unstack(numbers))
+
+        return stacking.map_stack(one, state, numbers)
+
+    def _results(self, state: State) -> Any:
+        return stacking.map_stack(self._one.results, state)
+
+    def _cut(self, arrays: Any, step: Any, size: int) -> Any:
+        """Returns a step's batches, each array of shape (models, size, ...)."""
+        ops, rows = runtime.keras().ops, size * self.size
+
+        def cut(array: Any) -> Any:
+            rest = tuple(array.shape[1:])
+            start = (step * rows, *[0] * len(rest))
+            return ops.reshape(ops.slice(array, start, (rows, *rest)), (self.size, size, *rest))
+
+        return runtime.tree().map_structure(cut, arrays)
+
+    # Calls ---------------------------------------------------------------------------------------
+
+    def _program(self, key: tuple[Any, ...], function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a program, traced and compiled when it is first called."""
+        if key not in self._made:
+            program = stacking.as_program(function, self._compiled, self.device)
+
+            def run(*arguments: Any) -> Any:
+                with cpp_log.muted_cpp_log(), tensor_ops.device_scope(self.device):
+                    return program(*arguments)
+
+            self._made[key] = run
+        return self._made[key]
+
+    def _split(self, count: int) -> list[int]:
+        return split_count(count, choose_sizes(count)) if self._static else [count]
+
+    def _put(self, value: Any) -> Any:
+        return tensor_ops.put(value, self.device)
+
+
+def _unstack(numbers: Any) -> list[Any]:
+    return [numbers[place] for place in range(numbers.shape[-1])]
+
+
+def _row(values: Any, place: Any) -> Any:
+    """Returns a row of a matrix."""
+    ops = runtime.keras().ops
+    return ops.slice(values, (place, 0), (1, values.shape[1]))[0]
+
+
+# The last ones -----------------------------------------------------------------------------------
+
+_kept: OrderedDict[tuple[Any, ...], tuple[StackPrograms, Structure]] = OrderedDict()
+
+
+def open_programs(
+    model: Model,
+    structure: Structure,
+    paths: Sequence[Path],
+    size: int,
+    device: str,
+    *,
+    compiled: bool = True,
+) -> StackPrograms:
+    """Returns kept programs for such a stack, or new ones.
+
+    Args:
+        model: See `StackPrograms`; nobody may change it afterwards.
+        structure: Its structure. Numbers that are no arguments are part of the programs.
+        paths: See `StackPrograms`.
+        size: See `StackPrograms`.
+        device: See `StackPrograms`.
+        compiled: See `StackPrograms`.
+    """
+    fixed = [(path, number) for path, number in structure.numbers.items() if not is_rate(path)]
+    constants = tuple(sorted((item for item in fixed if item[0] not in paths), key=str))
+    key = structure.key, constants, tuple(paths), size, device, compiled
+    if key not in _kept:
+        _kept[key] = StackPrograms(model, paths, size, device, compiled), structure
+    _kept.move_to_end(key)
+    while len(_kept) > KEPT:
+        _kept.popitem(last=False)
+    return _kept[key][0]

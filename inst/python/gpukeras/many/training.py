@@ -1,0 +1,212 @@
+"""Trains a stack: its epochs, histories and early stopping, halved where memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private, tensor_ops
+from gpukeras.core.keras_types import Model
+from gpukeras.data.arrays import epoch_order
+from gpukeras.data.dataset import MapDataset
+from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
+from gpukeras.engine.optimizer import read_own_rate
+from gpukeras.many.batches import count_steps
+from gpukeras.many.fits import Fitted
+from gpukeras.many.histories import begin_histories, record_epoch
+from gpukeras.many.members import Member
+from gpukeras.many.stack import ModelState, Stack, StoppedError, open_stack
+from gpukeras.many.structure import Structure
+from gpukeras.models.losses import depends_on_batch
+from gpukeras.training.callbacks.early_stopping import EarlyStoppingSpec
+from gpukeras.training.listener import ProgressReporter
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the stacks of a training share.
+
+    Args:
+        data: The rows.
+        epochs: Epochs that each model is to have trained in all.
+        batch_size: Rows per step of a model.
+        device: Where the models are.
+        listener: Hears of the progress, and says when to stop.
+        first_epoch: Epochs that the given states have trained already.
+        stopping: When to stop a model early; None for never.
+        schedule: Learning rate schedule, see `lr_tables`; None for the optimizers' own rates.
+        predictions: Whether the models predict the rows that they held out.
+    """
+
+    data: MapDataset
+    epochs: int
+    batch_size: int
+    device: str
+    listener: ProgressReporter
+    first_epoch: int = 0
+    stopping: EarlyStoppingSpec | None = None
+    schedule: Mapping[str, Any] | None = None
+    predictions: bool = True
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a model's training begins.
+
+    Args:
+        member: Its rows.
+        model: A compiled and built model, which nobody changes afterwards.
+        structure: The model's structure.
+        state: Its state; None for that of the model.
+    """
+
+    member: Member
+    model: Model
+    structure: Structure
+    state: ModelState | None = None
+
+
+def train_stack(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
+    """Trains models of one structure; those that the user's wish to stop leaves stay as they were.
+
+    Returns:
+        What each has become, by the member's number.
+    """
+    try:
+        return _train_together(starts, task)
+    except tensor_ops.exhausted():
+        if len(starts) == 1:
+            raise
+    half = len(starts) // 2
+    return train_stack(starts[:half], task) | train_stack(starts[half:], task)
+
+
+def _train_together(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
+    training = _Training(starts, task)
+    for epoch in range(task.first_epoch, task.epochs):
+        if task.listener.stopped or not training.going:
+            break
+        training.run(epoch)
+    return training.finish()
+
+
+def _open_stack(starts: Sequence[Start], task: Task) -> Stack:
+    given = [one.state for one in starts]
+    return open_stack(
+        [one.model for one in starts],
+        [one.structure for one in starts],
+        task.data,
+        task.device,
+        states=None if None in given else [one for one in given if one is not None],
+    )
+
+
+def mixes_rows(model: Model) -> bool:
+    """Whether what a row gives in training may depend on its batch's other rows.
+
+    Then no row may fill up a batch.
+    """
+    names = {type(layer).__name__ for layer in keras_private.list_layers(model)}
+    return "BatchNormalization" in names or depends_on_batch(model)
+
+
+class _Training:
+    """The training of a stack."""
+
+    def __init__(self, starts: Sequence[Start], task: Task) -> None:
+        """Starts before the first epoch."""
+        self._members, self._task = [one.member for one in starts], task
+        self._stack = _open_stack(starts, task)
+        self._histories = begin_histories(len(starts), task.stopping)
+        self._best = self._stack.state
+        models = [one.model for one in starts]
+        self._exact, self._batched = mixes_rows(models[0]), depends_on_batch(models[0])
+        self._first = [read_own_rate(model.optimizer, 0) for model in models]
+        self._rates = self._draw_rates()
+        self._epoch = 0
+
+    @property
+    def going(self) -> bool:
+        """Whether some model still trains."""
+        return any(not one.stopped for one in self._histories)
+
+    def run(self, epoch: int) -> None:
+        """Trains an epoch, from 0; one that the user ends in the middle has never been."""
+        before, self._epoch = self._stack.state, epoch
+        try:
+            logs = self._train(epoch)
+        except StoppedError:
+            self._stack.state = before
+            return
+        verdict = record_epoch(self._histories, logs, epoch + 1, self._task.stopping)
+        if verdict.failed.any():
+            self._stack.state = self._stack.keep(~verdict.failed, before)
+        self._best = self._stack.keep(verdict.better, self._best)
+        mean = {name: float(np.nanmean(values)) for name, values in logs.items() if values.ndim < 2}
+        self._task.listener.emit("epoch", epoch + 1, 0, None, mean)
+
+    def finish(self) -> dict[int, Fitted]:
+        """Returns what each model has become."""
+        stack, end = self._stack, "interrupted" if self._task.listener.stopped else "completed"
+        stack.state = self._best
+        if self._rates is not None:  # the schedule was this training's only
+            stack.set_rates(self._first)
+        held = [one.held_out for one in self._members]
+        trained = any(one.epochs for one in self._histories)
+        wanted = self._task.predictions and trained and any(map(len, held))
+        outputs = stack.predict(held) if wanted else [None] * len(held)
+        for one in self._histories:
+            one.stopped = one.stopped or end
+        found = zip(self._members, self._histories, stack.read(), outputs, strict=True)
+        return {member.number: Fitted(*rest) for member, *rest in found}
+
+    def _train(self, epoch: int) -> dict[str, np.ndarray]:
+        stack, task, places = self._stack, self._task, range(len(self._members))
+        logs = stack.train(
+            [self._order(place, epoch) for place in places],
+            task.batch_size,
+            None if self._rates is None else self._rates[epoch],
+            epoch=epoch,
+            exact=self._exact,
+            drop_last=task.data.spec.drop_last,
+            stops=self._stops,
+        )
+        if any(len(one.held_out) for one in self._members):
+            size = task.batch_size if self._batched else None
+            held = stack.evaluate([self._held(place) for place in places], size, self._batched)
+            logs |= {f"val_{name}": values for name, values in held.items()}
+        return logs
+
+    def _stops(self) -> bool:
+        listener = self._task.listener
+        return listener.due and listener.emit("waiting", self._epoch + 1, 0, None, {})
+
+    def _order(self, place: int, epoch: int) -> np.ndarray:
+        """Returns a model's rows in an epoch's order; none for one that rests."""
+        member, spec = self._members[place], self._task.data.spec
+        if self._histories[place].stopped:
+            return member.train[:0]
+        seed = spec.seed if member.seed is None else member.seed
+        return epoch_order(member.train, spec.shuffle, seed, epoch)
+
+    def _held(self, place: int) -> np.ndarray:
+        rows = self._members[place].held_out
+        return rows[:0] if self._histories[place].stopped else rows
+
+    def _draw_rates(self) -> list[np.ndarray] | None:
+        """Returns the rates of each epoch, (steps, models); None for the optimizers' own."""
+        task = self._task
+        if task.schedule is None:
+            return None
+        schedule = parse_schedule(task.schedule)
+        short = task.data.spec.drop_last
+        steps = [count_steps(len(one.train), task.batch_size, short) for one in self._members]
+        tables = np.zeros((task.epochs, max(steps), len(steps)), np.float32)
+        for place, (count, rate) in enumerate(zip(steps, self._first, strict=True)):
+            at = np.arange(count * task.epochs)
+            drawn = draw_rates_at(schedule, rate, at, len(at), count)
+            tables[:, :count, place] = drawn.reshape(task.epochs, count)
+        return list(tables)

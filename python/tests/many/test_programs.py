@@ -1,0 +1,57 @@
+"""Programs are made once for stacks of one structure and size."""
+
+import pytest
+from small_fits import make_dataset, make_model
+from stacked import ALONE, difference, fit_many
+
+pytestmark = pytest.mark.tf
+
+
+def open_for(model, size=2, paths=(), compiled=True):
+    from gpukeras.many.programs import open_programs
+    from gpukeras.many.structure import describe_structure
+
+    model.optimizer.build(model.trainable_variables)
+    structure = describe_structure(model)
+    return open_programs(model, structure, paths, size, "CPU:0", compiled=compiled)
+
+
+def make(rate=0.1, drop=0.2):
+    import keras
+
+    return make_model(optimizer=keras.optimizers.SGD(rate), layers=[keras.layers.Dropout(drop)])
+
+
+def test_equal_stacks_share_programs():
+    first = open_for(make())
+    assert open_for(make(rate=0.5)) is first
+    assert open_for(make(drop=0.3)) is not first
+    assert open_for(make(), size=3) is not first
+    assert open_for(make(), compiled=False) is not first
+    (path,) = [path for path in structure_of(make()).numbers if path[-1] == "rate"]
+    shared = open_for(make(), paths=[path])
+    assert open_for(make(drop=0.3), paths=[path]) is shared
+
+
+def structure_of(model):
+    from gpukeras.many.structure import describe_structure
+
+    return describe_structure(model)
+
+
+def test_only_the_last_programs_are_kept():
+    from gpukeras.many.programs import KEPT
+
+    first = open_for(make())
+    others = [open_for(make(), size=size) for size in range(10, 10 + KEPT)]
+    assert open_for(make(), size=10 + KEPT - 1) is others[-1]
+    assert open_for(make()) is not first
+
+
+def test_a_model_that_was_changed_since_does_not_change_kept_programs():
+    model, data = make_model(), make_dataset(rows=64)
+    fit_many([model], data, folds=2, epochs=1)
+    model.compile("sgd", "mean_absolute_error")  # the user's own model
+    model.layers[0].trainable = False
+    fits = fit_many([make_model()], data, folds=2, epochs=1, batch_size=16)  # traced now
+    assert max(difference(fits, 2, epochs=1)) < ALONE

@@ -1,0 +1,99 @@
+"""Epochs of a stack are those of each model alone; one that the user ends has never been."""
+
+import numpy as np
+import pytest
+from familied import dataset as family_dataset
+from familied import model_of
+from small_fits import make_dataset, make_model
+from stacked import ALONE, difference, fit_many
+
+pytestmark = pytest.mark.tf
+SIZES = [5, 33, 20]
+GROUPS = {"names": ["a", "b", "c"], "codes": np.repeat(range(3), SIZES)}
+
+
+def test_a_loss_that_depends_on_the_batch_sees_the_batches_of_a_model_alone():
+    data = family_dataset("cox", batch_size=50)
+    fits = fit_many([model_of("cox", data)], data, folds=3, epochs=2)
+    assert len(fits.members[0].held_out) % 50 > 0
+    assert max(difference(fits, 2, epochs=2)) < ALONE  # the baseline hazard is among the weights
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_rates_are_those_of_each_model_s_own_steps(drop_last):
+    import keras
+
+    model = make_model(layers=[keras.layers.BatchNormalization()])
+    data = make_dataset(rows=58, batch_size=8, drop_last=drop_last)
+    schedule = {"kind": "one_cycle", "max_rate": 0.5}
+    fits = fit_many([model], data, groups=GROUPS, schedule=schedule, epochs=2)
+    for number in (1, 3):
+        assert max(difference(fits, number, schedule=schedule, epochs=2)) < ALONE
+
+
+def test_an_epoch_that_the_user_ends_has_never_been():
+    heard = []
+
+    def on_event(event):
+        heard.append(event["kind"])
+        return heard.count("waiting") == 2
+
+    data = make_dataset(rows=60)
+    models = [make_model(), make_model(layers=[make_layer()])]
+    import gpukeras.training.listener as listener
+
+    before, listener.EVENT_S = listener.EVENT_S, 0.0  # an event before each block
+    try:
+        fits = fit_many(models, data, on_event=on_event, epochs=3)
+    finally:
+        listener.EVENT_S = before
+    assert heard == ["waiting", "epoch", "waiting"]
+    first, second = fits.fitted
+    assert (first.history.epochs, first.history.stopped) == (1, "interrupted")
+    assert (second.history.epochs, second.history.stopped) == (0, "interrupted")
+    whole = fit_many(models, data, epochs=1)
+    for one, other in zip(fits.model(1).get_weights(), whole.model(1).get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(fits.model(2).get_weights(), models[1].get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def make_layer():
+    import keras
+
+    return keras.layers.Dense(4)
+
+
+def test_images_are_augmented_in_training_only():
+    from gpukeras.data import builder
+
+    rng = np.random.default_rng(0)
+    features = {"kind": "array", "values": rng.uniform(size=(24, 4, 4, 1))}
+    labels = {"kind": "number", "values": rng.normal(size=24)}
+
+    def fits_of(augment):
+        data = builder.assemble(features, {"batch_size": 8, "seed": 1}, labels, augment=augment)
+        return fit_many([make_image_model()], data, folds=2, epochs=1)
+
+    plain, still, varied = map(
+        fits_of, (None, {"flip": "none"}, {"brightness": 0.9, "value_range": [0, 1]})
+    )
+    for one, other in zip(plain.fitted, still.fitted, strict=True):
+        assert one.history.metrics["loss"] == pytest.approx(other.history.metrics["loss"])
+    for one, other in zip(plain.fitted, varied.fitted, strict=True):
+        assert one.history.metrics["loss"] != pytest.approx(other.history.metrics["loss"])
+    number, rows = 1, varied.members[0].held_out
+    x = features["values"][rows].astype("float32")
+    alone = varied.model(number).predict(x, verbose=0)
+    np.testing.assert_allclose(varied.held_out(number)["values"], alone.ravel(), atol=1e-6)
+
+
+def make_image_model():
+    import keras
+
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [keras.Input((4, 4, 1)), keras.layers.Flatten(), keras.layers.Dense(1)]
+    )
+    model.compile("sgd", "mse")
+    return model
