@@ -12,7 +12,13 @@
 #' `rho` and `epsilon` of the optimizer, the rates of their dropout and the L1 and L2 penalties of
 #' their layers may differ. Other settings, such as the units of a layer, make another structure,
 #' which has a program of its own; compiling it takes a few seconds. If memory does not suffice for
-#' all models of a structure, they train in turns; `$plan$reason` says so.
+#' all models of a structure, they train in turns. `$plan$reason` says what was done, and why.
+#'
+#' Some models train one after another, as [gpu_fit()] trains them: those with their own
+#' `train_step()`, with `mixed_float16`, stateful layers or texts, on TensorFlow with recurrent
+#' layers, and those of a kind that a stack makes slower. On a CPU these are models with
+#' convolutions, and large ones; `most` as a number stacks them all the same. What is faster on a
+#' GPU was never measured.
 #'
 #' The rows are in memory once. They are encoded once too: means, levels and imputed values were
 #' learned from all training rows of `data`, also from those that a fold holds out. The labels of
@@ -23,8 +29,7 @@
 #' (`ema`), checkpoints, gradient clipping by [gpu_fit()] and callbacks are not available; clipping
 #' of the optimizer itself is. With several outputs the losses of single outputs, not the total, are
 #' averaged over batches as by Keras, which is not the mean over rows. Dropout draws the numbers of
-#' the engine `"compiled"`, and augmentation of images other numbers. Models with their own `train_step()`, with `mixed_float16`, with
-#' stateful layers or texts are refused.
+#' the engine `"compiled"`, and augmentation of images other numbers.
 #'
 #' @param data A [gpu_dataset()] with rows in memory or in files, or a data frame if `model` is a
 #'   formula. Rows in sequence (functions, `tf.data`) are refused.
@@ -61,7 +66,7 @@
 #' - [gpu_predict()] of all of them is the mean of their predictions, with its spread.
 #' @section Errors:
 #' `gpukeras_error_spec` for folds that leak, bad grids and seeds, `gpukeras_error_model` for models
-#' that cannot be stacked, before anything is trained.
+#' that do not fit the rows or cannot be copied, before anything is trained.
 #' @examplesIf gpukeras:::can_run_examples()
 #' cars <- gpu_dataset(mpg ~ ., data = mtcars)
 #' fits <- gpu_fit_many(

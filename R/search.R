@@ -25,6 +25,13 @@
 #' alone, so that the search ends with a trial of all `epochs`. `min_epochs = epochs` trains each
 #' trial to the end. The best result may be one of fewer epochs: `epochs` of the result says so.
 #'
+#' @section Models at a time:
+#' Models of all trials and resamples that have one structure train together, as by
+#' [gpu_fit_many()], and so do those that go on to more epochs. Settings that change shapes, such as
+#' units, make other structures: then the resamples of a trial train together. Trials for which that
+#' is no gain or not possible train one after another; `$together` says how many, and why. The
+#' results are the same but for the last digits. `most = 1` trains one model after another.
+#'
 #' @section Resamples:
 #' Without `resamples`, trials are measured on the validation rows of `data`. A number makes so many
 #' folds. With `group`, whole groups are held out; with `time`, each fold trains on rows before
@@ -35,7 +42,8 @@
 #' @section Folders:
 #' With `folder`, each result is written to plain JSON files as soon as it is known, and the same
 #' call goes on where an earlier one ended: interrupted, out of time, or killed. Nothing that was
-#' finished is trained again, and what was being trained goes on from its last epoch. More `trials`
+#' finished is trained again, and what was being trained goes on from its last epoch, or from one of
+#' the last 20 seconds where models train together. More `trials`
 #' or `seconds` continue a search; other settings, rows, resamples or another builder are refused.
 #'
 #' @param data A [gpu_dataset()] with labels, or `list(x, y)`; rows of functions and pipelines,
@@ -65,6 +73,8 @@
 #' @param folder Where to keep the search, or `NULL`.
 #' @param seed Seed of settings, folds and models; drawn from R's generator by default, or that of
 #'   the folder.
+#' @param most Models that train at a time; `"auto"` are as many as memory allows, where that is
+#'   faster.
 #' @param verbose Whether to print a line for each result.
 #' @return A `gpu_tuning` with `$best` (`$settings`, `$epochs`, `$value`, `$std_err` over the
 #'   resamples, `$trial`; `NULL` if no trial succeeded), `$metric`, `$stopped` (`"completed"`,
@@ -96,7 +106,7 @@
 gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = NULL, epochs = 27,
                      min_epochs = 1, eta = 3, resamples = NULL, group = NULL, time = NULL,
                      metric = "val_loss", maximize = NULL, design = "latin", fit = list(),
-                     folder = NULL, seed = NULL, verbose = TRUE) {
+                     folder = NULL, seed = NULL, most = "auto", verbose = TRUE) {
   data <- as_training(data)
   settings <- as_settings(list(...), rlang::current_env())
   check_builder(builder, settings, grid)
@@ -105,7 +115,7 @@ gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = N
   options <- list(
     trials = trials, seconds = seconds, epochs = epochs, min_epochs = min_epochs, eta = eta,
     metric = metric, maximize = maximize, design = design, folder = expand_folder(folder),
-    seed = seed
+    seed = seed, most = most
   )
   new_gpu_tuning(suspendInterrupts(call_core("search", list(
     data = data$handle, build = builder_caller(builder), options = check_no_na_options(options),
@@ -258,9 +268,10 @@ format.gpu_tuning <- function(x, ...) {
       "%s on %s, %s", count_of(x$epochs_spent, "epochs"), format_resamples(x$resamples),
       format_time(sum(vapply(x$trace, function(row) as.numeric(row$seconds), 0)))
     ),
+    together = if (nzchar(x$together)) x$together,
     folder = if (nzchar(x$folder)) x$folder,
     format_notes(x$notes),
-    width = 8
+    width = 10
   )
 }
 

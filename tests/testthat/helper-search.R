@@ -30,6 +30,7 @@ a_tuning_record <- function(...) {
     ),
     trials = 4L, failed = 1L, rungs = list(1L, 3L), resamples = list("Fold1", "Fold2"),
     epochs_spent = 10L, found = 0L, stopped = "completed", seed = 1L, folder = "",
+    together = "3 trials in stacks of up to 6 models; 1 alone: it runs eagerly",
     elapsed_s = 2.5, notes = list("1 trial failed, first trial 3: too few.")
   )
   changes <- list(...)
@@ -45,7 +46,8 @@ a_tuning <- function(...) {
 # One that was ended before its first result.
 no_tuning <- function() {
   record <- a_tuning_record(
-    trace = list(), failed = 0L, epochs_spent = 0L, stopped = "interrupted", notes = list()
+    trace = list(), failed = 0L, epochs_spent = 0L, stopped = "interrupted",
+    notes = list(), together = ""
   )
   record["best"] <- list(NULL)
   new_gpu_tuning(record, function(...) NULL, c("units", "optimizer"))

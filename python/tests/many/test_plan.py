@@ -1,6 +1,16 @@
 """Which models train at a time, and why."""
 
-from gpukeras.many.plan import MOST, ModelFacts, plan_stacks
+import pytest
+
+from gpukeras.many.plan import (
+    CPU_FLOPS,
+    MOST,
+    STEP_FLOPS,
+    ModelFacts,
+    describe_work,
+    plan_stacks,
+    read_model_facts,
+)
 
 SMALL = ModelFacts(1000, 100)
 
@@ -36,4 +46,50 @@ def test_one_model_trains_however_little_memory_is_free():
 def test_more_models_than_are_faster_train_in_turns():
     found = plan(["a"] * (MOST + 1))
     assert len(found.stacks) == 2
-    assert "more at a time are not faster" in found.reason
+    assert "more at a time were not faster" in found.reason
+
+
+def test_models_of_some_settings_train_one_after_another():
+    found = plan_stacks(
+        ["a", "b", "a"],
+        [10] * 3,
+        [SMALL, SMALL],
+        [0, 1, 0],
+        free_bytes=None,
+        most="auto",
+        alone={1: "it is large"},
+    )
+    assert (found.stacks, found.alone, found.structures) == (((0, 2),), (1,), 2)
+    assert found.reason.endswith("train together; 1 model one after another: it is large")
+    failed = found.without((0, 2), "it failed")
+    assert (failed.stacks, failed.alone) == ((), (1, 0, 2))
+    assert failed.reason.endswith("; 2 models one after another: it failed")
+
+
+def test_on_a_cpu_large_steps_and_convolutions_keep_it_busy():
+    large = ModelFacts(1000, 100, step_flops=CPU_FLOPS + 1)
+    images = ModelFacts(1000, 100, convolves=True)
+    assert describe_work(large, "CPU:0") == "a step of 20 MFLOP keeps a CPU busy"
+    assert "convolutions" in describe_work(images, "CPU:0")
+    assert {describe_work(large, "GPU:0"), describe_work(images, "GPU:0")} == {""}
+    assert describe_work(SMALL, "CPU:0") == ""
+
+
+@pytest.mark.tf
+def test_the_work_of_a_step_counts_weights_at_each_place():
+    import keras
+
+    def products(*layers):
+        model = keras.Sequential(layers)
+        model.compile("sgd", "mse")
+        return read_model_facts(model, 4, 1).step_flops // STEP_FLOPS
+
+    dense = keras.layers.Dense(5)
+    assert products(keras.Input((3,)), dense) == 3 * 5 + 5
+    nested = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5)])
+    assert products(keras.Input((3,)), nested) == 3 * 5 + 5
+    images = [keras.Input((8, 8, 1)), keras.layers.Conv2D(2, 3, padding="same")]
+    assert products(*images) == 8 * 8 * (9 * 2 + 2)
+    words = [keras.Input((4,)), keras.layers.Embedding(100, 3), keras.layers.GRU(2)]
+    weights = 3 * 6 + 2 * 6 + 2 * 6
+    assert products(*words) == 4 * weights

@@ -5,8 +5,8 @@ from trialled import build
 
 from gpukeras.many.resamples import open_resamples, split_dataset
 from gpukeras.search.building import build_model
-from gpukeras.search.trials import Trial
-from gpukeras.search.turns import Turns, summarise
+from gpukeras.search.trials import Trial, summarise
+from gpukeras.search.turns import Turns
 from gpukeras.search.watch import Watch
 from gpukeras.training.fit import fit
 
@@ -108,11 +108,10 @@ def test_checkpoints_of_another_model_are_left_and_the_trial_begins_anew(tmp_pat
 
 
 def test_metrics_of_several_numbers_are_metrics_of_their_own():
-    class Report:
-        def __init__(self, factor):
-            self.history = {"val_loss": [1.0, 0.5], "val_iou": [[0.1, 0.2], [factor, 0.4]]}
-
-    outcome = summarise(1, 2, [Report(0.3), Report(0.5)], 1.0)
+    histories = [
+        {"val_loss": [1.0, 0.5], "val_iou": [[0.1, 0.2], [factor, 0.4]]} for factor in (0.3, 0.5)
+    ]
+    outcome = summarise(1, 2, histories, 1.0)
     assert outcome.metrics == {
         "val_loss": [0.5, 0.5],
         "val_iou[1]": [0.3, 0.5],

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
+from gpukeras.many.members import Member
+from gpukeras.many.resamples import Resample, split_dataset
 from gpukeras.many.step import state_variables
 from gpukeras.models import clone, model_checks
 from gpukeras.training.keras_functions import build_on
@@ -28,6 +31,14 @@ def make_initial(model: Model, seed: int | None, data: MapDataset) -> Any:
     copy = clone.copy_model(model) if seed is None else clone.copy_with_seed(model, seed)
     build_on(copy, data)
     return copy
+
+
+def rows_of_member(data: MapDataset, member: Member) -> MapDataset:
+    """Returns the dataset that a model alone is trained on; nothing is copied."""
+    rows = split_dataset(data, Resample(member.fold, member.train, member.held_out))
+    seed = rows.spec.seed if member.seed is None else member.seed
+    rows.spec = replace(rows.spec, seed=seed)
+    return rows
 
 
 def write_state(model: Model, state: Mapping[str, Sequence[np.ndarray]]) -> None:

@@ -17,13 +17,14 @@ from gpukeras.core.options import Spec, check_count, check_flag, option
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
+from gpukeras.many.alone import train_alone
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels
 from gpukeras.many.members import Groups, Member, list_members
-from gpukeras.many.plan import StackPlan, plan_stacks, read_model_facts, refuse_structure
+from gpukeras.many.plan import StackPlan, describe_work, find_refusal, plan_stacks, read_model_facts
 from gpukeras.many.resamples import Resample, open_resamples
 from gpukeras.many.structure import Structure, describe_structure
-from gpukeras.many.training import Start, Task, train_stack
+from gpukeras.many.training import StackingError, Start, Task, train_stack
 from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 from gpukeras.training.listener import OnEvent, ProgressReporter
 
@@ -88,14 +89,11 @@ def fit_many(
     task = _make_task(spec, rows, members, on_event)
     for model in models:
         prepare(model, rows)
-        refuse_structure(model, rows)
     began, built = time.perf_counter(), _build(models, members, rows)
     structures = [describe_structure(model) for model in models]
     plan = _plan(models, structures, members, task, spec.most)
     starts = [Start(one, built[_key(one)], structures[one.setting]) for one in members]
-    found: dict[int, Fitted] = {}
-    for stack in plan.stacks:
-        found |= train_stack([starts[place] for place in stack], task)
+    found, plan = _train(starts, plan, task)
     return FittedModels(
         rows,
         members,
@@ -127,6 +125,21 @@ def _make_task(
     )
 
 
+def _train(
+    starts: Sequence[Start], plan: StackPlan, task: Task
+) -> tuple[dict[int, Fitted], StackPlan]:
+    """Returns what each model has become, by its number, and the plan as it was carried out."""
+    found: dict[int, Fitted] = {}
+    for stack in plan.stacks:
+        try:
+            found |= train_stack([starts[place] for place in stack], task)
+        except StackingError as error:
+            plan = plan.without(stack, f"a stack of them failed: {error}")
+    for place in plan.alone:
+        found[starts[place].member.number] = train_alone(starts[place], task)
+    return found, plan
+
+
 # Checks ------------------------------------------------------------------------------------------
 
 
@@ -135,12 +148,6 @@ def _check_data(data: Dataset) -> MapDataset:
         raise DataError(
             "Many models need rows with numbers, and `data` gives its rows in sequence.",
             hint="Save them with gpu_dataset_save(), or give `x` and `y` in memory.",
-            arg="data",
-        )
-    if data.recipe.mixed:
-        raise DataError(
-            "`data` mixes rows of a batch, which would mix rows of different models.",
-            hint="Leave `mixup` and `cutmix` out.",
             arg="data",
         )
     return data
@@ -193,13 +200,20 @@ def _plan(
     task: Task,
     most: int | str,
 ) -> StackPlan:
+    facts = [read_model_facts(one, task.data.row_bytes, task.batch_size) for one in models]
+    alone = {
+        setting: find_refusal(model, task.data)
+        or (describe_work(facts[setting], task.device) if most == "auto" else "")
+        for setting, model in enumerate(models)
+    }
     return plan_stacks(
         [structures[one.setting].key for one in members],
         [len(one.train) for one in members],
-        [read_model_facts(model, task.data.row_bytes, task.batch_size) for model in models],
+        facts,
         [one.setting for one in members],
         free_bytes=devices.free_bytes(task.device),
         most=most,
+        alone={setting: why for setting, why in alone.items() if why},
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.decoding import decode_outputs
-from gpukeras.many.copies import make_initial, write_state
+from gpukeras.many.copies import make_initial, rows_of_member, write_state
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.members import Member
 from gpukeras.many.plan import StackPlan
@@ -91,22 +90,14 @@ class FittedModels:
         made = make_initial(self.built[member.setting, member.seed], None, self.data)
         write_state(made, self.fitted[place].state)
         model_recipes.tie_recipe(made, self.data.recipe)
-        fill_baseline(made, self._rows(member))
+        fill_baseline(made, rows_of_member(self.data, member))
         return made
 
     def initial(self, number: int) -> tuple[Any, MapDataset]:
         """Returns a model before its training, and its rows: what `fit()` takes for the same."""
         member = self.members[number - 1]
         made = make_initial(self.built[member.setting, member.seed], None, self.data)
-        return made, self._rows(member)
-
-    def _rows(self, member: Member) -> MapDataset:
-        """Returns the dataset that a model alone would be trained on."""
-        rows = copy.copy(self.data)
-        rows.train_rows, rows.validation_rows = member.train, member.held_out
-        seed = rows.spec.seed if member.seed is None else member.seed
-        rows.spec = replace(rows.spec, seed=seed)
-        return rows
+        return made, rows_of_member(self.data, member)
 
     def describe(self) -> dict[str, Any]:
         """Returns the table as plain values for R."""

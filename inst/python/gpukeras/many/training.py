@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpukeras.backend import keras_private, tensor_ops
+from gpukeras.core.errors import GpuKerasError
 from gpukeras.core.keras_types import Model
+from gpukeras.core.messages import find_reason
 from gpukeras.data.arrays import epoch_order
 from gpukeras.data.dataset import MapDataset
 from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
@@ -39,6 +41,7 @@ class Task:
         stopping: When to stop a model early; None for never.
         schedule: Learning rate schedule, see `lr_tables`; None for the optimizers' own rates.
         predictions: Whether the models predict the rows that they held out.
+        after_epoch: Called after each epoch with a function that reads what the models have become.
     """
 
     data: MapDataset
@@ -50,6 +53,7 @@ class Task:
     stopping: EarlyStoppingSpec | None = None
     schedule: Mapping[str, Any] | None = None
     predictions: bool = True
+    after_epoch: Callable[[Callable[[], dict[int, Fitted]]], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,17 +73,28 @@ class Start:
     state: ModelState | None = None
 
 
+class StackingError(Exception):
+    """A stack fails where its models alone may not; the text says why."""
+
+
 def train_stack(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
     """Trains models of one structure; those that the user's wish to stop leaves stay as they were.
 
     Returns:
         What each has become, by the member's number.
+
+    Raises:
+        StackingError: if the backend cannot make a program of them, or it fails.
     """
     try:
         return _train_together(starts, task)
     except tensor_ops.exhausted():
         if len(starts) == 1:
             raise
+    except GpuKerasError:
+        raise
+    except Exception as error:  # whatever tracing, compiling and running raise
+        raise StackingError(find_reason(error)) from error
     half = len(starts) // 2
     return train_stack(starts[:half], task) | train_stack(starts[half:], task)
 
@@ -90,6 +105,8 @@ def _train_together(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
         if task.listener.stopped or not training.going:
             break
         training.run(epoch)
+        if task.after_epoch is not None:
+            task.after_epoch(training.read)
     return training.finish()
 
 
@@ -160,8 +177,13 @@ class _Training:
         outputs = stack.predict(held) if wanted else [None] * len(held)
         for one in self._histories:
             one.stopped = one.stopped or end
-        found = zip(self._members, self._histories, stack.read(), outputs, strict=True)
-        return {member.number: Fitted(*rest) for member, *rest in found}
+        return self.read(outputs)
+
+    def read(self, outputs: Sequence[Any] = ()) -> dict[int, Fitted]:
+        """Returns what each model is now, with its outputs for the rows that it held out."""
+        rest = outputs or [None] * len(self._members)
+        found = zip(self._members, self._histories, self._stack.read(), rest, strict=True)
+        return {member.number: Fitted(*each) for member, *each in found}
 
     def _train(self, epoch: int) -> dict[str, np.ndarray]:
         stack, task, places = self._stack, self._task, range(len(self._members))

@@ -44,6 +44,7 @@ class SearchSpec(Spec):
         design: How settings are drawn, see `sampling`.
         seed: Seed of settings, folds and models; None for that of the folder, or a new one.
         folder: Where the search is kept, or None.
+        most: Models that train at a time; 1 for one after another, "auto" by memory and size.
     """
 
     trials: int | None = option(None, check_count, 1, 1_000_000)
@@ -56,6 +57,7 @@ class SearchSpec(Spec):
     design: str = option("latin", check_choice, DESIGNS)
     seed: int | None = option(None, check_count, 0, MOST_SEED)
     folder: str | None = option(None, check_text, "the path of a folder")
+    most: str | int = option("auto", check_count)
 
     def __post_init__(self) -> None:
         """Checks and normalizes every field."""

@@ -75,6 +75,7 @@ class Tuning:
         seed: The seed of the search.
         folder: Its folder, or "".
         elapsed_s: Seconds of this call.
+        together: Which trials trained as stacks, and why others did not; "" for none.
         notes: Sentences for the user.
     """
 
@@ -93,6 +94,7 @@ class Tuning:
     seed: int
     folder: str
     elapsed_s: float
+    together: str
     notes: tuple[str, ...]
 
 

@@ -41,6 +41,7 @@ from gpukeras.search.report import (
 )
 from gpukeras.search.sampling import draw_settings
 from gpukeras.search.space import Space, describe_space, parse_grid, parse_space
+from gpukeras.search.stacks import Stacks
 from gpukeras.search.study import Study, digest_numbers, open_study
 from gpukeras.search.trials import Outcome, Trainer, Trial
 from gpukeras.search.turns import Turns
@@ -147,8 +148,8 @@ class Search:
             dropped = choose_dropped(rule, self._results(), len(self.trials))
             trainer.drop([trial for trial in trials if trial.number in dropped])
 
-    def report(self) -> Tuning:
-        """Returns what is known now."""
+    def report(self, together: str) -> Tuning:
+        """Returns what is known now; `together` says which trials were stacked, and why."""
         spec, outcomes = self.request.spec, self.study.outcomes
         return Tuning(
             metric=spec.metric,
@@ -166,6 +167,7 @@ class Search:
             seed=self.seed,
             folder="" if self.study.folder is None else str(self.study.folder),
             elapsed_s=self.watch.elapsed_s,
+            together=together,
             notes=(*self.study.notes, *self._note_few(), *note_failures(outcomes)),
         )
 
@@ -243,10 +245,11 @@ def search(
             turns = Turns(build, data, planned, request.fit, states, watch)
             _check_models(turns, running.trials, spec.metric)
             study.begin(identity, [dict(trial.settings) for trial in running.trials.values()])
-            running.run(turns)
+            trainer = Stacks(turns, spec.most)
+            running.run(trainer)
         if not watch.stopped:
             study.remove_states()
-    return running.report()
+    return running.report(trainer.reason)
 
 
 def draw_seed(seed: int, number: int) -> int:

@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
+from gpukeras.core.metric_values import split_components
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -43,17 +47,48 @@ class Outcome:
     error: str = ""
 
 
-class Trainer(Protocol):
-    """Trains trials; keeps the state of those that may go on.
+def summarise(
+    trial: int, epochs: int, histories: Sequence[Mapping[str, list[Any]]], seconds: float
+) -> Outcome:
+    """Returns the outcome of a trial.
 
-    Attributes:
-        width: Number of trials that it trains at once.
+    Args:
+        trial: Its number.
+        epochs: Epochs trained in all.
+        histories: Each metric after each epoch, for each resample.
+        seconds: Seconds that it took.
     """
+    found = [_by_component(history) for history in histories]
+    names = [name for name in found[0] if all(name in other for other in found)]
+    mean = {name: np.mean([other[name] for other in found], axis=0).tolist() for name in names}
+    held_out = [name for name in names if name.startswith("val_")]
+    metrics = {name: [other[name][epochs - 1] for other in found] for name in held_out}
+    return Outcome(trial, epochs, metrics, mean, seconds)
 
-    width: int
+
+def _by_component(history: Mapping[str, list[Any]]) -> dict[str, list[float]]:
+    """Returns each metric after each epoch, with an array's components as metrics of their own."""
+    found: dict[str, list[float]] = {}
+    for epoch in range(len(next(iter(history.values()), []))):
+        values = {name: each[epoch] for name, each in history.items()}
+        for name, value in split_components(values).items():
+            found.setdefault(name, []).append(value)
+    return found
+
+
+class Trainer(Protocol):
+    """Trains trials; keeps the state of those that may go on."""
+
+    @property
+    def width(self) -> int:
+        """Most trials of a job."""
+
+    @property
+    def reason(self) -> str:
+        """Which trials trained together, and why others did not; "" for one after another."""
 
     def train(self, trials: Sequence[Trial], epochs: int) -> Iterator[Outcome]:
-        """Yields an outcome a trial as soon as it is known.
+        """Yields an outcome a trial as soon as it is known; some may be left for the next call.
 
         Args:
             trials: Trials that all have trained equally long.

@@ -6,33 +6,23 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from gpukeras.core.errors import CheckpointError, GpuKerasError
+from gpukeras.core.errors import CheckpointError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.messages import find_reason
-from gpukeras.core.metric_values import split_components
 from gpukeras.data.dataset import MapDataset
 from gpukeras.many.resamples import Resample, split_dataset
+from gpukeras.search.attempts import FailedError, StoppedError, attempt
 from gpukeras.search.building import Build, build_model
-from gpukeras.search.trials import Outcome, Trial
+from gpukeras.search.trials import Outcome, Trial, summarise
 from gpukeras.search.watch import Watch
 from gpukeras.training.fit import fit
 from gpukeras.training.model_guard import kept_model
 from gpukeras.training.report import FitReport
 
 BATCH_SIZE = "batch_size"  # the setting that is the training's, not only the builder's
-
-
-class StoppedError(Exception):
-    """The search ends before the trial has."""
-
-
-class FailedError(Exception):
-    """The trial failed; the message says why."""
 
 
 @dataclass
@@ -59,6 +49,7 @@ class Turns:
     states: Path | None
     watch: Watch
     width: int = 1
+    reason: str = ""
     built: dict[int, Model] = field(default_factory=dict)
 
     def model(self, trial: Trial) -> Model:
@@ -72,7 +63,7 @@ class Turns:
         for trial in trials:
             if self.watch.look():
                 return
-            outcome = self._try(trial, epochs)
+            outcome = attempt(trial, epochs, self.watch, partial(self._train, trial, epochs))
             self.built.pop(trial.number, None)
             if outcome is None:
                 return
@@ -80,35 +71,28 @@ class Turns:
 
     def drop(self, trials: Sequence[Trial]) -> None:
         """Deletes the checkpoints of trials."""
-        for trial in trials:
-            if self.states is not None:
-                shutil.rmtree(self.states / f"{trial.number:04d}", ignore_errors=True)
+        for folder in map(self.folder, trials):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
 
-    def _try(self, trial: Trial, epochs: int) -> Outcome | None:
-        began = time.monotonic()
-        try:
-            model = self.model(trial)
-            reports = [
-                self._fit(model, trial, place, epochs) for place in range(len(self.resamples))
-            ]
-        except KeyboardInterrupt:
-            self.watch.interrupt()
-            return None
-        except StoppedError:
-            return None
-        except FailedError as error:
-            return Outcome(trial.number, epochs, seconds=_since(began), error=str(error))
-        except GpuKerasError as error:
-            why = error.message.rstrip(".")
-            return Outcome(trial.number, epochs, seconds=_since(began), error=why)
-        except Exception as error:  # whatever Keras refuses of a user's model
-            why = find_reason(error)
-            return Outcome(trial.number, epochs, seconds=_since(began), error=why)
-        return summarise(trial.number, epochs, reports, _since(began))
+    def folder(self, trial: Trial) -> Path | None:
+        """Returns the folder of what is kept of a trial, which may be missing."""
+        return None if self.states is None else self.states / f"{trial.number:04d}"
+
+    def keeps(self, trial: Trial) -> bool:
+        """Whether there are checkpoints of a trial."""
+        folder = self.folder(trial)
+        return folder is not None and any((folder / "0001").glob("checkpoint-*"))
+
+    def _train(self, trial: Trial, epochs: int) -> Outcome:
+        began, model = time.monotonic(), self.model(trial)
+        places = range(len(self.resamples))
+        histories = [self._fit(model, trial, place, epochs).history for place in places]
+        return summarise(trial.number, epochs, histories, time.monotonic() - began)
 
     def _fit(self, model: Model, trial: Trial, place: int, epochs: int) -> FitReport:
         """Trains on one resample, from the initial weights or from the checkpoint."""
-        folder = self._folder(trial, place)
+        folder = self._place(trial, place)
         try:
             report = self._fit_once(model, trial, place, epochs, folder)
         except CheckpointError:  # damaged, or of a builder that does not give the same model again
@@ -135,35 +119,10 @@ class Turns:
                 on_event=lambda event: self.watch.emit({"kind": "waiting"}),
             )
 
-    def _folder(self, trial: Trial, place: int) -> Path | None:
-        if self.states is None:
+    def _place(self, trial: Trial, place: int) -> Path | None:
+        """Returns the folder of a training's checkpoints, and makes its parent."""
+        folder = self.folder(trial)
+        if folder is None:
             return None
-        parent = self.states / f"{trial.number:04d}"
-        parent.mkdir(parents=True, exist_ok=True)
-        return parent / f"{place + 1:04d}"
-
-
-def summarise(trial: int, epochs: int, reports: Sequence[FitReport], seconds: float) -> Outcome:
-    """Returns the outcome of a trial from its training on each resample."""
-    histories = [_by_component(report.history) for report in reports]
-    names = [name for name in histories[0] if all(name in other for other in histories)]
-    history = {
-        name: np.mean([other[name] for other in histories], axis=0).tolist() for name in names
-    }
-    held_out = [name for name in names if name.startswith("val_")]
-    metrics = {name: [other[name][epochs - 1] for other in histories] for name in held_out}
-    return Outcome(trial, epochs, metrics, history, seconds)
-
-
-def _by_component(history: Mapping[str, list[Any]]) -> dict[str, list[float]]:
-    """Returns each metric after each epoch, with an array's components as metrics of their own."""
-    found: dict[str, list[float]] = {}
-    for epoch in range(len(next(iter(history.values()), []))):
-        values = {name: each[epoch] for name, each in history.items()}
-        for name, value in split_components(values).items():
-            found.setdefault(name, []).append(value)
-    return found
-
-
-def _since(began: float) -> float:
-    return time.monotonic() - began
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{place + 1:04d}"

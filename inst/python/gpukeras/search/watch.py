@@ -32,6 +32,11 @@ class Watch:
         """Seconds since the search began."""
         return time.monotonic() - self.began
 
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left, or None without a limit."""
+        return None if self.seconds is None else max(0.0, self.seconds - self.elapsed_s)
+
     def emit(self, event: Mapping[str, Any]) -> bool:
         """Passes an event on; returns whether the search is to end."""
         if self.on_event is not None and self.on_event(dict(event)) is True:

@@ -1,0 +1,48 @@
+"""Runs parts of trials: what fails becomes a trial's outcome, and the search goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from gpukeras.core.errors import GpuKerasError
+from gpukeras.core.messages import find_reason
+from gpukeras.search.trials import Outcome, Trial
+from gpukeras.search.watch import Watch
+
+T = TypeVar("T")
+
+
+class StoppedError(Exception):
+    """The search ends before the trial has."""
+
+
+class FailedError(Exception):
+    """The trial failed; the message says why."""
+
+
+def attempt(trial: Trial, epochs: int, watch: Watch, run: Callable[[], T]) -> T | Outcome | None:
+    """Returns what a function returns; the trial's outcome if it fails, None if the search ends.
+
+    Args:
+        trial: The trial.
+        epochs: Epochs that it was to have trained in all.
+        watch: The clock of the search.
+        run: The function.
+    """
+    began = time.monotonic()
+    try:
+        return run()
+    except KeyboardInterrupt:
+        watch.interrupt()
+        return None
+    except StoppedError:
+        return None
+    except FailedError as error:
+        why = str(error)
+    except GpuKerasError as error:
+        why = error.message.rstrip(".")
+    except Exception as error:  # whatever Keras refuses of a user's model
+        why = find_reason(error)
+    return Outcome(trial.number, epochs, seconds=time.monotonic() - began, error=why)

@@ -1,0 +1,330 @@
+"""Trains trials side by side: models of one structure as a stack, the others in turns.
+
+A trial has a model for each resample. Those of all trials of a job that have one structure, batch
+size and number of epochs behind them are trained by one program.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from gpukeras.backend import devices
+from gpukeras.core.errors import ModelError
+from gpukeras.core.keras_types import Model
+from gpukeras.core.messages import count_of
+from gpukeras.data.dataset import MapDataset
+from gpukeras.data.plan import choose_batch_size
+from gpukeras.many.fits import Fitted
+from gpukeras.many.members import Member
+from gpukeras.many.plan import describe_work, find_refusal, plan_stacks, read_model_facts
+from gpukeras.many.resamples import Resample
+from gpukeras.many.stack import ModelState, read_state
+from gpukeras.many.structure import Structure, describe_structure
+from gpukeras.many.training import StackingError, Start, Task, train_stack
+from gpukeras.search.attempts import FailedError, StoppedError, attempt
+from gpukeras.search.options import BATCH_SIZE
+from gpukeras.search.stack_files import Standing, load_standings, save_standings
+from gpukeras.search.trials import Outcome, Trial, summarise
+from gpukeras.search.turns import Turns
+from gpukeras.training.listener import ProgressReporter
+
+STACK = "stack"  # folder of a trial's models that were stacked
+MOST_MODELS = 256  # of a job: each trial's model is built before it begins
+SAVE_S = 20.0  # seconds between the states that a kill leaves
+TIME_SHARE = 4  # a job may take one part in so many of the time that is left
+FIRST = 4  # trials of the first job of a search with a limit of time
+
+
+@dataclass
+class _Opened:
+    """A trial whose model is built.
+
+    Args:
+        trial: The trial.
+        model: Its model, with initial weights.
+        structure: The model's structure; None for one that trains alone.
+        initial: The model's state.
+        standings: Where it stands on each resample.
+    """
+
+    trial: Trial
+    model: Model
+    structure: Structure | None
+    initial: ModelState
+    standings: list[Standing | None]
+
+
+@dataclass
+class Stacks:
+    """A trainer of many models at a time.
+
+    Args:
+        turns: Trains the trials that cannot be stacked.
+        most: Models that train at a time, or "auto" (by memory).
+    """
+
+    turns: Turns
+    most: int | str = "auto"
+    _speed: float = 0.0  # seconds of a trial's epoch in the job before
+    _alone: dict[int, str] = field(default_factory=dict)  # why a trial trains alone, by its number
+    _together: dict[int, int] = field(default_factory=dict)  # models of its stack, by trial
+
+    @property
+    def width(self) -> int:
+        """Most trials of a job."""
+        return max(1, MOST_MODELS // len(self.turns.resamples))
+
+    @property
+    def reason(self) -> str:
+        """Which trials trained together, and why others did not."""
+        if not self._together:
+            return ""
+        largest = count_of(max(self._together.values()), "model")
+        trials = count_of(len(self._together), "trial")
+        why = next(iter(self._alone.values()), "")
+        others = f"; {len(self._alone)} alone: {why}" if why else ""
+        return f"{trials} in stacks of up to {largest}{others}"
+
+    def train(self, trials: Sequence[Trial], epochs: int) -> Iterator[Outcome]:
+        """Yields an outcome a trial; ends early, with fewer, when the search is to end."""
+        chosen, began = trials[: self._choose_count(len(trials), epochs)], time.monotonic()
+        opened: list[_Opened] = []
+        for trial in chosen:
+            found = attempt(trial, epochs, self.turns.watch, partial(self._open, trial))
+            if isinstance(found, _Opened):
+                opened.append(found)
+            elif found is not None:
+                yield found
+        if self.turns.watch.look():
+            return
+        together = self._choose_together(opened)
+        yield from self._train_together(_Job(self.turns, together, epochs))
+        alone = [one.trial for one in opened if one.trial.number in self._alone]
+        self._forget(together)
+        yield from self.turns.train(alone, epochs)
+        if chosen:
+            self._speed = (time.monotonic() - began) / len(chosen) / epochs
+
+    def drop(self, trials: Sequence[Trial]) -> None:
+        """Deletes what is kept of trials."""
+        self.turns.drop(trials)
+
+    def _choose_count(self, count: int, epochs: int) -> int:
+        """Returns how many trials to train, so that a search with little time has results."""
+        left = self.turns.watch.left_s
+        if left is None:
+            return count
+        if not self._speed:
+            return min(count, FIRST)
+        return max(1, min(count, int(left / TIME_SHARE / (self._speed * epochs))))
+
+    # Opening -------------------------------------------------------------------------------------
+
+    def _open(self, trial: Trial) -> _Opened:
+        model = self.turns.model(trial)
+        structure, why = None, self._refuse(trial, model)
+        if not why:
+            try:
+                structure = describe_structure(model)
+            except ModelError as error:
+                why = error.message.rstrip(".")
+        if structure is None:
+            self._alone[trial.number] = why
+        initial = read_state(model)
+        folder, count = self.turns.folder(trial), len(self.turns.resamples)
+        none: list[Standing | None] = [None] * count
+        standings = none if folder is None else load_standings(folder / STACK, initial, count)
+        return _Opened(trial, model, structure, initial, standings)
+
+    def _refuse(self, trial: Trial, model: Model) -> str:
+        """Returns why a trial trains alone, or ""."""
+        options, data = self.turns.options, self.turns.data
+        if self.most == 1:
+            return "as asked"
+        if options.get("engine", "auto") == "keras":
+            return "the engine is Keras'"
+        if any(options.get(name) for name in options if name.startswith("clip_")):
+            return "gradients are clipped"
+        if self.turns.keeps(trial):
+            return "it began alone"
+        size = find_batch_size(trial, self.turns.resamples[0], data)
+        facts = read_model_facts(model, data.row_bytes, size)
+        by_work = describe_work(facts, devices.current().device) if self.most == "auto" else ""
+        return find_refusal(model, data) or by_work
+
+    def _choose_together(self, opened: Sequence[_Opened]) -> list[_Opened]:
+        """Returns the trials that are stacked: those with others, or that have begun so."""
+        keys = [None if one.structure is None else one.structure.key for one in opened]
+        found = []
+        for one, key in zip(opened, keys, strict=True):
+            if key is None:
+                continue
+            models = keys.count(key) * len(self.turns.resamples)
+            if models > 1 or any(one.standings):
+                found.append(one)
+            else:
+                self._alone[one.trial.number] = "no other has its structure"
+        return found
+
+    # Training ------------------------------------------------------------------------------------
+
+    def _train_together(self, job: _Job) -> Iterator[Outcome]:
+        watch, began = self.turns.watch, time.monotonic()
+        for stack in job.plan(self.most):
+            if watch.look():
+                break
+            numbers = {job.trial_of(start).number for start in stack.starts}
+            try:
+                job.run(stack)
+            except StackingError as error:
+                self._alone |= dict.fromkeys(numbers, f"a stack of them failed: {error}")
+                continue
+            for number in numbers:
+                self._together[number] = max(self._together.get(number, 0), len(stack.starts))
+        job.save()
+        each = (time.monotonic() - began) / max(1, len(job.opened))
+        for one in job.opened:
+            if one.trial.number not in self._alone:
+                outcome = attempt(one.trial, job.epochs, watch, partial(job.judge, one, each))
+                if outcome is not None:
+                    yield outcome
+
+    def _forget(self, opened: Sequence[_Opened]) -> None:
+        for one in opened:
+            self.turns.built.pop(one.trial.number, None)
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """Models that train together.
+
+    Args:
+        starts: Where each begins.
+        task: What they share.
+    """
+
+    starts: list[Start]
+    task: Task
+
+
+def find_batch_size(trial: Trial, resample: Resample, data: MapDataset) -> int:
+    """Returns the rows per step that `fit()` would take for a trial."""
+    wanted = trial.settings.get(BATCH_SIZE, data.spec.batch_size)
+    return choose_batch_size(len(resample.train), wanted if wanted == "auto" else int(wanted))[0]
+
+
+class _Job:
+    """The training of trials up to a number of epochs."""
+
+    def __init__(self, turns: Turns, opened: Sequence[_Opened], epochs: int) -> None:
+        """Numbers the models."""
+        self._turns, self.opened, self.epochs = turns, opened, epochs
+        count = len(turns.resamples)
+        self._places = [(one, place) for one in opened for place in range(count)]
+        self._before = [_metrics_of(one.standings[place]) for one, place in self._places]
+        self._failed: set[int] = set()  # trials whose loss was no number
+        self._saved = time.monotonic()
+
+    def trial_of(self, start: Start) -> Trial:
+        """Returns the trial that a model belongs to."""
+        return self._places[start.member.number][0].trial
+
+    def plan(self, most: int | str) -> Iterator[_Stack]:
+        """Yields the stacks: models of one structure, batch size and number of epochs behind."""
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for number, (one, place) in enumerate(self._places):
+            standing = one.standings[place]
+            done = 0 if standing is None else standing.epochs
+            if done < self.epochs and one.structure is not None:
+                resample = self._turns.resamples[place]
+                size = find_batch_size(one.trial, resample, self._turns.data)
+                groups.setdefault((one.structure.key, size, done), []).append(number)
+        for (_, batch_size, done), numbers in groups.items():
+            task = self._make_task(batch_size, done)
+            starts = [self._start(number) for number in numbers]
+            facts = read_model_facts(starts[0].model, task.data.row_bytes, batch_size)
+            sizes = [len(start.member.train) for start in starts]
+            plan = plan_stacks(
+                [""] * len(starts),
+                sizes,
+                [facts],
+                [0] * len(starts),
+                free_bytes=devices.free_bytes(task.device),
+                most=most,
+            )
+            for places in plan.stacks:
+                yield _Stack([starts[place] for place in places], task)
+
+    def run(self, stack: _Stack) -> None:
+        """Trains a stack, and notes where its models stand."""
+        self._note(train_stack(stack.starts, stack.task))
+
+    def judge(self, one: _Opened, seconds: float) -> Outcome:
+        """Returns the outcome of a trial.
+
+        Raises:
+            FailedError: if its loss was no number.
+            StoppedError: if the search ends before it has trained long enough.
+        """
+        histories = [_metrics_of(standing) for standing in one.standings]
+        shortest = min(len(each.get("loss", ())) for each in histories)
+        if one.trial.number in self._failed:
+            raise FailedError(f"the loss is not finite in epoch {shortest + 1}")
+        if shortest < self.epochs:
+            raise StoppedError
+        return summarise(one.trial.number, self.epochs, histories, seconds)
+
+    def save(self) -> None:
+        """Writes where the trials stand, for the next job and for a search after a kill."""
+        self._saved = time.monotonic()
+        for one in self.opened:
+            folder = self._turns.folder(one.trial)
+            if folder is not None and one.trial.number not in self._failed:
+                save_standings(folder / STACK, one.standings)
+
+    def _make_task(self, batch_size: int, done: int) -> Task:
+        def heard(event: Mapping[str, Any]) -> bool:
+            return self._turns.watch.emit({"kind": "waiting"})
+
+        return Task(
+            self._turns.data,
+            self.epochs,
+            batch_size,
+            devices.current().device,
+            ProgressReporter(heard, self.epochs),
+            first_epoch=done,
+            predictions=False,
+            after_epoch=self._save_now_and_then,
+        )
+
+    def _start(self, number: int) -> Start:
+        one, place = self._places[number]
+        assert one.structure is not None
+        resample, standing = self._turns.resamples[place], one.standings[place]
+        member = Member(number, 0, None, resample.name, "", resample.train, resample.held_out)
+        state = one.initial if standing is None else standing.state
+        return Start(member, one.model, one.structure, state)
+
+    def _save_now_and_then(self, read: Callable[[], dict[int, Fitted]]) -> None:
+        if time.monotonic() - self._saved > SAVE_S:
+            self._note(read())
+            self.save()
+
+    def _note(self, found: Mapping[int, Fitted]) -> None:
+        """Notes where models stand that were trained on from where they stood before."""
+        for number, fitted in found.items():
+            one, place = self._places[number]
+            first, new = self._before[number], fitted.history.metrics
+            if new:
+                metrics = {name: [*first.get(name, ()), *values] for name, values in new.items()}
+                one.standings[place] = Standing(metrics, fitted.state)
+            if fitted.history.stopped == "non_finite":
+                self._failed.add(one.trial.number)
+
+
+def _metrics_of(standing: Standing | None) -> Mapping[str, list[Any]]:
+    return {} if standing is None else standing.metrics

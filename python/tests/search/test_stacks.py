@@ -1,0 +1,131 @@
+"""Trials that are stacked have the results of trials that are trained one after another."""
+
+import pytest
+from small_fits import make_dataset
+from trialled import build
+
+from gpukeras.many.resamples import open_resamples
+from gpukeras.search.stacks import FIRST, MOST_MODELS, Stacks, find_batch_size
+from gpukeras.search.trials import Trial
+from gpukeras.search.turns import Turns
+from gpukeras.search.watch import Watch
+
+pytestmark = pytest.mark.tf
+
+TRIALS = [
+    Trial(1, {"units": 4, "rate": 0.1}, seed=3),
+    Trial(2, {"units": 4, "rate": 0.5}, seed=8),
+    Trial(3, {"units": 3, "rate": 0.2, "batch_size": 10.0}, seed=1),
+]
+
+
+def make_turns(states=None, builder=build, watch=None, folds=2, **options):
+    data = make_dataset(60)
+    resamples = open_resamples(data, folds)
+    options = {"engine": "compiled", **options}
+    return Turns(builder, data, resamples, options, states, watch or Watch())
+
+
+def make_stacks(*args, most="auto", **options):
+    return Stacks(make_turns(*args, **options), most)
+
+
+def by_number(outcomes):
+    return {outcome.trial: outcome for outcome in outcomes}
+
+
+def assert_alike(one, other):
+    assert (one.epochs, one.error) == (other.epochs, other.error)
+    assert one.metrics.keys() == other.metrics.keys()
+    for name, values in one.metrics.items():
+        assert values == pytest.approx(other.metrics[name], abs=1e-5)
+        assert one.history[name] == pytest.approx(other.history[name], abs=1e-5)
+
+
+def test_trials_end_as_each_alone_also_after_a_kill(tmp_path):
+    whole = by_number(make_turns().train(TRIALS, 3))
+    stacks = make_stacks(tmp_path)
+    first = by_number(stacks.train(TRIALS, 1))
+    assert sorted(first) == [1, 2, 3]
+    assert stacks.reason == "3 trials in stacks of up to 4 models"
+    later = make_stacks(tmp_path)  # of another process
+    for number, outcome in by_number(later.train(TRIALS[:2], 3)).items():
+        assert_alike(outcome, whole[number])
+    for number, outcome in by_number(make_stacks(tmp_path).train(TRIALS[:2], 3)).items():
+        assert_alike(outcome, whole[number])  # the outcomes had been lost, not the states
+    later.drop(TRIALS[:1])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0002", "0003"]
+
+
+def test_what_cannot_be_stacked_is_trained_alone(tmp_path):
+    def builder(settings, seed):
+        made = build(settings, seed)
+        made["model"].run_eagerly = settings["units"] == 3
+        return made
+
+    stacks = make_stacks(tmp_path, builder, engine="auto")
+    found = by_number(stacks.train(TRIALS, 1))
+    whole = by_number(make_turns(None, builder, engine="auto").train(TRIALS, 1))
+    for number, outcome in found.items():
+        assert_alike(outcome, whole[number])
+    assert stacks.reason == "2 trials in stacks of up to 4 models; 1 alone: it runs eagerly"
+    on = by_number(make_stacks(tmp_path, engine="auto").train(TRIALS[2:], 2))  # eager no more
+    assert on[3].error == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "most"), [({"engine": "keras"}, "auto"), ({"clip_norm": 1.0}, "auto"), ({}, 1)]
+)
+def test_trainings_that_stacks_do_not_do_are_done_in_turns(options, most):
+    stacks = make_stacks(None, most=most, **options)
+    assert sorted(by_number(stacks.train(TRIALS[:2], 1))) == [1, 2]
+    assert stacks.reason == ""
+
+
+def test_a_structure_of_one_model_trains_alone():
+    stacks = make_stacks(folds=[[1.0, 2.0, 3.0]])
+    assert sorted(by_number(stacks.train(TRIALS, 1))) == [1, 2, 3]
+    assert stacks.reason.endswith("of up to 2 models; 1 alone: no other has its structure")
+
+
+def test_what_fails_is_an_outcome_and_the_others_go_on():
+    def builder(settings, seed):
+        if settings["units"] == 5:
+            return {"failed": True, "message": "no such layer"}
+        return build(settings, seed)
+
+    wild = Trial(4, {"units": 4, "rate": 1e30}, seed=1)
+    wrong = Trial(5, {"units": 5, "rate": 0.1}, seed=1)
+    found = by_number(make_stacks(None, builder).train([wild, wrong, TRIALS[0]], 2))
+    assert found[4].error == "the loss is not finite in epoch 2"
+    assert found[5].error == "`builder` failed: no such layer"
+    assert found[1].error == ""
+
+
+def test_a_search_that_is_to_end_keeps_what_was_trained(tmp_path):
+    heard = []
+
+    def on_event(event):
+        heard.append(event)
+        return len(heard) == 2
+
+    stacks = make_stacks(tmp_path, watch=Watch(None, on_event))
+    assert list(stacks.train(TRIALS[:2], 3)) == []
+    assert stacks.turns.watch.stopped == "interrupted"
+    whole = by_number(make_turns().train(TRIALS[:2], 3))
+    for number, outcome in by_number(make_stacks(tmp_path).train(TRIALS[:2], 3)).items():
+        assert_alike(outcome, whole[number])
+
+
+def test_a_search_with_little_time_trains_few_trials_at_first():
+    many = [Trial(number, {"units": 4, "rate": 0.1}, seed=number) for number in range(1, 9)]
+    stacks = make_stacks(watch=Watch(3600.0))
+    assert sorted(by_number(stacks.train(many, 1))) == list(range(1, FIRST + 1))
+    assert len(by_number(stacks.train(many, 1))) == len(many)
+    assert make_stacks(folds=4).width == MOST_MODELS // 4
+
+
+def test_batches_are_those_of_a_model_alone():
+    turns = make_turns()
+    sizes = [find_batch_size(trial, turns.resamples[0], turns.data) for trial in TRIALS]
+    assert sizes == [30, 30, 10]  # a fold trains on 30 rows
