@@ -5,7 +5,7 @@ from small_fits import make_dataset
 from trialled import build
 
 from gpukeras.many.resamples import open_resamples
-from gpukeras.search.stacks import FIRST, MOST_MODELS, Stacks, find_batch_size
+from gpukeras.search.stacks import FIRST, MOST_MODELS, Stacks, find_batch_size, is_worth
 from gpukeras.search.trials import Trial
 from gpukeras.search.turns import Turns
 from gpukeras.search.watch import Watch
@@ -30,6 +30,12 @@ def make_stacks(*args, most="auto", **options):
     return Stacks(make_turns(*args, **options), most)
 
 
+@pytest.fixture
+def stacked_always(monkeypatch):
+    """Stacks also where compiling takes longer than these small trainings."""
+    monkeypatch.setattr("gpukeras.search.stacks.COMPILE_S", 0.0)
+
+
 def by_number(outcomes):
     return {outcome.trial: outcome for outcome in outcomes}
 
@@ -42,6 +48,7 @@ def assert_alike(one, other):
         assert one.history[name] == pytest.approx(other.history[name], abs=1e-5)
 
 
+@pytest.mark.usefixtures("stacked_always")
 def test_trials_end_as_each_alone_also_after_a_kill(tmp_path):
     whole = by_number(make_turns().train(TRIALS, 3))
     stacks = make_stacks(tmp_path)
@@ -57,6 +64,7 @@ def test_trials_end_as_each_alone_also_after_a_kill(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0002", "0003"]
 
 
+@pytest.mark.usefixtures("stacked_always")
 def test_what_cannot_be_stacked_is_trained_alone(tmp_path):
     def builder(settings, seed):
         made = build(settings, seed)
@@ -82,12 +90,24 @@ def test_trainings_that_stacks_do_not_do_are_done_in_turns(options, most):
     assert stacks.reason == ""
 
 
+@pytest.mark.usefixtures("stacked_always")
 def test_a_structure_of_one_model_trains_alone():
     stacks = make_stacks(folds=[[1.0, 2.0, 3.0]])
     assert sorted(by_number(stacks.train(TRIALS, 1))) == [1, 2, 3]
-    assert stacks.reason.endswith("of up to 2 models; 1 alone: no other has its structure")
+    assert stacks.reason.endswith("of up to 2 models; 1 alone: too few models have its structure")
 
 
+def test_few_models_are_worth_a_program_only_if_they_train_long():
+    assert not is_worth(2, 10)
+    assert is_worth(2, 20_000)
+    assert is_worth(20, 10)
+    assert not is_worth(1, 1_000_000)
+    stacks = make_stacks()
+    list(stacks.train(TRIALS[:2], 1))
+    assert stacks.reason == ""
+
+
+@pytest.mark.usefixtures("stacked_always")
 def test_what_fails_is_an_outcome_and_the_others_go_on():
     def builder(settings, seed):
         if settings["units"] == 5:
@@ -102,6 +122,7 @@ def test_what_fails_is_an_outcome_and_the_others_go_on():
     assert found[1].error == ""
 
 
+@pytest.mark.usefixtures("stacked_always")
 def test_a_search_that_is_to_end_keeps_what_was_trained(tmp_path):
     heard = []
 

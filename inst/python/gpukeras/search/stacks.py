@@ -18,6 +18,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
+from gpukeras.many.batches import count_steps
 from gpukeras.many.fits import Fitted
 from gpukeras.many.members import Member
 from gpukeras.many.plan import describe_work, find_refusal, plan_stacks, read_model_facts
@@ -33,6 +34,9 @@ from gpukeras.search.turns import Turns
 from gpukeras.training.listener import ProgressReporter
 
 STACK = "stack"  # folder of a trial's models that were stacked
+# Seconds of a processor that a stack costs more than models alone, and that it saves for each model
+# and for each of its steps (small models, 2 cores; searches of 9 structures with 2 and 5 folds).
+COMPILE_S, FIT_S, STEP_S = 2.0, 0.15, 1.5e-4
 MOST_MODELS = 256  # of a job: each trial's model is built before it begins
 SAVE_S = 20.0  # seconds between the states that a kill leaves
 TIME_SHARE = 4  # a job may take one part in so many of the time that is left
@@ -101,7 +105,7 @@ class Stacks:
                 yield found
         if self.turns.watch.look():
             return
-        together = self._choose_together(opened)
+        together = self._choose_together(opened, epochs)
         yield from self._train_together(_Job(self.turns, together, epochs))
         alone = [one.trial for one in opened if one.trial.number in self._alone]
         self._forget(together)
@@ -156,18 +160,20 @@ class Stacks:
         by_work = describe_work(facts, devices.current().device) if self.most == "auto" else ""
         return find_refusal(model, data) or by_work
 
-    def _choose_together(self, opened: Sequence[_Opened]) -> list[_Opened]:
-        """Returns the trials that are stacked: those with others, or that have begun so."""
+    def _choose_together(self, opened: Sequence[_Opened], epochs: int) -> list[_Opened]:
+        """Returns the trials that are stacked: those with enough others, or that have begun so."""
         keys = [None if one.structure is None else one.structure.key for one in opened]
         found = []
         for one, key in zip(opened, keys, strict=True):
             if key is None:
                 continue
-            models = keys.count(key) * len(self.turns.resamples)
-            if models > 1 or any(one.standings):
+            resample, data = self.turns.resamples[0], self.turns.data
+            size = find_batch_size(one.trial, resample, data)
+            steps = epochs * count_steps(len(resample.train), size)
+            if any(one.standings) or is_worth(keys.count(key) * len(self.turns.resamples), steps):
                 found.append(one)
             else:
-                self._alone[one.trial.number] = "no other has its structure"
+                self._alone[one.trial.number] = "too few models have its structure"
         return found
 
     # Training ------------------------------------------------------------------------------------
@@ -209,6 +215,16 @@ class _Stack:
 
     starts: list[Start]
     task: Task
+
+
+def is_worth(models: int, steps: int) -> bool:
+    """Whether a stack takes less time than its models one after another, compiling included.
+
+    Args:
+        models: Models of the stack.
+        steps: Steps of each.
+    """
+    return models > 1 and models * (FIT_S + steps * STEP_S) > COMPILE_S
 
 
 def find_batch_size(trial: Trial, resample: Resample, data: MapDataset) -> int:
