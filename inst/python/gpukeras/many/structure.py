@@ -26,6 +26,7 @@ from gpukeras.engine.own_code import describe_own_code
 # Keras leaves out half of the update, so it is part of the structure.
 OPTIMIZER_NUMBERS = ("weight_decay", "beta_1", "beta_2", "rho", "epsilon")
 PENALTIES = ("l1", "l2")
+SCALES = ("scale", "offset")  # of layers that give predictions the unit of the labels
 INITIAL = (
     "name",
     "seed",
@@ -161,6 +162,8 @@ def _may_differ(path: Path, kind: str, value: Any) -> bool:
         return name == "learning_rate" or known
     if kind == "Dropout":
         return name == "rate" and value > 0  # at 0 it has no generator of random numbers
+    if kind == "Rescaling":
+        return name in SCALES
     return name in PENALTIES and kind in ("L1", "L2", "L1L2")
 
 
@@ -192,6 +195,8 @@ def _bind(model: Model, layers: Mapping[str, Any], config: Any, path: Path) -> B
     layer = layers[_layer_of(config, path)]
     if name == "rate":
         return Binding(f"{layer.name}.rate", layer, "call", _drop)
+    if name in SCALES:
+        return Binding(f"{layer.name}.{name}", layer, name, _as_is)
     place = next(i for i, one in enumerate(path) if str(one).endswith("_regularizer"))
     return Binding(f"{layer.name}.{path[place]}", getattr(layer, str(path[place])), name, _as_is)
 

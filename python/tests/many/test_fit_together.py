@@ -1,0 +1,140 @@
+"""Models with rows of their own, trained together, end as `fit()` trains each alone."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_fits import make_dataset, make_model
+
+from gpukeras.data.dataset import build_dataset
+
+SCHEDULE = {"kind": "exponential", "rate": 0.05, "decay": 0.8}
+
+
+def make_numbers(rows=90, seed=1, columns=3, **options):
+    """Rows whose means and standard deviations, and those of their labels, depend on the seed."""
+    rng = np.random.default_rng(seed)
+    x = np.asfortranarray(rng.normal(seed, seed, size=(rows, columns)))
+    labels = {"kind": "number", "values": 10 * seed + x[:, 0] + rng.normal(size=rows)}
+    options = {"batch_size": 16, "seed": seed, "scale": True, **options}
+    return build_dataset({"kind": "array", "values": x}, options, labels)
+
+
+def make_mlp(data, seed, **options):
+    from gpukeras.models.mlp import build_mlp
+
+    options = {"units": [4], "optimizer": "sgd", "seed": seed, **options}
+    return build_mlp(data, options)
+
+
+def fit_together(models, datasets, seeds, options):
+    from gpukeras.many.fit_together import fit_together
+
+    return fit_together(models, datasets, seeds, options)
+
+
+def fit_alone(model, data, seed, options):
+    from gpukeras.training.fit import fit
+
+    rows = copy.copy(data)
+    rows.spec = replace(rows.spec, seed=seed)
+    return fit(model, rows, {**options, "engine": "superstep"})
+
+
+@pytest.mark.tf
+def test_each_ends_as_alone():
+    options = {"epochs": 6, "schedule": SCHEDULE, "early_stopping": {"patience": 1}}
+    first = make_numbers(rows=90, seed=1, validation=0.25)
+    second = make_numbers(rows=77, seed=2, validation=0.25)
+    assert first.recipe != second.recipe
+    cases = [
+        (first, 5, {"penalty": 0.01}),
+        (second, 6, {"penalty": 0.1, "learning_rate": 0.05}),
+    ]
+    models = [make_mlp(data, seed, **given) for data, seed, given in cases]
+    datasets, seeds = [data for data, *_ in cases], [seed for _, seed, _ in cases]
+    trained = fit_together(models, datasets, seeds, [options] * 2)
+    for (data, seed, given), mine, one in zip(cases, models, trained, strict=True):
+        other = make_mlp(data, seed, **given)
+        alone = fit_alone(other, data, seed, options)
+        for weights, expected in zip(mine.get_weights(), other.get_weights(), strict=True):
+            np.testing.assert_allclose(weights, expected, atol=1e-5)
+        report = one.report
+        assert (report.epochs, report.stopped, report.best_epoch, report.rows) == (
+            alone.epochs,
+            alone.stopped,
+            alone.best_epoch,
+            alone.rows,
+        )
+        np.testing.assert_allclose(report.learning_rate, alone.learning_rate, rtol=1e-6)
+        for name, values in alone.history.items():
+            np.testing.assert_allclose(report.history[name], values, rtol=1e-4)
+        assert report.engine.reason == "2 models of one structure trained as one program"
+
+
+@pytest.mark.tf
+def test_models_keep_the_encoding_of_their_own_rows():
+    from gpukeras.training.predict import predict
+
+    datasets = [make_numbers(seed=1), make_numbers(seed=4)]
+    models = [make_mlp(data, 3) for data in datasets]
+    fit_together(models, datasets, [1, 1], [{"epochs": 1}] * 2)
+    rows = {"kind": "array", "values": np.full((2, 3), 4.0)}
+    for model, data in zip(models, datasets, strict=True):
+        encoded = np.subtract(4.0, data.recipe.center) / data.recipe.scale
+        expected = model.predict(np.tile(encoded, (2, 1)).astype(np.float32), verbose=0)
+        np.testing.assert_allclose(predict(model, rows)["values"], expected[:, 0], rtol=1e-6)
+
+
+@pytest.mark.tf
+def test_what_cannot_share_is_left_alone():
+    numbers, wide, classes = make_numbers(), make_numbers(columns=4), make_dataset()
+    datasets = [numbers, numbers, wide, classes, numbers]
+    models = [make_mlp(numbers, 1), make_mlp(numbers, 2), make_mlp(wide, 3), make_model()]
+    models.append(make_mlp(numbers, 4))
+    models[4].run_eagerly = True
+    before = [model.get_weights()[0] for model in models]
+    trained = fit_together(models, datasets, [1] * 5, [{"epochs": 1}] * 5)
+    lonely = "no other has its structure"
+    eager = "it runs eagerly"
+    assert [one.refused for one in trained] == ["", "", lonely, lonely, eager]
+    moved = [
+        bool((model.get_weights()[0] != weights).any())
+        for model, weights in zip(models, before, strict=True)
+    ]
+    assert moved == [one.report is not None for one in trained] == [True, True, False, False, False]
+
+
+@pytest.mark.tf
+def test_options_that_fit_refuses_are_left_to_it():
+    data = make_numbers()
+    models = [make_mlp(data, seed) for seed in (1, 2)]
+    (one, _) = fit_together(models, [data, data], [1, 2], [{"epochs": 0}, {"epochs": 1}])
+    assert one.refused.startswith("`epochs` must be")
+
+
+@pytest.mark.tf
+def test_a_loss_that_is_no_number_ends_one_model_alone():
+    data = make_numbers()
+    models = [make_mlp(data, 1, learning_rate=rate) for rate in (0.01, 500.0)]
+    good, bad = fit_together(models, [data, data], [1, 1], [{"epochs": 2}] * 2)
+    assert (good.report.stopped, bad.report.stopped) == ("completed", "non_finite")
+    (note,) = bad.report.notes
+    assert note.startswith(
+        "Stopped: the loss was no finite number in epoch 1. The model has the weights that it began"
+    )
+    assert np.isfinite(models[1].get_weights()[0]).all()
+
+
+def test_rows_of_a_dataset_are_joined_once():
+    from gpukeras.many.fit_together import join_rows
+
+    first, second = make_numbers(rows=5), make_numbers(rows=7, seed=2)
+    joined, starts = join_rows([first, second, first])
+    assert (len(joined), starts) == (12, [0, 5, 0])
+    for start, data in ((0, first), (5, second)):
+        for source, own in zip(joined.sources, data.sources, strict=True):
+            mine = source.gather(slice(start, start + len(data)))
+            np.testing.assert_array_equal(mine, own.gather(slice(None)))
+    assert join_rows([first, first]) == (first, [0, 0])
