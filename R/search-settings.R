@@ -111,6 +111,7 @@ encode_value <- function(value) {
 # Everything in `...` of gpu_tune() as the core takes it. A plain value is fixed; dials' parameters
 # are ranges or values.
 as_settings <- function(given, call) {
+  given <- splice_parameters(given)
   names <- rlang::names2(given)
   if (!all(nzchar(names)) || anyDuplicated(names)) {
     abort_gpukeras(
@@ -120,6 +121,16 @@ as_settings <- function(given, call) {
     )
   }
   Map(function(setting, name) unclass(as_setting(setting, name, call)), given, names)
+}
+
+# A `parameters` object of dials stands for its parameters, by their ids.
+splice_parameters <- function(given) {
+  several <- vapply(given, inherits, NA, what = "parameters")
+  parts <- lapply(seq_along(given), function(place) {
+    one <- given[[place]]
+    if (several[[place]]) rlang::set_names(one$object, one$id) else given[place]
+  })
+  unlist(parts, recursive = FALSE)
 }
 
 as_setting <- function(x, name, call) {
@@ -133,28 +144,29 @@ as_setting <- function(x, name, call) {
   new_setting(list(kind = "values", values = list(as_value(x))), list())
 }
 
-# A parameter of dials: its range is in units of its transformation.
+# A parameter of dials: its range, or its values, are in units of its transformation.
 as_dials_setting <- function(x, name, call) {
-  if (!is.null(x$values)) {
-    return(new_setting(list(kind = "values", values = lapply(x$values, as_value)), list()))
-  }
-  bounds <- x$range
   logs <- c("log-10" = 10, "log-2" = 2, "log-e" = exp(1), "log" = exp(1))
   scale <- x$trans$name %||% "identity"
+  bounds <- x$range
   known <- is.numeric(bounds$lower) && is.numeric(bounds$upper) && !anyNA(unlist(bounds))
-  if (!known || !scale %in% c("identity", names(logs))) {
+  if (!scale %in% c("identity", names(logs)) || is.null(x$values) && !known) {
     abort_gpukeras(
       sprintf("`%s` is a parameter of dials without a range that gpu_tune() knows.", name),
       code = "spec", hint = "Finalize it, or use tune_range().", arg = name, call = call
     )
   }
   log <- scale != "identity"
-  ends <- c(bounds$lower, bounds$upper)
-  if (log) ends <- logs[[scale]]^ends
+  in_units <- function(values) if (log) logs[[scale]]^values else values
+  if (!is.null(x$values)) {
+    values <- lapply(in_units(x$values), as_value)
+    return(new_setting(list(kind = "values", values = values), list()))
+  }
   integer <- identical(x$type, "integer")
-  new_setting(
-    list(kind = "range", low = ends[[1]], high = ends[[2]], log = log, integer = integer), list()
-  )
+  new_setting(list(
+    kind = "range", low = in_units(bounds$lower), high = in_units(bounds$upper),
+    log = log, integer = integer
+  ), list())
 }
 
 # The rows of `grid` as lists of settings.

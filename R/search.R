@@ -51,7 +51,8 @@
 #' @param builder A function of the settings that returns a compiled Keras model, such as
 #'   `function(units, rate) gpu_mlp(train, units = units, learning_rate = rate)`.
 #' @param ... Settings by the names of the builder's arguments: [tune_range()], [tune_values()],
-#'   parameters of the package dials, or a plain value, which is the same for all trials.
+#'   parameters of the package dials, one by one or as a `dials::parameters()` object without a
+#'   name, or a plain value, which is the same for all trials.
 #' @param grid A data frame whose rows are the trials, instead of settings that vary in `...`.
 #' @param trials Number of trials to draw; `NULL` is 20.
 #' @param seconds Time after which the search ends, also within a training; `NULL` for none.

@@ -64,6 +64,14 @@ test_that("parameters of dials are ranges in their own units, or values", {
     list(type = "character", values = c("relu", "tanh")), class = c("qual_param", "param")
   )
   expect_identical(as_setting(activation, "x", NULL)$values, list("relu", "tanh"))
+  rates <- a_parameter(c(-4, -1), list(name = "log-10"), values = c(-3, -2))
+  expect_equal(as_setting(rates, "x", NULL)$values, list(0.001, 0.01))
+  several <- structure(
+    list(id = c("a", "b"), object = list(units, activation)), class = "parameters"
+  )
+  settings <- as_settings(list(several, rate = 0.1), NULL)
+  expect_identical(names(settings), c("a", "b", "rate"))
+  expect_identical(settings$b$values, list("relu", "tanh"))
   expect_snapshot(error = TRUE, {
     as_setting(a_parameter(c(1, NA)), "mtry", NULL)
     as_setting(a_parameter(c(0, 1), list(name = "reciprocal")), "power", NULL)
@@ -80,6 +88,12 @@ test_that("dials' own parameters are taken", {
   activation <- as_setting(dials::activation(c("relu", "elu")), "activation", NULL)
   expect_identical(activation$values, list("relu", "elu"))
   expect_error(as_setting(dials::mtry(), "mtry", NULL), class = "gpukeras_error_spec")
+  rates <- dials::value_set(dials::learn_rate(), c(-3, -2))
+  expect_equal(as_setting(rates, "rate", NULL)$values, as.list(dials::value_seq(rates, 2)))
+  several <- dials::parameters(dials::penalty(), units = dials::hidden_units(c(2L, 9L)))
+  settings <- as_settings(list(several, rate = 0.1), NULL)
+  expect_identical(names(settings), c("penalty", "units", "rate"))
+  expect_equal(c(settings$units$low, settings$units$high), c(2, 9))
 })
 
 test_that("a grid's rows are lists of settings", {
