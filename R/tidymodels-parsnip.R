@@ -61,6 +61,8 @@
 #'   and of `"cox"` `"linear_pred"`, which rises with the time as in the package censored, and is 0
 #'   for a row of means.
 #'
+#' [gpu_tune_grid()] tunes with all models trained together.
+#'
 #' `extract_fit_engine()` returns a `gpu_mlp_fit`, which gpukeras functions accept as a model; its
 #' element `history` is the [gpu_history]. It also holds the trained model as a `.keras` archive:
 #' after `saveRDS()` and `readRDS()`, in another session or on a worker, the model is loaded on
@@ -129,21 +131,32 @@ gpu_mlp_fit <- function(formula, data, weights = NULL, units = 64, activation = 
                         seed = NULL, ..., verbose = FALSE, family = NULL) {
   given <- split_arguments(list(...))
   check_data_frame(data)
-  rows <- rlang::exec(
-    formula_dataset, split_outcomes(formula, family), data,
-    weights = weights, seed = seed, !!!given$dataset
-  )
-  model <- rlang::exec(
-    gpu_mlp, rows,
-    units = units, activation = activation, dropout = dropout, penalty = penalty,
-    learning_rate = learning_rate, seed = seed, family = family, !!!given$mlp
-  )
-  history <- rlang::exec(
-    gpu_fit, model, rows,
-    epochs = epochs, engine = fit_engine, verbose = verbose, !!!given$fit
+  seeds <- list(seed %||% draw_seed(), seed %||% draw_seed())
+  fitted <- train_engine(
+    rows = rlang::list2(
+      split_outcomes(formula, family), data,
+      weights = weights, seed = seeds[[1]], !!!given$dataset
+    ),
+    model = rlang::list2(
+      units = units, activation = activation, dropout = dropout, penalty = penalty,
+      learning_rate = learning_rate, seed = seeds[[2]], family = family, !!!given$mlp
+    ),
+    fit = rlang::list2(epochs = epochs, engine = fit_engine, verbose = verbose, !!!given$fit)
   )
   label <- rlang::eval_tidy(formula[[2]], data, environment(formula))
-  new_gpu_mlp_fit(model, history, if (is.factor(label)) levels(label))
+  new_gpu_mlp_fit(fitted$model, fitted$history, if (is.factor(label)) levels(label))
+}
+
+# A trained model and its history, from arguments of formula_dataset(), gpu_mlp() and gpu_fit().
+# Within gpu_tune_grid() it trains with others.
+train_engine <- function(rows, model, fit) {
+  together <- if (!is.null(the$together)) ask_together(rows, model, fit)
+  if (!is.null(together)) {
+    return(together)
+  }
+  data <- rlang::exec(formula_dataset, !!!rows)
+  model <- rlang::exec(gpu_mlp, data, !!!model)
+  list(model = model, history = rlang::exec(gpu_fit, model, data, !!!fit))
 }
 
 # Arguments of set_engine(), by the function that takes them.

@@ -1,0 +1,122 @@
+# gpu_tune_grid(): a loop runs twice, and its models train together in between. A loop that goes on
+# after errors is enough for most of this; tune's own is compared where it is installed.
+
+# Asks for models as tune does, and returns what they predict and which engine trained them; of one
+# that fails, the error.
+a_loop <- function(cases) {
+  function(quiet) {
+    lapply(cases, function(case) {
+      tryCatch(
+        {
+          fit <- rlang::exec(gpu_mlp_fit, mpg ~ wt + hp, !!!case)
+          list(values = predict(fit, mtcars[1:3, ]), engine = fit$history$engine$engine)
+        },
+        error = function(condition) conditionMessage(condition)
+      )
+    })
+  }
+}
+
+a_case <- function(rows, ...) {
+  fixed <- list(data = mtcars[rows, ], units = 4, optimizer = "sgd", batch_size = 8, epochs = 2)
+  utils::modifyList(fixed, list(...))
+}
+
+values_of <- function(found) lapply(found, `[[`, "values")
+engines_of <- function(found) vapply(found, `[[`, "", "engine")
+
+test_that("models of a loop end as by themselves, with the same random numbers", {
+  skip_without_tensorflow()
+  cases <- list(a_case(1:20, penalty = 0.01), a_case(1:20, penalty = 0.1), a_case(8:32, penalty = 1))
+  set.seed(5)
+  alone <- a_loop(cases)(FALSE)
+  after <- runif(1)
+  set.seed(5)
+  expect_silent(found <- run_together(a_loop(cases), verbose = FALSE))
+  expect_identical(runif(1), after)
+  expect_null(the$together)
+  expect_equal(values_of(found), values_of(alone), tolerance = 1e-5)
+  expect_identical(engines_of(found), rep("stacked", 3))
+  expect_identical(engines_of(alone), rep("superstep", 3))
+})
+
+test_that("models that are none of many train by themselves, and a message says why", {
+  skip_without_tensorflow()
+  cases <- list(
+    a_case(1:32, seed = 1, clip_norm = 1), a_case(1:32, seed = 1, fit_engine = "keras"),
+    a_case(1:32, seed = 1, units = 5), a_case(1:32, seed = 1, activation = "none such")
+  )
+  expect_snapshot(found <- run_together(a_loop(cases), verbose = TRUE))
+  expect_identical(engines_of(found[1:3]), c("superstep", "keras", "superstep"))
+  expect_identical(found[[4]], a_loop(cases[4])(FALSE)[[1]])
+})
+
+test_that("an interrupt ends it", {
+  skip_without_tensorflow()
+  cases <- list(a_case(1:32, seed = 1), a_case(1:32, seed = 2))
+  interrupted <- tryCatch(
+    run_together(a_loop(cases), verbose = FALSE, listener = function(event) TRUE),
+    interrupt = function(condition) "interrupted"
+  )
+  expect_identical(interrupted, "interrupted")
+  expect_null(the$together)
+})
+
+test_that("other engines are refused", {
+  a_spec <- function(engine) structure(list(engine = engine), class = c("mlp", "model_spec"))
+  expect_snapshot(error = TRUE, {
+    gpu_tune_grid("mlp")
+    gpu_tune_grid(a_spec("nnet"))
+    gpu_tune_grid(a_spec(NULL))
+  })
+})
+
+skip_without_tune <- function() {
+  for (name in c("tune", "rsample", "yardstick", "workflows")) skip_if_not_installed(name)
+  skip_without_parsnip()
+}
+
+test_that("the result is that of tune_grid(), for models and for workflows with recipes", {
+  skip_without_tune()
+  spec <- parsnip::mlp("regression", "gpukeras", hidden_units = 4, epochs = 2) |>
+    parsnip::set_args(penalty = tune::tune()) |>
+    parsnip::set_engine("gpukeras", optimizer = "sgd", batch_size = 8)
+  steps <- recipes::recipe(mpg ~ wt + hp + disp, mtcars) |>
+    recipes::step_pca(recipes::all_predictors(), num_comp = tune::tune())
+  flow <- workflows::workflow(steps, spec)
+  grid <- data.frame(penalty = c(0.01, 0.1), num_comp = c(1L, 2L))
+  cases <- list(
+    list(spec, mpg ~ wt + hp, grid = grid["penalty"]), list(flow, grid = grid[c(1, 2, 2), ][-3, ])
+  )
+  for (case in cases) {
+    folds <- withr::with_seed(1, rsample::vfold_cv(mtcars, v = 2))
+    arguments <- c(case, list(resamples = folds))
+    keeping <- tune::control_grid(save_pred = TRUE)
+    set.seed(2)
+    known <- do.call(tune::tune_grid, c(arguments, list(control = keeping)))
+    set.seed(2)
+    found <- do.call(gpu_tune_grid, c(arguments, list(control = keeping, verbose = FALSE)))
+    expect_equal(tune::collect_metrics(found), tune::collect_metrics(known), tolerance = 1e-5)
+    expect_equal(
+      tune::collect_predictions(found), tune::collect_predictions(known), tolerance = 1e-5
+    )
+    expect_identical(attributes(found)$parameters$id, attributes(known)$parameters$id)
+    best <- tune::select_best(found, metric = "rmse")
+    expect_identical(best, tune::select_best(known, metric = "rmse"))
+  }
+  expect_s3_class(tune::finalize_workflow(flow, best), "workflow")
+})
+
+test_that("what fails is among tune's notes, and nothing is left of the first run", {
+  skip_without_tune()
+  spec <- parsnip::mlp("regression", "gpukeras", hidden_units = 4, epochs = 1) |>
+    parsnip::set_args(learn_rate = tune::tune())
+  folds <- rsample::vfold_cv(mtcars, v = 2)
+  grid <- data.frame(learn_rate = c(0.01, -1))
+  suppressMessages(found <- gpu_tune_grid(
+    spec, mpg ~ wt, resamples = folds, grid = grid, verbose = FALSE
+  ))
+  notes <- unique(do.call(rbind, found$.notes)$note)
+  expect_match(notes, "`learning_rate` must be a number")
+  expect_length(notes, 1)
+})
