@@ -112,7 +112,7 @@ ask_together <- function(rows, model, fit) {
   }
   found <- together$asked[[key]]
   if (is.null(found$history)) {
-    why <- found$refused %||% if (is.null(found)) "It was not asked for in the first run."
+    why <- found$refused %||% if (is.null(found)) "the first run did not ask for them"
     together$alone <- c(together$alone, why)
     return(NULL)
   }
@@ -140,10 +140,10 @@ note_asked <- function(together, key, rows, model, fit) {
 refuse_together <- function(fit) {
   own <- setdiff(names(fit), c("epochs", "engine", "verbose", "schedule", "early_stopping"))
   if (length(own) > 0) {
-    return(sprintf("`%s` is for one training at a time.", own[1]))
+    return(sprintf("`%s` is for one training at a time", own[1]))
   }
   if (!fit$engine %in% c("superstep", "compiled", "auto")) {
-    sprintf("`fit_engine` is %s.", encode_value(fit$engine))
+    sprintf("`fit_engine` is %s", encode_value(fit$engine))
   }
 }
 
@@ -173,7 +173,8 @@ train_asked <- function(together, listener, call) {
 tell_alone <- function(alone) {
   if (length(alone) > 0) {
     inform_gpukeras(i = sprintf(
-      "%s had to be trained alone: %s", count_of(length(alone), "models"), paste(unique(alone), collapse = " ")
+      "%s had to be trained alone: %s.", count_of(length(alone), "models"),
+      paste(unique(sub("[.]$", "", alone)), collapse = "; ")
     ))
   }
 }
