@@ -20,8 +20,8 @@
 #'
 #' Candidates of other `hidden_units`, `activation` or `epochs` make another program, and so do
 #' recipes that give other numbers of columns; `learn_rate`, `penalty` and `dropout` share one, but
-#' for zeros of the last two. Compiling a program takes a few seconds, so this pays with dozens of
-#' models or long trainings, and `tune::tune_grid()` is faster for a few short ones.
+#' for zeros of the last two. Compiling a program takes seconds, so a few short trainings of a
+#' structure are done one after another, as by `tune::tune_grid()`.
 #'
 #' The preprocessing runs twice: once to know what is to be trained, and once for the predictions.
 #' The encoded rows of all resamples are in memory at a time. Everything happens in this process:

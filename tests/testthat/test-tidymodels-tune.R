@@ -17,8 +17,12 @@ a_loop <- function(cases) {
   }
 }
 
+# As many steps as make a program of three models worth its compiling.
 a_case <- function(rows, ...) {
-  fixed <- list(data = mtcars[rows, ], units = 4, optimizer = "sgd", batch_size = 8, epochs = 2)
+  fixed <- list(
+    data = mtcars[rows, ], units = 4, optimizer = "sgd", learning_rate = 1e-4, batch_size = 1,
+    epochs = 200
+  )
   utils::modifyList(fixed, list(...))
 }
 
@@ -43,8 +47,9 @@ test_that("models of a loop end as by themselves, with the same random numbers",
 test_that("models that are none of many train by themselves, and a message says why", {
   skip_without_tensorflow()
   cases <- list(
-    a_case(1:32, seed = 1, clip_norm = 1), a_case(1:32, seed = 1, fit_engine = "keras"),
-    a_case(1:32, seed = 1, units = 5), a_case(1:32, seed = 1, activation = "none such")
+    a_case(1:32, seed = 1, epochs = 1, clip_norm = 1),
+    a_case(1:32, seed = 1, epochs = 1, fit_engine = "keras"), a_case(1:32, seed = 1, epochs = 1),
+    a_case(1:32, seed = 1, activation = "none such")
   )
   expect_snapshot(found <- run_together(a_loop(cases), verbose = TRUE))
   expect_identical(engines_of(found[1:3]), c("superstep", "keras", "superstep"))
@@ -78,20 +83,21 @@ skip_without_tune <- function() {
 
 test_that("the result is that of tune_grid(), for models and for workflows with recipes", {
   skip_without_tune()
-  spec <- parsnip::mlp("regression", "gpukeras", hidden_units = 4, epochs = 2) |>
-    parsnip::set_args(penalty = tune::tune()) |>
-    parsnip::set_engine("gpukeras", optimizer = "sgd", batch_size = 8)
+  spec <- parsnip::mlp("regression", "gpukeras", hidden_units = 4, epochs = 200) |>
+    parsnip::set_args(penalty = tune::tune(), learn_rate = 1e-4) |>
+    parsnip::set_engine("gpukeras", optimizer = "sgd", batch_size = 1)
   steps <- recipes::recipe(mpg ~ wt + hp + disp, mtcars) |>
     recipes::step_pca(recipes::all_predictors(), num_comp = tune::tune())
   flow <- workflows::workflow(steps, spec)
-  grid <- data.frame(penalty = c(0.01, 0.1), num_comp = c(1L, 2L))
+  grid <- data.frame(penalty = c(0.01, 0.1), num_comp = 2L)
   cases <- list(
-    list(spec, mpg ~ wt + hp, grid = grid["penalty"]), list(flow, grid = grid[c(1, 2, 2), ][-3, ])
+    list(spec, mpg ~ wt + hp, grid = grid["penalty"]), list(flow, grid = grid)
   )
   for (case in cases) {
     folds <- withr::with_seed(1, rsample::vfold_cv(mtcars, v = 2))
     arguments <- c(case, list(resamples = folds))
-    keeping <- tune::control_grid(save_pred = TRUE)
+    engine <- function(fit) parsnip::extract_fit_engine(fit)$history$engine$engine
+    keeping <- tune::control_grid(save_pred = TRUE, extract = engine)
     set.seed(2)
     known <- do.call(tune::tune_grid, c(arguments, list(control = keeping)))
     set.seed(2)
@@ -100,6 +106,8 @@ test_that("the result is that of tune_grid(), for models and for workflows with 
     expect_equal(
       tune::collect_predictions(found), tune::collect_predictions(known), tolerance = 1e-5
     )
+    engines <- unlist(tune::collect_extracts(found)$.extracts)
+    expect_identical(engines, rep("stacked", 4))
     expect_identical(attributes(found)$parameters$id, attributes(known)$parameters$id)
     best <- tune::select_best(found, metric = "rmse")
     expect_identical(best, tune::select_best(known, metric = "rmse"))

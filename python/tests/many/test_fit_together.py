@@ -9,7 +9,14 @@ from small_fits import make_dataset, make_model
 
 from gpukeras.data.dataset import build_dataset
 
+FEW = "too few of a structure, or too short, for a program of their own"
 SCHEDULE = {"kind": "exponential", "rate": 0.05, "decay": 0.8}
+
+
+@pytest.fixture(autouse=True)
+def _at_no_cost(monkeypatch):
+    """Lets small stacks train as such, whose compiling costs more than they save."""
+    monkeypatch.setattr("gpukeras.many.plan.COMPILE_S", 0.0)
 
 
 def make_numbers(rows=90, seed=1, columns=3, **options):
@@ -96,14 +103,22 @@ def test_what_cannot_share_is_left_alone():
     models[4].run_eagerly = True
     before = [model.get_weights()[0] for model in models]
     trained = fit_together(models, datasets, [1] * 5, [{"epochs": 1}] * 5)
-    lonely = "no other has its structure"
     eager = "it runs eagerly"
-    assert [one.refused for one in trained] == ["", "", lonely, lonely, eager]
+    assert [one.refused for one in trained] == ["", "", FEW, FEW, eager]
     moved = [
         bool((model.get_weights()[0] != weights).any())
         for model, weights in zip(models, before, strict=True)
     ]
     assert moved == [one.report is not None for one in trained] == [True, True, False, False, False]
+
+
+@pytest.mark.tf
+def test_a_few_short_trainings_are_left_alone(monkeypatch):
+    monkeypatch.undo()
+    data = make_numbers()
+    models = [make_mlp(data, seed) for seed in (1, 2)]
+    trained = fit_together(models, [data, data], [1, 2], [{"epochs": 1}] * 2)
+    assert [one.refused for one in trained] == [FEW, FEW]
 
 
 @pytest.mark.tf

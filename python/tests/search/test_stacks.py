@@ -33,7 +33,7 @@ def make_stacks(*args, most="auto", **options):
 @pytest.fixture
 def stacked_always(monkeypatch):
     """Stacks also where compiling takes longer than these small trainings."""
-    monkeypatch.setattr("gpukeras.search.stacks.COMPILE_S", 0.0)
+    monkeypatch.setattr("gpukeras.many.plan.COMPILE_S", 0.0)
 
 
 def by_number(outcomes):

@@ -37,6 +37,7 @@ from gpukeras.many.plan import (
     ModelFacts,
     describe_work,
     find_refusal,
+    is_worth,
     plan_stacks,
     read_model_facts,
 )
@@ -51,7 +52,8 @@ from gpukeras.training.listener import OnEvent, ProgressReporter
 from gpukeras.training.nan_guard import explain_stop
 from gpukeras.training.report import FitReport
 
-LONELY, INTERRUPTED = "no other has its structure", "the user ended the training"
+FEW = "too few of a structure, or too short, for a program of their own"
+INTERRUPTED = "the user ended the training"
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,13 @@ class _Asked:
     batch_size: int
     structure: Structure
     facts: ModelFacts
+
+    @property
+    def steps(self) -> int:
+        """Steps of all epochs."""
+        short = self.data.spec.drop_last
+        each = count_steps(len(self.data.train_rows), self.batch_size, short)
+        return each * self.spec.epochs
 
     @property
     def kind(self) -> str:
@@ -135,8 +144,8 @@ def fit_together(
         else:
             groups.setdefault(asked.kind, []).append(asked)
     for group in groups.values():
-        lonely, several = _split_lonely(group)
-        trained |= {one.place: Trained(None, LONELY) for one in lonely}
+        few, several = _split_few(group)
+        trained |= {one.place: Trained(None, FEW) for one in few}
         if any(one.report and one.report.stopped == "interrupted" for one in trained.values()):
             trained |= {one.place: Trained(None, INTERRUPTED) for one in several}
         elif several:
@@ -166,11 +175,12 @@ def _check(
     return _Asked(place, model, data, int(seed), spec, batch, describe_structure(model), facts)
 
 
-def _split_lonely(group: Sequence[_Asked]) -> tuple[list[_Asked], list[_Asked]]:
-    """Returns those whose structure no other has, for whom a stack is no gain, and the others."""
+def _split_few(group: Sequence[_Asked]) -> tuple[list[_Asked], list[_Asked]]:
+    """Returns those for whom a stack of their structure is no gain, and the others."""
     counts = Counter(one.structure.key for one in group)
-    lonely = [one for one in group if counts[one.structure.key] == 1]
-    return lonely, [one for one in group if counts[one.structure.key] > 1]
+    worth = [is_worth(counts[one.structure.key], one.steps) for one in group]
+    pairs = list(zip(group, worth, strict=True))
+    return [one for one, gains in pairs if not gains], [one for one, gains in pairs if gains]
 
 
 def _train_group(
@@ -319,8 +329,7 @@ def _read_rates(asked: _Asked, epochs: int) -> list[float]:
     rate = read_own_rate(asked.model.optimizer, 0)
     if asked.spec.schedule is None:
         return [float(rate)] * epochs
-    short = asked.data.spec.drop_last
-    steps = count_steps(len(asked.data.train_rows), asked.batch_size, short)
+    steps = asked.steps // asked.spec.epochs
     at = np.arange(1, epochs + 1) * steps - 1
     schedule = parse_schedule(asked.spec.schedule)
-    return draw_rates_at(schedule, rate, at, steps * asked.spec.epochs, steps).tolist()
+    return draw_rates_at(schedule, rate, at, asked.steps, steps).tolist()

@@ -25,6 +25,9 @@ UNKNOWN_BYTES = 4096  # of a row's outputs, where layers do not say their shapes
 # Work of a step above which a stack was no faster than one model after another, on 2 cores, see
 # `describe_work()`. There is no such limit for GPUs: none was measured.
 CPU_FLOPS = 20_000_000
+# Seconds of a processor that a stack costs more than models alone, and that it saves for each model
+# and for each of its steps (small models, 2 cores; searches of 9 structures with 2 and 5 folds).
+COMPILE_S, FIT_S, STEP_S = 2.0, 0.15, 1.5e-4
 STEP_FLOPS = 6  # of a product going forward: 2 for it, and 4 for the gradients of both
 NONE: Mapping[int, str] = MappingProxyType({})
 
@@ -143,6 +146,16 @@ def describe_work(facts: ModelFacts, device: str) -> str:
         millions = round(facts.step_flops / 1e6)
         return f"a step of {millions:,} MFLOP keeps a CPU busy"
     return ""
+
+
+def is_worth(models: int, steps: int) -> bool:
+    """Whether a stack takes less time than its models one after another, compiling included.
+
+    Args:
+        models: Models of the stack.
+        steps: Steps of each.
+    """
+    return models > 1 and models * (FIT_S + steps * STEP_S) > COMPILE_S
 
 
 def plan_stacks(

@@ -21,7 +21,13 @@ from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
 from gpukeras.many.fits import Fitted
 from gpukeras.many.members import Member
-from gpukeras.many.plan import describe_work, find_refusal, plan_stacks, read_model_facts
+from gpukeras.many.plan import (
+    describe_work,
+    find_refusal,
+    is_worth,
+    plan_stacks,
+    read_model_facts,
+)
 from gpukeras.many.resamples import Resample
 from gpukeras.many.stack import ModelState, read_state
 from gpukeras.many.structure import Structure, describe_structure
@@ -34,9 +40,6 @@ from gpukeras.search.turns import Turns
 from gpukeras.training.listener import ProgressReporter
 
 STACK = "stack"  # folder of a trial's models that were stacked
-# Seconds of a processor that a stack costs more than models alone, and that it saves for each model
-# and for each of its steps (small models, 2 cores; searches of 9 structures with 2 and 5 folds).
-COMPILE_S, FIT_S, STEP_S = 2.0, 0.15, 1.5e-4
 MOST_MODELS = 256  # of a job: each trial's model is built before it begins
 SAVE_S = 20.0  # seconds between the states that a kill leaves
 TIME_SHARE = 4  # a job may take one part in so many of the time that is left
@@ -215,16 +218,6 @@ class _Stack:
 
     starts: list[Start]
     task: Task
-
-
-def is_worth(models: int, steps: int) -> bool:
-    """Whether a stack takes less time than its models one after another, compiling included.
-
-    Args:
-        models: Models of the stack.
-        steps: Steps of each.
-    """
-    return models > 1 and models * (FIT_S + steps * STEP_S) > COMPILE_S
 
 
 def find_batch_size(trial: Trial, resample: Resample, data: MapDataset) -> int:
