@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from pathlib import Path
 
 import pytest
 from small_fits import make_dataset, make_model
@@ -30,6 +31,10 @@ for name in ("GPUKERAS_XLA_CACHE", "GPUKERAS_DATA_CACHE"):
         os.environ[name] = tempfile.mkdtemp(prefix="gpukeras-cache-")
         atexit.register(shutil.rmtree, os.environ[name], ignore_errors=True)
 
+
+# For processes that a test or the core starts.
+LEAN = str(Path(__file__).parent / "support" / "lean")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [LEAN, os.environ.get("PYTHONPATH")]))
 
 # Helpers that start processes: a test file that uses one is left out by `make test-fast`.
 STARTERS = {

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from children import PATHS
 
 from gpukeras.backend import xla_cache, xla_cache_files
 
@@ -97,12 +98,11 @@ needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not inst
 
 
 def start(code, **variables):
-    path = os.pathsep.join(each for each in sys.path if each)
     left_out = ("TF_XLA_FLAGS", "GPUKERAS_XLA_CACHE", "R_USER_CACHE_DIR")
     others = {name: value for name, value in os.environ.items() if name not in left_out}
     return subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**others, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", **variables},
+        env={**others, "PYTHONPATH": PATHS, "TF_CPP_MIN_LOG_LEVEL": "2", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import evidence_bench
 import evidence_collect
 import pytest
-from children import CORE
+from children import PATHS
 from evidence_bench import Clock, Measured, average_busy, take_turns
 from evidence_cases import CASES
 from evidence_questions import NO_TIME
@@ -43,7 +43,7 @@ def collect(tmp_path, monkeypatch):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     monkeypatch.setattr(evidence_collect, "PROGRAM", program)
-    environment = {**os.environ, "PYTHONPATH": str(CORE), "EVIDENCE_FOLDER": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "EVIDENCE_FOLDER": str(tmp_path)}
 
     def run(*cases, flags=(), limit_s=600.0):
         return evidence_collect.collect_cases(cases, flags, environment, limit_s)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from children import PATHS
 
-import gpukeras
 from gpukeras.checkpoint.store import CheckpointStore
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -22,8 +22,7 @@ pytestmark = pytest.mark.tf
 
 def start(folder, weights, engine, *then):
     """A training in a process of its own, at the moment when its first step may come."""
-    paths = (str(Path(gpukeras.__file__).parents[1]), str(SUPPORT))
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONPATH": PATHS, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(SUPPORT / "kill_child.py"), str(folder), str(weights), engine]
     command += [str(EPOCHS), str(ROWS), *map(str, then)]
     child = subprocess.Popen(

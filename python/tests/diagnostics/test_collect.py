@@ -348,9 +348,7 @@ def test_a_model_of_ones_own_is_trained_for_a_few_steps_on_the_cpu_too():
     found = diagnosis.check(None, make_model(), make_dataset(64))
     answer = [found.verdict, found.facts["use"]["device"], found.facts["use"]["variables"]]
     """
-    tests = os.path.join(os.path.dirname(__file__), "..", "support")
-    core = os.path.join(tests, "..", "..", "..", "inst", "python")
-    found = run_script(script, CUDA_VISIBLE_DEVICES="-1", PYTHONPATH=f"{core}:{tests}")
+    found = run_script(script, CUDA_VISIBLE_DEVICES="-1")
     assert found[:2] == ["NOT USED", "CPU:0"]
 
 

@@ -1,20 +1,17 @@
 """The check where Keras runs on JAX, on this computer: in processes, as Keras has one backend."""
 
-import os
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
-from children import CORE, needs_no_gpu, run_script
+from children import PATHS, needs_no_gpu, run_script
 
 from gpukeras.diagnostics import child_probes
 from gpukeras.diagnostics.jax_usage import count_kernels
 
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
-SUPPORT = str(CORE.parents[1] / "python" / "tests" / "support")
-PATHS = os.pathsep.join([str(CORE), SUPPORT, *sys.path[1:]])
 FACTS = {"python": {"executable": sys.executable}, "keras": {"backend": "jax"}}
 
 
@@ -84,7 +81,7 @@ def test_the_check_names_jax_and_does_not_start_it():
     rows = {one.id: one.title for one in found.findings}
     answer = [found.cause_id, rows, "jax" in sys.modules, found.facts["unread"]]
     """
-    cause, rows, imported, unread = run_script(script, KERAS_BACKEND="jax", PYTHONPATH=PATHS)
+    cause, rows, imported, unread = run_script(script, KERAS_BACKEND="jax")
     assert (cause, imported, unread) == ("A1", False, {})
     assert {
         "jax": "JAX",
@@ -107,7 +104,7 @@ def test_training_of_ones_own_is_observed_and_the_model_is_restored():
     same = all(np.array_equal(*pair) for pair in zip(before, model.get_weights()))
     answer = [same, facts["use"], facts["jax"]]
     """
-    same, use, session = run_script(script, KERAS_BACKEND="jax", PYTHONPATH=PATHS)
+    same, use, session = run_script(script, KERAS_BACKEND="jax")
     assert same
     assert (use["device"], use["jit"]) == ("CPU:0", True)
     assert use["variables"].keys() == {"CPU:0"}
@@ -127,7 +124,7 @@ def test_tensorflow_beside_jax_is_seen():
     tf.constant(1)
     answer.append(tensorflow_beside()["started"])
     """
-    nothing, imported, started = run_script(script, KERAS_BACKEND="jax", PYTHONPATH=PATHS)
+    nothing, imported, started = run_script(script, KERAS_BACKEND="jax")
     assert nothing is None
     assert imported["started"] is False
     assert isinstance(imported["visible_gpus"], list)

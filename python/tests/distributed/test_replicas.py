@@ -7,14 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from children import CORE
+from children import PATHS, SUPPORT
 from nightly import few, read_runs
 
 pytestmark = pytest.mark.tf
-SUPPORT = Path(__file__).parents[1] / "support"
 NEAR = 1e-5
 
 # Name of the case --> devices, rows that each takes of a full batch.
@@ -65,8 +63,7 @@ FEW = [name for name in (*SAME, *OTHERS) if name not in MORE]
 
 
 def run_child(names):
-    paths = os.pathsep.join([str(CORE), str(SUPPORT)])
-    quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": paths}
+    quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": PATHS}
     command = [sys.executable, str(SUPPORT / "distributed_child.py"), *names]
     return subprocess.run(
         command, env={**os.environ, **quiet}, capture_output=True, text=True, timeout=1200

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from children import CORE, run_script
+from children import run_script
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -185,7 +185,6 @@ def test_a_session_trains_with_what_another_has_measured(monkeypatch, tmp_path):
     this_session = {}
     exec(SESSION, this_session)
     assert this_session["answer"] is None
-    told["PYTHONPATH"] = os.pathsep.join(map(str, (CORE, SUPPORT)))
     engine, reason, epochs = run_script(SESSION, **told)
     assert engine == "compiled"
     assert reason.startswith("measured fastest in an earlier training on this computer: 60 us")

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from children import PATHS
 from nightly import NIGHTLY
-
-import gpukeras
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
@@ -20,8 +19,7 @@ pytestmark = [pytest.mark.tf, NIGHTLY]  # by day: a kill between writes, in test
 
 def start(folder):
     """A search in a process of its own, at the moment when it begins."""
-    paths = (str(Path(gpukeras.__file__).parents[1]), str(SUPPORT))
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONPATH": PATHS, "PYTHONDONTWRITEBYTECODE": "1"}
     child = subprocess.Popen(
         [sys.executable, str(SUPPORT / "kill_search.py"), str(folder)],
         env=env,

@@ -13,7 +13,7 @@ import urllib.request
 
 import numpy as np
 import pytest
-from children import CORE, PATIENCE_S
+from children import PATHS, PATIENCE_S
 from served import ask, exchange, frame_dataset, make_columns, to_json_rows
 
 from gpukeras import DataError, ModelError, RuntimeMissingError, ServiceError, SpecError
@@ -288,7 +288,7 @@ def test_a_child_that_dies_or_hangs_is_told(tmp_path, monkeypatch):
 
 
 def test_the_command_line_serves_until_sigterm(trained, rows):
-    environment = {**os.environ, "PYTHONPATH": str(CORE), "GPUKERAS_TOKEN": TOKEN}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "GPUKERAS_TOKEN": TOKEN}
     program = [sys.executable, "-m", "gpukeras", "serve", trained[1], "--max-batch", "4"]
     with subprocess.Popen(program, env=environment, stdout=subprocess.PIPE) as child:
         told = json.loads(child.stdout.readline())

@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import gpukeras
+from children import PATHS
 
 TESTS = Path(__file__).parent
 SECRET = "what these workers share"
@@ -34,12 +34,11 @@ class WorkerProcess:
     """A worker's process and what it has told."""
 
     def __init__(self, options, before=()):
-        paths = (str(Path(gpukeras.__file__).parents[1]), str(TESTS))
         quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
         threads = {"PYTHONDONTWRITEBYTECODE": "1", "GRPC_VERBOSITY": "NONE"}
         self.process = subprocess.Popen(
             [*before, sys.executable, str(TESTS / "worker_child.py"), json.dumps(options)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **quiet, **threads},
+            env={**os.environ, "PYTHONPATH": PATHS, **quiet, **threads},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -9,12 +9,16 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
-from children import CORE
+from children import PATHS, SUPPORT
 
-SUPPORT = Path(__file__).parent
+# XLA optimizes the tiny programs of tests for longer than they run. Both sides of a comparison are
+# compiled so; the other children of JAX, and TensorFlow's engines, with all optimizations.
+QUICK = {
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    " --xla_cpu_parallel_codegen_split_count=1"
+}
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
 
 
@@ -28,8 +32,7 @@ def run_part(file, name, group=()):
 
 @functools.cache
 def run_parts(file, names, backend="jax"):
-    paths = os.pathsep.join([str(CORE), str(SUPPORT)])
-    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": paths}
+    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": PATHS, **QUICK}
     command = [sys.executable, str(SUPPORT / f"{file}.py"), *names]
     child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     lines = [line for line in child.stdout.splitlines() if line.startswith('{"part"')]

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from children import CORE
+from children import PATHS
 
 SOURCES = Path(__file__).parent / "stubs"
 LIBRARIES = {"cuda": "libcuda", "nvml": "libnvidia-ml"}
@@ -52,4 +52,4 @@ def stub_environment(libraries=("cuda", "nvml"), **settings):
     inherited = {name: os.environ[name] for name in os.environ if not name.startswith(FOREIGN)}
     paths = os.pathsep.join(str(folder / name) for name in libraries)
     given = {name: str(value) for name, value in settings.items()}
-    return {**inherited, "PYTHONPATH": str(CORE), "LD_LIBRARY_PATH": paths, **given}
+    return {**inherited, "PYTHONPATH": PATHS, "LD_LIBRARY_PATH": paths, **given}

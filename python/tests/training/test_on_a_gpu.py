@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from children import CORE, needs_gpu
+from children import PATHS, needs_gpu
 
 SUPPORT = Path(__file__).parents[1] / "support"
 TOGETHER = (
@@ -61,8 +61,7 @@ each_of_tensorflow = pytest.mark.parametrize("place", TENSORFLOW)
 @functools.cache
 def run_parts(place, names):
     """The parts' records; one process for all that can share it, as backends start slowly."""
-    paths = os.pathsep.join([str(CORE), str(SUPPORT)])
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": paths}
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": PATHS}
     environment["KERAS_BACKEND"] = place.backend
     if place.kind == "cpu":
         environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from children import PATHS
 from nightly import few
 
-import gpukeras
 from gpukeras.engine.autotune import EngineAutotuner, EngineFacts, choose_candidates
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -18,8 +18,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 @pytest.mark.tf
 @pytest.mark.parametrize("count", few([1, 5], 1))
 def test_trainings_of_each_engine_repeat_and_resume_bit_by_bit(count):
-    paths = (str(Path(gpukeras.__file__).parents[1]), str(SUPPORT))
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONPATH": PATHS, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(SUPPORT / "repeat_child.py"), str(count)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr

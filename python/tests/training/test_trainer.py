@@ -2,7 +2,6 @@
 
 import gc
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -43,8 +42,7 @@ def assert_usable(model):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited so on Linux only")
 def test_a_training_that_runs_out_of_memory_backs_off_and_finishes():
-    folder = os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[2] / "inst" / "python")])
-    variables = {"PYTHONPATH": folder, "MALLOC_ARENA_MAX": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    variables = {"MALLOC_ARENA_MAX": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
     child = run_python(str(SUPPORT / "memory_child.py"), "700", **variables)
     assert child.returncode == 0, child.stderr[-2000:]
     found = json.loads(child.stdout.splitlines()[-1])

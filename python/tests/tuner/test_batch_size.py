@@ -2,15 +2,14 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from children import PATHS
 from nightly import few
 from searched import assert_same, make_stream, state_of, stochastic_model, train_once
 from small_fits import make_dataset
 
-import gpukeras
 from gpukeras import DataError, ModelError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.engine import epoch_loop
@@ -251,11 +250,9 @@ print(json.dumps([points, *found, same, refused, again]))
 @pytest.mark.tf
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
 def test_the_search_ends_where_memory_really_does_and_the_model_survives():
-    here = Path(__file__).parents[1] / "support"
-    path = os.pathsep.join([str(here), str(Path(gpukeras.__file__).parents[1])])
     ran = subprocess.run(
         [sys.executable, "-c", LIMITED],
-        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "PYTHONPATH": PATHS, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
         timeout=300,
