@@ -68,6 +68,7 @@ def test_an_action_follows_the_import_of_keras(monkeypatch, tmp_path):
     (tmp_path / "keras.py").write_text("seen = []\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setitem(sys.modules, "keras", None)  # so that this file does not stay there
     for name in [name for name in sys.modules if name.split(".")[0] == "keras"]:
         monkeypatch.delitem(sys.modules, name)
     before, acted = list(sys.meta_path), []
