@@ -1,6 +1,8 @@
+import functools
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from children import PATIENCE_S
@@ -21,24 +23,35 @@ def test_a_child_that_ends_well_has_no_problem():
     assert (end.stdout, end.stderr, end.problem) == ("out\n", "err\n", "")
 
 
-def test_a_child_that_hangs_is_killed_and_what_it_said_is_kept():
-    end = run(HANG, limit_s=STARTED_S)
+@pytest.fixture(scope="module")
+def hanging(tmp_path_factory):
+    """How children end that do not end by themselves; one after another takes three times as long."""
+    pid = tmp_path_factory.mktemp("hanging") / "pid"
+    codes = {
+        "alone": HANG,
+        "endless": f"import sys\nsys.stdout.write('x' * {2 * OUTPUT_LIMIT})\n{HANG}",
+        "parent": f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {HANG!r}])
+open({str(pid)!r}, "w").write(str(child.pid))
+import time; time.sleep(600)
+""",
+    }
+    with ThreadPoolExecutor(len(codes)) as pool:
+        ends = pool.map(functools.partial(run, limit_s=STARTED_S), codes.values())
+        return {**dict(zip(codes, ends, strict=True)), "pid": int(pid.read_text())}
+
+
+def test_a_child_that_hangs_is_killed_and_what_it_said_is_kept(hanging):
+    end = hanging["alone"]
     assert (end.problem, end.stdout) == ("did not end within 8 s", "begun\n")
 
 
-def test_what_a_child_started_is_killed_with_it(tmp_path):
-    code = f"""
-import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", {HANG!r}])
-open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
-import time; time.sleep(600)
-"""
-    run(code, limit_s=STARTED_S)
-    pid = int((tmp_path / "pid").read_text())
+def test_what_a_child_started_is_killed_with_it(hanging):
     deadline = time.monotonic() + PATIENCE_S
-    while is_running(pid) and time.monotonic() < deadline:
+    while is_running(hanging["pid"]) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not is_running(pid)
+    assert not is_running(hanging["pid"])
 
 
 def is_running(pid):
@@ -49,9 +62,8 @@ def is_running(pid):
         return False
 
 
-def test_output_without_end_does_not_fill_memory():
-    endless = f"import sys\nsys.stdout.write('x' * {2 * OUTPUT_LIMIT})\n{HANG}"
-    end = run(endless, limit_s=STARTED_S)
+def test_output_without_end_does_not_fill_memory(hanging):
+    end = hanging["endless"]
     assert end.stdout == "x" * OUTPUT_LIMIT
     assert end.problem == "did not end within 8 s"
 

@@ -1,5 +1,6 @@
 """What a model costs and becomes on JAX, in a process of its own: see `jax_runs`."""
 
+import functools
 import os
 import sys
 import tempfile
@@ -117,9 +118,11 @@ def exported_more():
 # Smaller models ----------------------------------------------------------------------------------
 
 
-def trained(**options):
+@functools.cache
+def trained():
+    """A model of which all that makes it smaller takes a copy."""
     model = make_model(optimizer="adam")
-    fit.fit(model, make_dataset(ROWS), {"epochs": 5, **options})
+    fit.fit(model, make_dataset(ROWS), {"epochs": 5})
     return model
 
 
