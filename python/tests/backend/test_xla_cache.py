@@ -64,16 +64,18 @@ def test_gpus_are_told_apart_by_model_and_driver(tmp_path):
 
 
 CODE = """
+import os
 from gpukeras.backend import cpp_log, runtime
 tf = runtime.tensorflow()
 def run():
     with cpp_log.muted_cpp_log():
         found = tf.function(lambda x: tf.sin(x) * 2, jit_compile=True)(tf.ones(3))
-        print(found.shape, flush=True)
+        # In one write: two of print()'s, of its text and its end, may have another process's between.
+        os.write(1, f"{found.shape}\\n".encode())
 """
 # Two processes at once, then a third. TensorFlow starts in each of them, and is imported once.
 THREE = """
-import os, warnings
+import warnings
 warnings.simplefilter("ignore")  # of forks in a process with threads, from Python 3.12 on
 def fork():
     if os.fork() == 0:
