@@ -62,7 +62,7 @@ held_out_frame <- function(handle) {
 }
 
 #' @rdname gpu_fit_many
-#' @param x,object,fits A `gpu_fits`.
+#' @param x,object A `gpu_fits`.
 #' @param row.names,optional Not used.
 #' @export
 as.data.frame.gpu_fits <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
