@@ -10,6 +10,8 @@ import sys
 
 # The package --> whose modules look for it in vain.
 UNSEEN = {"jax": ("tensorflow.", "keras.src.callbacks."), "pandas": "keras.", "sklearn": "keras."}
+# What carries an import out; rpytools is reticulate's.
+IMPORTING = ("_frozen", "importlib", "rpytools")
 
 
 class Unseen:
@@ -24,7 +26,7 @@ class Unseen:
 def importer():
     """The name of the module that imports."""
     frame = sys._getframe(2)
-    while frame and frame.f_globals.get("__name__", "").startswith(("importlib", "_frozen")):
+    while frame and frame.f_globals.get("__name__", "").startswith(IMPORTING):
         frame = frame.f_back
     return frame.f_globals.get("__name__", "") if frame else ""
 
