@@ -70,7 +70,7 @@ tf = runtime.tensorflow()
 def run():
     with cpp_log.muted_cpp_log():
         found = tf.function(lambda x: tf.sin(x) * 2, jit_compile=True)(tf.ones(3))
-        # In one write: two of print()'s, of its text and its end, may have another process's between.
+        # In one write: between print()'s two, of its text and its end, another process may write.
         os.write(1, f"{found.shape}\\n".encode())
 """
 # Two processes at once, then a third. TensorFlow starts in each of them, and is imported once.

@@ -67,15 +67,18 @@ def test_programs_traced_before_are_not_used_again():
     assert_masked(model, half(model))
 
 
+OPTIMIZERS = {
+    "decay": lambda o: o.AdamW(0.01, weight_decay=0.1),
+    "ema": lambda o: o.Adam(0.01, use_ema=True, ema_overwrite_frequency=3),
+    "accumulation": lambda o: o.SGD(0.01, momentum=0.9, gradient_accumulation_steps=3),
+    "loss scale": lambda o: o.LossScaleOptimizer(o.SGD(0.01)),
+}
+
+
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda o: o.AdamW(0.01, weight_decay=0.1),
-        lambda o: o.Adam(0.01, use_ema=True, ema_overwrite_frequency=3),
-        lambda o: o.SGD(0.01, momentum=0.9, gradient_accumulation_steps=3),
-        lambda o: o.LossScaleOptimizer(o.SGD(0.01)),
-    ],
-    ids=["decay", "ema", "accumulation", "loss scale"],
+    few(OPTIMIZERS.values(), OPTIMIZERS["decay"], OPTIMIZERS["accumulation"]),
+    ids=OPTIMIZERS,
 )
 def test_masks_hold_under_optimizers_that_do_more(make):
     model = make_model(optimizer=make(runtime.keras().optimizers))

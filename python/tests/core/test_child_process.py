@@ -25,7 +25,7 @@ def test_a_child_that_ends_well_has_no_problem():
 
 @pytest.fixture(scope="module")
 def hanging(tmp_path_factory):
-    """How children end that do not end by themselves; one after another takes three times as long."""
+    """How children end that do not end by themselves; they hang side by side, for `STARTED_S`."""
     pid = tmp_path_factory.mktemp("hanging") / "pid"
     codes = {
         "alone": HANG,

@@ -42,7 +42,7 @@ def test_an_epoch_of_sgd_ends_with_the_same_weights(engine):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("engine", ENGINES[1:])
+@pytest.mark.parametrize("engine", few(ENGINES[1:], "compiled"))
 def test_an_epoch_of_adam_ends_with_the_same_loss(engine):
     expected, _ = expected_after("adam")
     found, _ = weights_after(engine, "adam")

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from nightly import few
 from profiled import SlowFunction, make_sleepy_model
 from small_fits import make_dataset, make_model
 
@@ -252,7 +253,7 @@ def state_of(model):
 
 
 @tf
-@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("trained", few([False, True], True))
 def test_the_model_is_as_before(dataset, trained):
     import keras
 

@@ -87,7 +87,7 @@ def test_rows_that_do_not_fill_the_last_batch_are_refused_or_dropped_and_predict
     assert len(found) == 35
 
 
-@pytest.mark.parametrize("engine", ["keras", "superstep"])
+@pytest.mark.parametrize("engine", few(["keras", "superstep"], "superstep"))
 def test_a_model_without_states_takes_any_batch_however_it_was_built(engine):
     keras = runtime.keras()
     data, x, y = make_sequences(35, batch_size=10)

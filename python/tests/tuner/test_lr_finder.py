@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from nightly import few
 from searched import assert_same, make_stream, state_of, stochastic_model, train_once
 from small_fits import make_dataset, make_model
 
@@ -86,8 +87,11 @@ def with_loss_scaling_and_schedule():
 @pytest.mark.tf
 @pytest.mark.parametrize(
     "make",
-    [lambda: "adam", with_schedule, with_function, with_loss_scaling,
-     with_loss_scaling_and_schedule],
+    few(
+        [lambda: "adam", with_schedule, with_function, with_loss_scaling,
+         with_loss_scaling_and_schedule],
+        with_function, with_loss_scaling_and_schedule,
+    ),
     ids=["rate", "schedule", "function", "loss scaling", "loss scaling, schedule"],
 )  # fmt: skip
 def test_rates_reach_the_weights_and_the_optimizer_is_left_as_it_was(make):

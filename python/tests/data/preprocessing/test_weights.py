@@ -114,7 +114,6 @@ def expected():
             ("pipeline", "keras", "all", False),
         ],
         ("memory", "superstep", "all", True),
-        ("pipeline", "keras", "all", False),
         ("function", "superstep", "some", False),
     ),
 )
