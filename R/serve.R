@@ -97,17 +97,9 @@ gpu_serve <- function(model, port = NULL, host = "127.0.0.1", token = NULL, max_
 }
 
 new_gpu_server <- function(record) {
-  handle <- record$handle
-  record$handle <- NULL
   record$terms <- as_chr(record$terms)
-  record$running <- function() {
-    !is_dead(handle) && call_core("server_runs", list(handle = handle))
-  }
-  record$stop <- function() {
-    if (!is_dead(handle)) call_core("stop_server", list(handle = handle))
-    invisible()
-  }
-  new_result(record, "gpu_server")
+  facts <- record[names(record) != "handle"]
+  new_result(c(facts, server_verbs(record$handle)), "gpu_server")
 }
 
 #' @export

@@ -81,18 +81,24 @@ as_log_dir <- function(log_dir, call = caller_env()) {
   log_dir
 }
 
+# What is asked of a server by its handle.
+server_verbs <- function(handle) {
+  force(handle)
+  list(
+    running = function() !is_dead(handle) && call_core("server_runs", list(handle = handle)),
+    stop = function() {
+      if (!is_dead(handle)) call_core("stop_server", list(handle = handle))
+      invisible()
+    }
+  )
+}
+
 new_gpu_tensorboard <- function(record) {
-  handle <- record$handle
-  running <- function() !is_dead(handle) && call_core("board_runs", list(handle = handle))
-  stop <- function() {
-    if (!is_dead(handle)) call_core("stop_board", list(handle = handle))
-    invisible()
-  }
+  facts <- list(
+    url = record$url, port = record$port, log_dir = record$folder, notes = record$notes
+  )
   new_result(
-    list(
-      url = record$url, port = record$port, log_dir = record$folder,
-      notes = record$notes, running = running, stop = stop
-    ),
+    c(facts, server_verbs(record$handle)),
     "gpu_tensorboard"
   )
 }

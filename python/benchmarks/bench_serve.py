@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.core.attached_server import stop_server
 from gpukeras.data import dataset
 from gpukeras.export import archive
 from gpukeras.models import mlp
-from gpukeras.serving.server import start_server, stop_server
+from gpukeras.serving.server import start_server
 from gpukeras.training import fit, predict
 
 COLUMNS, ROWS, TOLERANCE = 20, 512, 1e-5

@@ -15,10 +15,10 @@ local_server <- function(record = a_board(), frame = parent.frame()) {
   asked <- new.env()
   asked$running <- TRUE
   local_core(frame = frame, function(name, args) {
-    if (name == "stop_board") asked$running <- FALSE
+    if (name == "stop_server") asked$running <- FALSE
     asked$names <- c(asked$names, name)
     asked$args[[name]] <- args
-    answer(switch(name, start_board = record, board_runs = asked$running))
+    answer(switch(name, start_board = record, server_runs = asked$running))
   })
   asked
 }

@@ -17,6 +17,7 @@ import numpy as np
 from gpukeras.accelerate import switch
 from gpukeras.backend import devices, env_vars, import_hook
 from gpukeras.compression import distillation, pruning, quantization, separable
+from gpukeras.core import attached_server
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import arrays, builder
 from gpukeras.data.base import Dataset
@@ -248,11 +249,9 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "profile": profile.profile,
     "model_cost": model_cost.model_cost,
     "start_board": tensorboard_server.start_board,
-    "stop_board": tensorboard_server.stop_board,
-    "board_runs": tensorboard_server.board_runs,
     "start_server": server.start_server,
-    "stop_server": server.stop_server,
-    "server_runs": server.server_runs,
+    "stop_server": attached_server.stop_server,
+    "server_runs": attached_server.server_runs,
     "prune": pruning.prune,
     "quantize": quantization.quantize,
     "distill": distillation.distill,

@@ -17,14 +17,9 @@ import pytest
 from children import PATIENCE_S
 
 from gpukeras import DataError, RuntimeMissingError, SpecError
+from gpukeras.core.attached_server import list_running, server_runs, stop_server
 from gpukeras.monitor import tensorboard_server
-from gpukeras.monitor.tensorboard_server import (
-    board_runs,
-    find_port,
-    install_command,
-    start_board,
-    stop_board,
-)
+from gpukeras.monitor.tensorboard_server import find_port, install_command, start_board
 
 CORE = Path(tensorboard_server.__file__).parents[2]
 STAND_IN = """
@@ -72,8 +67,8 @@ def stand_in(install):
 @pytest.fixture(autouse=True)
 def stop_all():
     yield
-    for server in list(tensorboard_server._servers):
-        stop_board(server)
+    for server in list_running():
+        server.stop()
 
 
 def get(url):
@@ -105,14 +100,14 @@ def test_it_is_started_found_again_and_ended(tmp_path, monkeypatch):
     assert board["folder"] == str(logs)
     assert board["url"] == f"http://127.0.0.1:{port}/"
     assert board["notes"] == []
-    assert board_runs(board["handle"])
+    assert server_runs(board["handle"])
     again = start_board("logs")
     assert again["handle"] is board["handle"]
     assert start_board("logs", port)["handle"] is board["handle"]
-    stop_board(board["handle"])
-    assert not board_runs(board["handle"])
+    stop_server(board["handle"])
+    assert not server_runs(board["handle"])
     assert not is_open(port)
-    stop_board(board["handle"])
+    stop_server(board["handle"])
     new = start_board("logs", port)
     assert new["port"] == port
     assert new["handle"] is not board["handle"]
@@ -122,8 +117,8 @@ def test_it_is_started_found_again_and_ended(tmp_path, monkeypatch):
 def test_another_folder_gets_a_server_of_its_own(tmp_path):
     one, two = (start_board(str(tmp_path / name)) for name in ("one", "two"))
     assert one["port"] != two["port"]
-    stop_board(one["handle"])
-    assert board_runs(two["handle"])
+    stop_server(one["handle"])
+    assert server_runs(two["handle"])
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -198,7 +193,7 @@ def test_a_tensorboard_that_does_not_start_says_why(tmp_path, install):
     with pytest.raises(RuntimeMissingError, match="No module named pkg_resources") as caught:
         start_board(str(tmp_path / "logs"))
     assert "pip install --upgrade tensorboard" in caught.value.hint
-    assert tensorboard_server._servers == []
+    assert list_running() == []
 
 
 def test_a_tensorboard_that_never_answers_is_ended(tmp_path, install, monkeypatch):
@@ -206,7 +201,7 @@ def test_a_tensorboard_that_never_answers_is_ended(tmp_path, install, monkeypatc
     monkeypatch.setattr(tensorboard_server, "START_S", 0.5)
     with pytest.raises(RuntimeMissingError, match="did not answer"):
         start_board(str(tmp_path))
-    assert tensorboard_server._servers == []
+    assert list_running() == []
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -12,15 +12,13 @@ import importlib.util
 import os
 import shlex
 import socket
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gpukeras.backend.env_vars import child_environment
-from gpukeras.core.child_process import end_attached, explain_status, start_attached
+from gpukeras.core.attached_server import AttachedServer, list_running
 from gpukeras.core.errors import DataError, RuntimeMissingError, SpecError
 from gpukeras.core.options import check_count
 
@@ -33,10 +31,8 @@ STOP_S = 5.0
 PROFILE_PLUGINS = ("xprof", "tensorboard_plugin_profile")
 TRACES = [f"{'*/' * depth}plugins/profile/*/*.xplane.pb" for depth in range(4)]
 
-_servers: list[BoardServer] = []  # a server ends when its pipe closes, so references are kept
 
-
-class BoardServer:
+class BoardServer(AttachedServer):
     """A TensorBoard server in a child process.
 
     Args:
@@ -52,50 +48,24 @@ class BoardServer:
         """Starts the server and waits until it answers."""
         self.folder, self.port, self.url = folder, port, f"http://{HOST}:{port}/"
         self._python = python
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (for the server's life)
-        self._child = _start_child(folder, port, python, self._said)
-        try:
-            self._await()
-        except BaseException:  # an interrupt too
-            self.stop()
-            raise
-
-    @property
-    def runs(self) -> bool:
-        """Whether the server process is running."""
-        return self._child.poll() is None
-
-    def stop(self) -> None:
-        """Stops the server; further calls do nothing."""
-        end_attached(self._child, STOP_S)
-        self._said.close()
+        # Without the data server, a second process that listens on another port.
+        more = ["--load_fast", "false", "--reload_multifile", "true"]
+        arguments = ["--logdir", str(folder), "--host", HOST, "--port", str(port), *more]
+        hidden = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        environment = {**child_environment(), **hidden}
+        super().__init__(python, ("-m", PROGRAM, *arguments), environment, STOP_S)
 
     def _await(self) -> None:
         deadline = time.monotonic() + START_S
         while not answers(self.port):
             if not self.runs:
                 raise RuntimeMissingError(
-                    f"TensorBoard could not be started: {self._last_words()}.",
+                    f"TensorBoard could not be started: {self._last_words() or self._status()}.",
                     hint=f"Mend it: {install_command(self._python, '--upgrade tensorboard')}",
                 )
             if time.monotonic() > deadline:
                 raise RuntimeMissingError(f"TensorBoard did not answer within {START_S:.0f} s.")
             time.sleep(POLL_S)
-
-    def _last_words(self) -> str:
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
-        return lines[-1][:300].rstrip(".") if lines else explain_status(self._child.returncode)
-
-
-def _start_child(
-    folder: Path, port: int, python: str, output: IO[bytes]
-) -> subprocess.Popen[bytes]:
-    arguments = ["--logdir", str(folder), "--host", HOST, "--port", str(port)]
-    # Without the data server, a second process that listens on another port.
-    arguments += ["--load_fast", "false", "--reload_multifile", "true"]
-    environment = {**child_environment(), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    return start_attached(python, ("-m", PROGRAM, *arguments), environment, output, output)
 
 
 def answers(port: int) -> bool:
@@ -139,7 +109,6 @@ def start_board(folder: str, port: int | None = None, python: str = "") -> dict[
     if server is None:
         _check_installed(python)
         server = BoardServer(path, find_port() if port is None else check_port(port), python)
-        _servers.append(server)
     return {
         "handle": server,
         "url": server.url,
@@ -149,24 +118,10 @@ def start_board(folder: str, port: int | None = None, python: str = "") -> dict[
     }
 
 
-def stop_board(handle: BoardServer) -> None:
-    """Stops TensorBoard; does nothing if it has already ended."""
-    handle.stop()
-    if handle in _servers:
-        _servers.remove(handle)
-
-
-def board_runs(handle: BoardServer) -> bool:
-    """Whether TensorBoard is running."""
-    return handle.runs
-
-
 def _find_server(folder: Path, port: int | None) -> BoardServer | None:
-    _servers[:] = [server for server in _servers if server.runs]
-    for server in _servers:
-        if server.folder == folder and port in (None, server.port):
-            return server
-    return None
+    boards = [server for server in list_running() if isinstance(server, BoardServer)]
+    known = [one for one in boards if one.folder == folder and port in (None, one.port)]
+    return known[0] if known else None
 
 
 # Facts -------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukeras.backend.env_vars import child_environment
-from gpukeras.core.child_process import end_attached, explain_status, start_attached
+from gpukeras.core.attached_server import AttachedServer
 from gpukeras.core.errors import GpuKerasError, ServiceError
 from gpukeras.export import archive
 from gpukeras.serving.options import ServeSpec, pass_options, read_options
@@ -25,10 +24,8 @@ POLL_S = 0.05
 SAID_BYTES = 2**20
 STOP_S = 30.0  # longer than the server lets requests in flight finish
 
-_servers: list[PredictionServer] = []  # a server ends when its pipe closes: references are kept
 
-
-class PredictionServer:
+class PredictionServer(AttachedServer):
     """A server of predictions in a child process.
 
     Args:
@@ -55,55 +52,35 @@ class PredictionServer:
         folder: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         """Starts the server and waits until it listens."""
-        self._folder = folder
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (for the server's life)
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._folder, self._told = folder, dict[str, Any]()
         arguments, secret = pass_options(spec)
-        self._child: subprocess.Popen[bytes] = start_attached(
-            python,
-            ("-m", PROGRAM, path, "--attached", *arguments),
-            {**child_environment(), **secret},
-            self._said,
-            self._log,
+        environment = {**child_environment(), **secret}
+        super().__init__(
+            python, ("-m", PROGRAM, path, "--attached", *arguments), environment, STOP_S
         )
-        try:
-            told = self._await()
-        except BaseException:  # an interrupt too
-            self.stop()
-            raise
-        self.url, self.port, self.terms = told["url"], told["port"], told["terms"]
-
-    @property
-    def runs(self) -> bool:
-        """Whether the server process is running."""
-        return self._child.poll() is None
+        self.url, self.port = self._told["url"], self._told["port"]
+        self.terms = self._told["terms"]
 
     def stop(self) -> None:
         """Stops the server once it has answered what is in flight; further calls do nothing."""
-        end_attached(self._child, STOP_S)
-        self._said.close()
-        self._log.close()
+        super().stop()
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _await(self) -> Mapping[str, Any]:
+    def _await(self) -> None:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             runs = self.runs
             # Not read(): the child writes at the same position.
-            told = read_told(os.pread(self._said.fileno(), SAID_BYTES, 0))
+            told = read_told(os.pread(self._out.fileno(), SAID_BYTES, 0))
             if told is not None:
-                return told
+                self._told.update(told)
+                return
             if not runs:
-                raise ServiceError(f"The server ended before it listened: {self._last_words()}.")
+                said = ", ".join(filter(None, (self._status(), self._last_words())))
+                raise ServiceError(f"The server ended before it listened: {said}.")
             time.sleep(POLL_S)
         raise ServiceError(f"The server did not listen within {START_S:.0f} s.")
-
-    def _last_words(self) -> str:
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
-        status = explain_status(self._child.returncode) or "exit status 0"
-        return f"{status}, {lines[-1][:300].rstrip('.')}" if lines else status
 
 
 def read_told(said: bytes) -> Mapping[str, Any] | None:
@@ -163,7 +140,6 @@ def start_server(
         path = str(Path(folder.name) / "model.keras")
         archive.save_archive(model, path)
     server = PredictionServer(path, spec, python, folder)
-    _servers[:] = [other for other in _servers if other.runs] + [server]
     return {
         "handle": server,
         "url": server.url,
@@ -175,15 +151,3 @@ def start_server(
         "max_wait": spec.max_wait,
         "max_body": spec.max_body,
     }
-
-
-def stop_server(handle: PredictionServer) -> None:
-    """Stops a server; does nothing if it has already ended."""
-    handle.stop()
-    if handle in _servers:
-        _servers.remove(handle)
-
-
-def server_runs(handle: PredictionServer) -> bool:
-    """Whether a server is running."""
-    return handle.runs
