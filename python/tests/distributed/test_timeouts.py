@@ -73,7 +73,8 @@ def test_without_a_folder_they_last_as_long_as_the_process():
     "text",
     [
         "", "{", "[1]", '{"a": 3}', '{"a": {"join": "x"}}', '{"a": {"join": [-1]}}',
-        '{"a": {"join": [Infinity]}}', '{"a": {"join": [true]}}', "[" * 100_000,
+        '{"a": {"join": [Infinity]}}', '{"a": {"join": [1e300]}}',
+        '{"a": {"join": [%s]}}' % ("9" * 400), '{"a": {"join": [true]}}', "[" * 100_000,
         json.dumps({"a": {"join": [1.0] * (MOST + 1)}}),
     ],
 )  # fmt: skip

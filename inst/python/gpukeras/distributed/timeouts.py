@@ -30,6 +30,7 @@ FACTOR = 5.0
 LEAST = 3  # observations; fewer change no time-out
 MOST = 20  # observations of a kind that are kept: the latest
 MOST_CLUSTERS, MOST_BYTES = 100, 2**20
+MOST_S = 7 * 86_400.0  # of an observation in a file; the system's clocks wait for no 1e300 s
 JOIN, CALL = "join", "call"
 JOIN_S = 300.0  # without observations: workers of a batch system may start minutes apart
 JOIN_FLOOR_S = 60.0
@@ -138,4 +139,4 @@ def _are_times(kinds: Any) -> bool:
 
 def _is_time(value: Any) -> bool:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value >= 0
+    return number and 0 <= value <= MOST_S
