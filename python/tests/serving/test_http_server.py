@@ -1,20 +1,23 @@
 """What connections may do, without a model: slow ones end, and others do not notice."""
 
 import asyncio
+import contextlib
 import http.client
 import json
 import logging
 import socket
 import threading
 import time
+from functools import partial
 
 import pytest
 from children import PATIENCE_S
 from served import ask, exchange
 
-from gpukeras import DataError, ModelError
+from gpukeras import DataError, ModelError, ServiceError
 from gpukeras.serving import app as app_module
 from gpukeras.serving import http_server
+from gpukeras.serving.answers import status_of
 from gpukeras.serving.options import ServeSpec
 
 pytestmark = pytest.mark.process
@@ -23,7 +26,7 @@ pytestmark = pytest.mark.process
 class Echo:
     """A served model that gives each row its first number; 13 is a defect."""
 
-    recipe = None
+    recipe = shape = None
 
     def describe(self):
         return {"name": "echo"}
@@ -141,3 +144,29 @@ def test_errors_with_a_time_to_wait_say_so():
     unprocessable = app_module.tell_error(DataError("Wrong."))
     assert json.loads(unprocessable.body)["error"]["message"] == "Wrong."
     assert asyncio.run(app_module.tell_fault(None, ValueError("secret"))).status_code == 500
+
+
+def test_bodies_share_a_room_and_give_it_back():
+    room = app_module.Room(10)
+    with room.lend() as one, room.lend() as other:
+        one(6)
+        other(4)
+        with pytest.raises(ServiceError, match="as many bodies in memory as it keeps") as found:
+            other(1)
+        assert (status_of(found.value), found.value.details["retry_after"]) == (503, 1)
+    with room.lend() as take:
+        take(10)
+
+
+def test_clients_that_hold_bodies_back_leave_no_room_until_they_are_sent_away(port):
+    """The server of this file keeps bodies of 32 x 2000 bytes, and a body for half a second."""
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    whole = json.dumps({"x": [1] * 600}).encode()
+    with contextlib.ExitStack() as clients:
+        connect = partial(socket.create_connection, ("127.0.0.1", port))
+        held = [clients.enter_context(connect()) for _ in range(36)]
+        for client in held:
+            client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(whole) + whole[:-1])
+        told = [read_end(client).split(b" ", 2)[1] for client in held]
+    assert set(told) == {b"408", b"503"}
+    assert ask(port, body={"x": [1]})[0] == 200

@@ -1,4 +1,5 @@
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -83,6 +84,26 @@ def test_missing_values_that_are_imputed_stay():
 def test_arrays_of_another_form_are_refused(x, words):
     with pytest.raises(DataError, match=words):
         read_rows(MATRIX, {"x": x})
+
+
+def test_texts_in_an_array_take_no_memory():
+    x = ["a" * 20_000, *["b"] * 2_000]  # NumPy's array of these has 160 MB
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="`x` must be an array of rows of numbers"):
+            read_rows(None, {"x": x})
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_rows_of_another_shape_than_the_models_are_refused():
+    shape = (None, 2)
+    assert read_rows(None, {"x": [[[1, 2], [3, 4]]]}, shape).count == 1
+    assert read_rows(None, {"x": []}, shape).count == 0
+    for x in ([[1, 2]], [[[1]]], [[], []]):
+        with pytest.raises(DataError, match=r"Each row of `x` must have shape \(None, 2\), not"):
+            read_rows(None, {"x": x}, shape)
 
 
 def test_arrays_with_and_without_a_recipe():

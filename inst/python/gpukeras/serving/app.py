@@ -7,7 +7,7 @@ import contextlib
 import hmac
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -21,15 +21,17 @@ from starlette.routing import Route
 from gpukeras import __version__
 from gpukeras.core.errors import GpuKerasError, ServiceError
 from gpukeras.serving.answers import error_body, http_error, spread, status_of
-from gpukeras.serving.batching import Batcher
+from gpukeras.serving.batching import RETRY_AFTER_S, Batcher
 from gpukeras.serving.options import ServeSpec
 from gpukeras.serving.requests import parse_request
 from gpukeras.serving.service import ServedModel
 
+BODIES = 32  # of the allowed size, together; as arrays they take four times as much at most
 READ_ON = 8  # how many times the allowed size is read of a body that is too large
 BODY_S = 20.0  # for a body to arrive; who sends more slowly is sent away
 LOG = logging.getLogger("gpukeras.serving")
 Handler = Callable[[HttpRequest], Awaitable[Response]]
+Take = Callable[[int], None]
 
 
 def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> Starlette:
@@ -41,6 +43,7 @@ def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> S
         body_s: Seconds for a request's body to arrive.
     """
     batcher = Batcher(served.predict, spec.max_batch, spec.max_wait)
+    room = Room(BODIES * spec.max_body)
     about = {**served.describe(), "gpukeras": __version__}
 
     async def health(_: HttpRequest) -> Response:
@@ -51,9 +54,10 @@ def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> S
 
     async def predict(request: HttpRequest) -> Response:
         check_json(request)
-        body = await read_body(request, spec.max_body, body_s)
-        asked = parse_request(body, served.recipe)
-        found = await batcher.submit(asked)
+        with room.lend() as take:
+            body = await read_body(request, spec.max_body, body_s, take)
+            asked = parse_request(body, served.recipe, served.shape)
+            found = await batcher.submit(asked)
         return JSONResponse({"predictions": spread(found, asked.rows.complete)})
 
     @contextlib.asynccontextmanager
@@ -139,27 +143,64 @@ def check_json(request: HttpRequest) -> None:
         )
 
 
-async def read_body(request: HttpRequest, most: int, limit_s: float) -> bytes:
-    """Returns a request's body.
+class Room:
+    """The bytes that bodies may have together, until their requests are answered.
+
+    Args:
+        most: Bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Starts with no body."""
+        self._left = most
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[Take]:
+        """Yields the function by which a request takes bytes; at the end they are given back.
+
+        It raises a ServiceError (503) where none are left.
+        """
+        taken = 0
+
+        def take(count: int) -> None:
+            nonlocal taken
+            if count > self._left:
+                raise http_error(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    "The server has as many bodies in memory as it keeps.",
+                    f"Ask again after {RETRY_AFTER_S} s.",
+                    retry_after=RETRY_AFTER_S,
+                )
+            self._left, taken = self._left - count, taken + count
+
+        try:
+            yield take
+        finally:
+            self._left += taken
+
+
+async def read_body(request: HttpRequest, most: int, limit_s: float, take: Take) -> bytes:
+    """Returns a request's body; `take` is told of its bytes as they come, see `Room`.
 
     A body that is too large is read on for a while and thrown away, because clients that are still
     sending when the connection closes do not see the answer.
 
     Raises:
-        ServiceError: if it is too large (413) or too slow (408).
+        ServiceError: if it is too large (413) or too slow (408), or there is no room (503).
     """
     try:
-        return await asyncio.wait_for(_read_chunks(request, most), limit_s)
+        return await asyncio.wait_for(_read_chunks(request, most, take), limit_s)
     except asyncio.TimeoutError:
         message = f"The body did not arrive within {limit_s:g} s."
         raise http_error(HTTPStatus.REQUEST_TIMEOUT, message) from None
 
 
-async def _read_chunks(request: HttpRequest, most: int) -> bytes:
+async def _read_chunks(request: HttpRequest, most: int, take: Take) -> bytes:
     body, size = bytearray(), 0
     async for chunk in request.stream():
         size += len(chunk)
         if size <= most:
+            take(len(chunk))
             body += chunk
         elif size > READ_ON * most:
             break
@@ -188,7 +229,11 @@ def tell_error(error: GpuKerasError) -> JSONResponse:
         headers["Retry-After"] = str(error.details["retry_after"])
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    if status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT):
+    if status in (
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+    ):
         headers["Connection"] = "close"
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         LOG.error("%s: %s", type(error).__name__, error.message)

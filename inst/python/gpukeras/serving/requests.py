@@ -12,7 +12,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.options import check_choice, check_fraction
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.serving.answers import http_error
-from gpukeras.serving.rows import ARRAY, COLUMNS, ROWS, GivenRows, read_rows
+from gpukeras.serving.rows import ARRAY, COLUMNS, ROWS, GivenRows, Shape, read_rows
 
 TYPES = ("response", "class")
 FIELDS = (ROWS, COLUMNS, ARRAY, "type", "interval")
@@ -38,8 +38,13 @@ class Request:
         return (self.type, self.interval, *self.rows.form)
 
 
-def parse_request(body: bytes, recipe: Recipe | None) -> Request:
+def parse_request(body: bytes, recipe: Recipe | None, shape: Shape = None) -> Request:
     """Parses and checks a request's body.
+
+    Args:
+        body: The body.
+        recipe: The recipe of the model, or None.
+        shape: See `read_rows()`.
 
     Raises:
         ServiceError: if it is not JSON (400).
@@ -60,7 +65,7 @@ def parse_request(body: bytes, recipe: Recipe | None) -> Request:
         interval = check_fraction("interval", interval)
     if interval is not None and kind != "response":
         raise SpecError('`interval` is of the type "response" only.', arg="interval")
-    return Request(read_rows(recipe, given), kind, interval)
+    return Request(read_rows(recipe, given, shape), kind, interval)
 
 
 def parse_json(body: bytes) -> Mapping[str, Any]:

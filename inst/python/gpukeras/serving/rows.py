@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +23,10 @@ from gpukeras.data.preprocessing.recipe import Recipe, lacking_column
 from gpukeras.serving.columns import find_zone, to_column
 
 ROWS, COLUMNS, ARRAY = "rows", "columns", "x"
+MOST_AXES = 5  # of an array: rows, depth, height, width and channels
+NUMBERS = {int, float, bool, type(None)}  # what JSON has for one
 Features = dict[str, Any]
+Shape = Sequence[int | None] | None
 
 
 @dataclass(frozen=True)
@@ -76,12 +80,14 @@ def check_servable(recipe: Recipe | None) -> None:
             find_zone(rule.zone)
 
 
-def read_rows(recipe: Recipe | None, body: Mapping[str, Any]) -> GivenRows:
+def read_rows(recipe: Recipe | None, body: Mapping[str, Any], shape: Shape = None) -> GivenRows:
     """Reads the rows of a request.
 
     Args:
         recipe: The recipe of the model, or None.
         body: The request, see the module.
+        shape: Shape of a row that a model without a recipe takes, with None for an axis of any
+            length; None if it is unknown.
 
     Raises:
         DataError: for rows of another form, missing columns, values of another type and missing
@@ -97,7 +103,7 @@ def read_rows(recipe: Recipe | None, body: Mapping[str, Any]) -> GivenRows:
             f"A request must have {expected}, but {found}.", arg="body", hint=_example(recipe)
         )
     if recipe is None or not frame:
-        return _read_array(recipe, body[ARRAY])
+        return _read_array(recipe, body[ARRAY], shape)
     by_row = given[0] == ROWS
     find = _find_in_rows if by_row else _find_in_columns
     return _read_frame(recipe, find(recipe, body[given[0]]), given[0])
@@ -167,17 +173,14 @@ def _keep_complete(features: Features, complete: np.ndarray) -> GivenRows:
 # Arrays -------------------------------------------------------------------------------------------
 
 
-def _read_array(recipe: Recipe | None, x: Any) -> GivenRows:
+def _read_array(recipe: Recipe | None, x: Any, shape: Shape = None) -> GivenRows:
     values = _to_numbers(x)
-    if recipe is not None and values.shape[1:] != recipe.raw_shape and values.size:
-        raise DataError(
-            f"Each row of `x` must have shape {recipe.raw_shape}, not {values.shape[1:]}.", arg="x"
-        )
-    missing = ~np.isfinite(values).reshape(len(values), -1)
+    _check_shape(values, shape if recipe is None else recipe.raw_shape)
+    missing = ~np.isfinite(values)
     infinite = int(np.isinf(values).sum())
     if infinite:
         raise DataError(f"`x` holds {count_of(infinite, 'infinite number')}.", arg="x")
-    rowwise = missing.any(axis=1)
+    rowwise = missing.any(axis=tuple(range(1, missing.ndim)))
     policy = "error" if recipe is None else recipe.na
     if policy == "error" and rowwise.any():
         raise DataError(f"`x` has {count_of(int(missing.sum()), 'missing value')}.", arg="x")
@@ -185,23 +188,39 @@ def _read_array(recipe: Recipe | None, x: Any) -> GivenRows:
     return _keep_complete(features, ~rowwise if policy == "drop" else np.ones(len(values), bool))
 
 
+def _check_shape(values: np.ndarray, shape: Shape) -> None:
+    """Refuses rows of another shape, before they wait for the model beside those of others."""
+    found = values.shape[1:]
+    if not len(values) or not shape:
+        return
+    same = len(found) == len(shape) and all(
+        size in (None, own) for size, own in zip(shape, found, strict=True)
+    )
+    if not same:
+        raise DataError(f"Each row of `x` must have shape {shape}, not {found}.", arg="x")
+
+
 def _to_numbers(x: Any) -> np.ndarray:
-    problem = "`x` must be an array of rows of numbers, all of the same length."
+    """Returns nested lists of numbers as an array of rows; null is NaN.
+
+    NumPy would make an array of a list of texts too, each as long as the longest: 400 kB of JSON
+    took 1.4 GB.
+    """
+    problem = DataError("`x` must be an array of rows of numbers, all of the same length.", arg="x")
+    leaves, shape = x if isinstance(x, list) else [x], [len(x)] if isinstance(x, list) else []
+    while shape and (kinds := set(map(type, leaves))) == {list}:
+        lengths = set(map(len, leaves))
+        shape.append(lengths.pop())
+        if lengths or len(shape) > MOST_AXES:
+            raise problem
+        leaves = list(itertools.chain.from_iterable(leaves))
+    if not shape or not kinds <= NUMBERS:
+        raise problem
     try:
-        values = np.array(x) if isinstance(x, list) else np.array(None)
-    except ValueError:  # rows of different lengths
-        raise DataError(problem, arg="x") from None
-    if values.dtype.kind == "O" and all(_is_number(one) for one in values.reshape(-1)):
-        values = values.astype(np.float64)
-    if values.dtype.kind not in "fiub" or values.ndim not in (1, 2, 3, 4, 5):
-        raise DataError(problem, arg="x")
-    values = values.astype(np.float64)
+        values = np.array(leaves, np.float64).reshape(shape)
+    except OverflowError:  # a whole number that no float64 holds
+        raise problem from None
     return values.reshape(-1, 1) if values.ndim == 1 else values
-
-
-def _is_number(value: Any) -> bool:
-    small = not isinstance(value, int) or abs(value) < 2**1000
-    return value is None or (isinstance(value, (int, float)) and small)
 
 
 # Joining ------------------------------------------------------------------------------------------
@@ -266,7 +285,7 @@ def list_sizes(most: int) -> list[int]:
     return sorted({choose_size(rows, most) for rows in (*(4**k for k in range(9)), most)} - {0})
 
 
-def blank_rows(recipe: Recipe | None, shape: Sequence[int | None] | None) -> GivenRows | None:
+def blank_rows(recipe: Recipe | None, shape: Shape) -> GivenRows | None:
     """Returns a row to compile the model with; None if its shape is unknown.
 
     Args:

@@ -30,6 +30,7 @@ class ServedModel:
 
     Attributes:
         recipe: The recipe of its training rows, or None.
+        shape: Shape of a row that it takes, see `read_shape()`.
 
     Raises:
         ModelError: for a model that keeps a state between rows, or takes other rows than those of
@@ -47,11 +48,12 @@ class ServedModel:
             )
         self.model, self.recipe = model, model_recipes.recipe_of(model)
         rows.check_servable(self.recipe)
+        self.shape = read_shape(model)
         self._most = max_batch
 
     def warm_up(self) -> None:
         """Compiles the model for all sizes of batches, so that no client waits for that."""
-        blank = rows.blank_rows(self.recipe, read_shape(self.model))
+        blank = rows.blank_rows(self.recipe, self.shape)
         if blank is None:
             return
         for size in rows.list_sizes(self._most):
@@ -85,7 +87,7 @@ class ServedModel:
         return {
             "name": self.model.name,
             "parameters": int(self.model.count_params()) if self.model.built else 0,
-            "inputs": describe_inputs(self.recipe, read_shape(self.model)),
+            "inputs": describe_inputs(self.recipe, self.shape),
             "label": None if self.recipe is None else describe_label(self.recipe),
             "types": list(TYPES),
             "max_batch": self._most,
