@@ -13,8 +13,10 @@
 #' @section What is the same:
 #' The losses, the weights, the `history`, what is printed (but for times, and how often a progress
 #' bar moves), and what callbacks are told. Rows are shuffled in the order in which Keras would
-#' shuffle them, so after `keras3::set_random_seed()` each epoch sees the same batches. Engines may
-#' differ from Keras in the last digits of float32. A loss that is no number does not end a
+#' shuffle them, so after `keras3::set_random_seed()` each epoch sees the same batches. Batches of
+#' pipelines and generators are read by Keras' own iterator, as often as Keras reads them, and many
+#' of them are trained in a call. Numbers that a script draws after a training are those that it
+#' would draw after Keras' own. Engines may differ from Keras in the last digits of float32. A loss that is no number does not end a
 #' training, as in Keras. A call that fails before the first update is run by Keras; a later error
 #' is the script's.
 #'
@@ -26,15 +28,20 @@
 #' | ... with `sample_weight`, or `class_weight` for one output | gpukeras |
 #' | ... with callbacks that work on epochs: Keras' own, and those written in R | gpukeras |
 #' | ... of a model with a `train_step()`, loss, metric or layer of its own | gpukeras |
-#' | `fit()` of a tf.data pipeline that does not draw at random | gpukeras |
-#' | `evaluate()` and `predict()` of two batches or more, without callbacks | gpukeras |
+#' | `fit()` of tf.data pipelines, also of those that shuffle, draw or call Python or R | gpukeras |
+#' | `fit()` of a `PyDataset`; of a generator with `steps_per_epoch` | gpukeras |
+#' | ... with `class_weight`, `steps_per_epoch`, `validation_steps`; `shuffle = "batch"` | gpukeras |
+#' | `fit()` and `evaluate()` of missing values, of integers of any size | gpukeras |
+#' | `fit()` of several outputs, with a short last batch too, on TensorFlow | gpukeras |
+#' | `evaluate()` of two batches or more, without callbacks; of tf.data pipelines too | gpukeras |
+#' | `predict()` of two batches or more, of arrays and of pipelines that do not draw | gpukeras |
 #' | fewer batches: there is nothing to gain | keras |
 #' | callbacks that work on each batch; a progress bar of one's own | keras |
-#' | generators and `PyDataset`s; tf.data pipelines that shuffle, draw or call Python or R | keras |
-#' | `steps_per_epoch`, `steps` and `validation_steps`; `shuffle = "batch"` | keras |
-#' | several outputs with a short last batch: Keras averages their losses by batch | keras |
-#' | texts; missing or infinite values; integers beyond 2^24 | keras |
-#' | integers for a model of a class of its own, whose code may need them | keras |
+#' | `fit()` of batches whose number is unknown: at their end Keras counts a step more | keras |
+#' | `evaluate()` and `predict()` of generators and `PyDataset`s | keras |
+#' | `predict()` of missing values, of integers beyond 2^24, with `steps` | keras |
+#' | texts; rows whose shape varies; ragged and sparse batches of pipelines | keras |
+#' | on JAX: all but arrays; several outputs with a short last batch | keras |
 #' | `run_eagerly`; a `fit()` or `make_train_function()` of one's own; a strategy's models | keras |
 #' | calls that callbacks make while a training runs; a second training in another thread | keras |
 #' | `train_on_batch()` and loops of one's own | not looked at |

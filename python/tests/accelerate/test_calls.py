@@ -2,12 +2,20 @@
 
 import numpy as np
 import pytest
+from nightly import few
 
 from gpukeras.accelerate import calls
+from gpukeras.accelerate.decide import BATCHES, ROWS
 from gpukeras.accelerate.facts import read_rows
 from gpukeras.accelerate.rows import Given
 
-pytestmark = pytest.mark.tf
+# Keras warns so of what it is given, whoever trains.
+SHUFFLE, ENDED = "ignore:`shuffle=True` was passed", "ignore:Your input ran out of data"
+pytestmark = [
+    pytest.mark.tf,
+    pytest.mark.filterwarnings(SHUFFLE),
+    pytest.mark.filterwarnings(ENDED),
+]
 
 DEFAULTS = {
     "y": None,
@@ -21,6 +29,8 @@ DEFAULTS = {
     "class_weight": None,
     "sample_weight": None,
     "initial_epoch": 0,
+    "steps_per_epoch": None,
+    "validation_steps": None,
     "validation_batch_size": None,
     "validation_freq": 1,
 }
@@ -104,13 +114,124 @@ def test_a_training_gives_the_losses_and_weights_of_keras(case):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
 
 
-def test_a_pipeline_gives_the_losses_of_keras():
+def pipeline(labels=Y, shuffled=True):
     import tensorflow as tf
 
-    rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(32)
-    known, found, *_ = fits(classifier, x=rows, epochs=2, shuffle=False)
-    for name, values in known.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
+    rows = tf.data.Dataset.from_tensor_slices((X, labels))
+    return (rows.shuffle(150) if shuffled else rows).batch(32)
+
+
+def noisy():
+    import tensorflow as tf
+
+    return pipeline().map(lambda x, y: (x + tf.random.normal([5]), y))
+
+
+def sequence():
+    import keras
+
+    class Batches(keras.utils.PyDataset):
+        order = np.arange(5)
+
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, index):
+            rows = slice(40 * self.order[index], 40 * self.order[index] + 40)
+            return X[rows], Y[rows]
+
+        def on_epoch_end(self):
+            self.order = np.roll(self.order, 1)
+
+    return Batches()
+
+
+def generator():
+    while True:
+        for start in range(0, 200, 25):
+            yield X[start : start + 25], Y[start : start + 25]
+
+
+# Rows that come in the batches of Keras' own iterator, made anew for each training.
+BATCHES_OF_KERAS = {
+    "shuffled": lambda: {"x": pipeline()},
+    "validation": lambda: {"x": pipeline(), "validation_data": pipeline(), "validation_freq": 2},
+    "validation of arrays": lambda: {"x": pipeline(), "validation_data": (X[:50], Y[:50])},
+    "drawn numbers": lambda: {"x": noisy()},
+    "steps": lambda: {"x": pipeline().repeat(), "steps_per_epoch": 4},
+    "fewer steps": lambda: {"x": pipeline(), "steps_per_epoch": 3},
+    "validation steps": lambda: {
+        "x": pipeline(),
+        "validation_data": pipeline().repeat(),
+        "validation_steps": 3,
+    },
+    "steps of arrays": lambda: {"x": X, "y": Y, "steps_per_epoch": 3},
+    "batches in another order": lambda: {"x": X, "y": Y, "shuffle": "batch"},
+    "classes": lambda: {"x": pipeline(), "class_weight": {0: 1.0, 1: 3.0}},
+    "a sequence": lambda: {"x": sequence(), "validation_data": sequence()},
+    "a generator": lambda: {"x": generator(), "steps_per_epoch": 8},
+    "negative weights": lambda: {"x": X, "y": Y, "sample_weight": -Y},
+}
+
+
+def train_both(build, make):
+    """A training by Keras and one by gpukeras in Keras' batches: history and weights of each."""
+    import keras
+
+    found = []
+    for ours in (False, True):
+        keras.utils.set_random_seed(5)
+        model, call = build(), {**DEFAULTS, **make()}
+        if ours:
+            with calls.unnoticed(model):
+                calls.fit(model, call, calls.terms_of(model, call), BATCHES)
+        else:
+            model.fit(**call)
+        found.append((model.history.history, model.history.params, model.get_weights()))
+    return found
+
+
+def assert_same(known, found):
+    assert (list(known[0]), known[1]) == (list(found[0]), found[1])
+    for name, values in known[0].items():
+        np.testing.assert_allclose(found[0][name], values, rtol=1e-5, err_msg=name)
+    for one, other in zip(known[2], found[2], strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+
+
+KEPT = "validation", "steps", "classes", "a sequence", "a generator", "negative weights"
+
+
+@pytest.mark.parametrize("case", few(BATCHES_OF_KERAS, *KEPT))
+def test_batches_of_keras_give_its_losses_and_weights(case):
+    assert_same(*train_both(classifier, BATCHES_OF_KERAS[case]))
+
+
+@pytest.mark.parametrize("arrays", [True, False])
+def test_losses_of_several_outputs_are_those_of_keras_where_the_last_batch_is_short(arrays):
+    def make():
+        x, y, held = [X[:, :2], X[:, 2:]], [Y, Y], slice(77)
+        given = {"validation_data": ([x[0][held], x[1][held]], [Y[held], Y[held]])}
+        return {"x": x, "y": y, **given, "shuffle": True if arrays else "batch"}
+
+    known, found = train_both(twins, make)
+    assert_same(known, found)
+    model, call = twins(), {**DEFAULTS, **make(), "return_dict": False}
+    expected = model.evaluate(call["x"], call["y"], verbose=0)
+    for way in (ROWS, BATCHES):
+        assert calls.evaluate(model, call, way)[0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_evaluation_of_batches_gives_the_values_of_keras():
+    import keras
+
+    for rows in (pipeline(shuffled=False), pipeline()):
+        model = classifier(metrics=(keras.metrics.AUC(),))
+        call = {**DEFAULTS, "x": rows, "return_dict": False, "steps": None}
+        expected = model.evaluate(rows, verbose=0)
+        found, how = calls.evaluate(model, call, BATCHES)
+        assert found == pytest.approx(expected, rel=1e-5)
+        assert how == "200 rows in the batches of Keras"
 
 
 def test_a_loss_that_is_no_number_ends_nothing():

@@ -2,16 +2,30 @@ import re
 
 import pytest
 
-from gpukeras.accelerate.decide import GPUKERAS, KERAS, RULES, CallFacts, plan_call
+from gpukeras.accelerate.decide import BATCHES, GPUKERAS, KERAS, ROWS, RULES, CallFacts, plan_call
 
 TAKEN = {
     "arrays": {},
-    "a pipeline of unknown length": {"rows": "pipeline", "batches": None},
     "validation by a pipeline": {"held": "pipeline"},
+    "validation by batches made in Python": {"held": "sequence"},
     "one output with a short last batch": {"whole": False},
     "several outputs in whole batches": {"outputs": 2},
     "classes that are weighed": {"weighs_classes": True},
+    "several outputs and a short last batch": {"outputs": 2, "whole": False},
     "arrays on JAX": {"backend": "jax"},
+}
+
+# By the batches of Keras' own iterator.
+BATCHED = {
+    "a pipeline": {"rows": "pipeline"},
+    "a pipeline that draws at random": {"rows": "pipeline", "unsteady": True},
+    "an evaluation of one": {"rows": "pipeline", "unsteady": True, "function": "evaluate"},
+    "a generator with steps": {"rows": "sequence", "steps": True},
+    "classes of a pipeline that are weighed": {"rows": "pipeline", "weighs_classes": True},
+    "integers beyond 2^24": {"large": True},
+    "integers for a model of a class of its own": {"integers": True},
+    "batches in another order": {"shuffle": "batch"},
+    "a number of steps": {"steps": True},
 }
 
 KEPT = {
@@ -27,22 +41,28 @@ KEPT = {
     "`callbacks` are given": {"function": "predict", "batch_hook": "History"},
     "the callback Mine works on each batch": {"batch_hook": "Mine"},
     "the callback Yours works on each batch": {"test_hook": "Yours"},
-    "Python makes the batches one by one": {"rows": "sequence"},
-    "the rows are neither arrays nor a tf.data pipeline": {"rows": "other"},
-    "the validation rows are neither arrays nor a tf.data pipeline": {"held": "sequence"},
-    "a tf.data pipeline on jax": {"rows": "pipeline", "backend": "jax"},
-    "Python makes the rows of the tf.data pipeline": {"rows": "pipeline", "foreign": True},
-    "a tf.data pipeline that draws at random, and would draw anew": {"random": True},
+    "the rows are neither arrays, batches nor a pipeline": {"rows": "other"},
+    "the validation rows are neither arrays, batches nor a pipeline": {"held": "other"},
+    "`validation_split` of rows that are no arrays": {"splits": True},
+    "the tf.data pipeline gives text": {"alone": "text"},
     "the rows have texts": {"text": True},
-    "integers beyond 2^24, which float32 cannot hold": {"large": True},
-    "integers for a model of a class of its own": {"integers": True},
-    '`shuffle = "batch"`': {"shuffle": "batch"},
-    "a number of steps was given": {"steps": True},
+    "batches of unknown number: at their end Keras counts a step more": {"batches": None},
+    "Python makes the batches one by one": {"rows": "sequence", "function": "evaluate"},
+    "a prediction of a tf.data pipeline that draws at random or calls Python": {
+        "function": "predict",
+        "unsteady": True,
+    },
+    "a prediction of whole numbers that may be others in float32, or with `steps`": {
+        "function": "predict",
+        "large": True,
+    },
+    "rows on jax that only Keras' own iterator gives": {"rows": "pipeline", "backend": "jax"},
     "`class_weight` beside `sample_weight`, which Keras refuses": {"both_weights": True},
-    "`class_weight` of a pipeline, or of several outputs": {"weighs_classes": True, "outputs": 2},
-    "several outputs and a short last batch, whose losses Keras averages by batch": {
+    "`class_weight` of several outputs": {"weighs_classes": True, "outputs": 2},
+    "several outputs and a short last batch on jax, whose losses Keras averages by batch": {
         "outputs": 2,
         "whole": False,
+        "backend": "jax",
     },
     "nothing to do": {"epochs": 0},
     "too few batches (19) to gain by": {"batches": 19},
@@ -56,7 +76,14 @@ def facts(**other):
 
 @pytest.mark.parametrize("case", TAKEN)
 def test_calls_that_give_the_same_are_taken_over(case):
-    assert plan_call(facts(**TAKEN[case])).engine == GPUKERAS
+    plan = plan_call(facts(**TAKEN[case]))
+    assert (plan.engine, plan.way) == (GPUKERAS, ROWS)
+
+
+@pytest.mark.parametrize("case", BATCHED)
+def test_other_rows_come_by_keras_own_iterator(case):
+    plan = plan_call(facts(**BATCHED[case]))
+    assert (plan.engine, plan.way) == (GPUKERAS, BATCHES)
 
 
 @pytest.mark.parametrize("reason", KEPT)

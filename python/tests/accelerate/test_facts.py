@@ -86,13 +86,20 @@ def test_pipelines_are_looked_at(model):
 
     rows = tf.data.Dataset.from_tensor_slices((X, Y))
     plain = read(model, x=rows.batch(8), y=None)
-    assert (plain.rows, plain.count, plain.batches, plain.random) == ("pipeline", None, 27, False)
-    assert read(model, x=rows.shuffle(9).batch(8), y=None).random
-    assert read(model, x=rows.batch(8), y=None, validation_data=rows.shuffle(9).batch(8)).random
+    found = (plain.rows, plain.count, plain.batches, plain.unsteady, plain.alone)
+    assert found == ("pipeline", None, 27, False, "")
+    assert read(model, x=rows.repeat().batch(8), y=None, steps_per_epoch=5).batches == 15
+    assert read(model, x=rows.repeat().batch(8), y=None).batches is None
+    assert read(model, x=rows.batch(8), y=None, validation_split=0.5).splits
+    assert read(model, x=rows.shuffle(9).batch(8), y=None).unsteady
+    assert read(model, x=rows.batch(8), y=None, validation_data=rows.shuffle(9).batch(8)).unsteady
     noise = rows.map(lambda x, y: (x + tf.random.normal([5]), y)).batch(8)
-    assert read(model, x=noise, y=None).random
+    assert read(model, x=noise, y=None).unsteady
     python = rows.map(lambda x, y: (tf.py_function(lambda v: v, [x], tf.float32), y))
-    assert read(model, x=python.batch(8), y=None).foreign
+    assert read(model, x=python.batch(8), y=None).unsteady
+    texts = tf.data.Dataset.from_tensors((["a", "b"], [1, 2]))
+    assert read(model, x=texts, y=None).alone == "text"
+    assert read(model, x=iter([(X, Y)])).batches is None
 
 
 def test_a_model_of_a_strategy_is_told():

@@ -1,5 +1,6 @@
 """Calls of scripts with acceleration on: who ran them, what they gave, and what is undone."""
 
+import random
 import threading
 
 import numpy as np
@@ -59,14 +60,56 @@ def test_calls_are_reported_with_engine_reason_and_rows():
     assert switch.report() == []
 
 
-def test_what_gpukeras_refuses_keras_takes():
+def test_rows_that_gpukeras_does_not_gather_come_in_keras_batches():
     holes = X.copy()
     holes[0, 0] = np.nan
     model = make_model()
-    assert model.fit(holes, Y, verbose=0).epoch == [0]
+    model.fit(holes, Y, verbose=0)
+    assert model.evaluate(holes, Y, verbose=0)
+    assert reported() == [("fit", "gpukeras"), ("evaluate", "gpukeras")]
+
+
+def test_what_gpukeras_refuses_keras_takes():
+    holes = X.copy()
+    holes[0, 0] = np.nan
+    assert make_model().predict(holes, verbose=0).shape == (3300, 3)
     (call,) = switch.report(clear=True)
     assert call.engine == "keras"
-    assert call.reason == "Column `1` of `x` has 1 missing value."
+    assert call.reason == "Column `1` of `newdata` has 1 missing value."
+
+
+def test_a_generator_that_fails_is_not_read_by_keras_too():
+    read = []
+
+    def batches():
+        for place in range(5):
+            read.append(place)
+            yield X[:32], Y[:32]
+        raise ValueError("the script's own")
+
+    with pytest.raises(Exception, match="the script's own"):
+        make_model().fit(batches(), steps_per_epoch=40, shuffle=False, verbose=0)
+    assert read == [0, 1, 2, 3, 4]
+    assert reported() == []
+
+
+@pytest.mark.parametrize("kind", ["arrays", "pipeline"])
+def test_a_script_draws_the_numbers_after_a_training_that_it_would_after_keras(kind):
+    import keras
+    import tensorflow as tf
+
+    drawn = []
+    for on in (False, True):
+        switch.switch(on)
+        model = make_model()
+        keras.utils.set_random_seed(3)
+        rows = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(99).batch(32)
+        given = (X, Y) if kind == "arrays" else (rows,)
+        model.fit(*given, shuffle=kind == "arrays", verbose=0)
+        shuffled = [int(one) for one in tf.data.Dataset.range(9).shuffle(9)]
+        drawn.append((random.random(), np.random.rand(), float(keras.random.normal(())), shuffled))
+    assert drawn[0] == drawn[1]
+    assert reported() == [("fit", "gpukeras")]
 
 
 def test_what_keras_refuses_is_refused_by_keras():

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from gpukeras.accelerate.facts import KERAS_ROWS, Arguments, read_rows
+from gpukeras.accelerate.decide import ROWS
+from gpukeras.accelerate.facts import KERAS_ROWS, Arguments, count_outputs, read_rows
 from gpukeras.accelerate.printed import build_first, build_last, end_steps, print_steps
-from gpukeras.accelerate.rows import Given, as_callbacks, dataset_of, features_of
+from gpukeras.accelerate.rows import ARRAYS, Given, as_callbacks, dataset_of, features_of
 from gpukeras.backend import keras_private, runtime
+from gpukeras.backend.keras_batches import unseen_generator
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.streams.dataset import IterableDataset
+from gpukeras.data.streams.keras_stream import open_keras_rows
 from gpukeras.engine.predict_loop import predict_rows, predict_stream
 from gpukeras.models import compatibility, model_recipes
 from gpukeras.models.losses import depends_on_batch
@@ -26,29 +30,21 @@ from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.keras_terms import KerasTerms
 
 
-def fit(model: Model, call: Arguments, terms: KerasTerms) -> tuple[Any, str]:
+def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tuple[Any, str]:
     """Trains as Keras' `fit()`; returns its history, and how gpukeras trained.
 
     Args:
         model: A compiled model.
         call: The arguments of `fit()`.
         terms: The terms, see `terms_of()`.
+        way: How rows are read, see `decide`.
 
     Raises:
         GpuKerasError: if gpukeras cannot train so; before the first update, if `terms` say so.
         KeyboardInterrupt: as from Keras, if the user interrupts.
     """
-    given, held = read_rows(call)
-    size = int(call["batch_size"] or KERAS_ROWS)
-    given = _weigh_classes(given, call["class_weight"])
-    options = {"shuffle": bool(call["shuffle"]), "batch_size": size}
-    data, validation = dataset_of(given, model, options), None
-    if isinstance(data, MapDataset) and call["shuffle"]:
-        data.draw = keras_private.row_orders(model, len(data.train_rows))
-    if held is not None:
-        own = {"shuffle": False, "batch_size": int(call["validation_batch_size"] or size)}
-        validation = dataset_of(held, model, own, recipe=data.recipe)
-    callbacks, steps = as_callbacks(call["callbacks"]), count_steps(given, size)
+    data, validation, steps = _open_training(model, call, way, terms)
+    callbacks = as_callbacks(call["callbacks"])
     if call["verbose"]:
         callbacks = [*callbacks, build_last(model)]
     params = {"verbose": call["verbose"], "epochs": call["epochs"], "steps": steps}
@@ -56,15 +52,68 @@ def fit(model: Model, call: Arguments, terms: KerasTerms) -> tuple[Any, str]:
     report = training_fit.fit(
         model,
         data,
-        {"epochs": int(call["epochs"]), "engine": "auto"},
+        {"epochs": int(call["epochs"]), "engine": "superstep" if data.open_size else "auto"},
         validation=validation,
-        batch_size=size if isinstance(data, MapDataset) else None,
+        batch_size=_size_of(call) if isinstance(data, MapDataset) else None,
         callbacks=[first, *callbacks],
         terms=terms,
     )
     if report.stopped == "interrupted":
         raise KeyboardInterrupt
     return model.history, f"{report.engine.engine}: {report.engine.reason}"
+
+
+def _open_training(
+    model: Model, call: Arguments, way: str, terms: KerasTerms
+) -> tuple[Dataset, Dataset | None, int | None]:
+    """Returns the rows to train on, those to validate on, and the batches of an epoch."""
+    given, held = read_rows(call)
+    size, held_size = _size_of(call), call["validation_batch_size"] or call["batch_size"]
+    validation: Dataset | None = None
+    if way == ROWS:
+        data, steps = _open_rows(model, given, call), count_steps(given, size)
+    else:
+        terms.taken = isinstance(given.x, Iterator)
+        shuffled = {"shuffle": call["shuffle"], "class_weight": call["class_weight"]}
+        data, steps = open_keras_rows(model, _keras_rows(given, call["batch_size"], **shuffled))
+    data.open_size = has_several(model)
+    if held is not None and held.kind == ARRAYS and way == ROWS:
+        own = {"shuffle": False, "batch_size": int(held_size or KERAS_ROWS)}
+        validation = dataset_of(held, model, own, recipe=data.recipe)
+    elif held is not None:
+        validation, _ = open_keras_rows(model, _keras_rows(held, held_size), resets=True)
+    if validation is not None:
+        validation.open_size = data.open_size
+    return data, validation, steps
+
+
+def _open_rows(model: Model, given: Given, call: Arguments) -> Dataset:
+    """Returns rows of arrays, which are shuffled in Keras' order."""
+    given = _weigh_classes(given, call["class_weight"])
+    options = {"shuffle": bool(call["shuffle"]), "batch_size": _size_of(call)}
+    data = dataset_of(given, model, options)
+    if isinstance(data, MapDataset) and call["shuffle"]:
+        data.draw = keras_private.row_orders(model, len(data.train_rows))
+    return data
+
+
+def _keras_rows(
+    given: Given, size: Any, shuffle: Any = False, class_weight: Any = None
+) -> dict[str, Any]:
+    """Returns rows as arguments of Keras' own iterator."""
+    return {
+        "x": given.x,
+        "y": given.y,
+        "sample_weight": given.weights,
+        "batch_size": size,
+        "steps_per_epoch": given.steps,
+        "shuffle": shuffle,
+        "class_weight": class_weight,
+    }
+
+
+def _size_of(call: Arguments) -> int:
+    return int(call["batch_size"] or KERAS_ROWS)
 
 
 def terms_of(model: Model, call: Arguments) -> KerasTerms:
@@ -80,9 +129,16 @@ def terms_of(model: Model, call: Arguments) -> KerasTerms:
 
 def depends_on_rows(model: Model) -> bool:
     """Whether a model's loss or metrics on rows depend on how they are batched."""
+    if has_several(model):
+        return True
     metrics = keras_private.given_metrics(keras_private.compiled_metrics(model))
     flat = [one for one in runtime.tree().flatten(metrics) if one is not None]
     return depends_on_batch(model) or not all(_is_kerass(one) for one in flat)
+
+
+def has_several(model: Model) -> bool:
+    """Whether a model has several outputs, whose losses Keras averages by batch, on TensorFlow."""
+    return runtime.backend() == "tensorflow" and count_outputs(model) > 1
 
 
 def _is_kerass(metric: Any) -> bool:
@@ -120,22 +176,27 @@ def _weigh_classes(given: Given, weights: Mapping[int, float] | None) -> Given:
     return Given(given.x, given.y, each[places], given.steps)
 
 
-def evaluate(model: Model, call: Arguments) -> tuple[Any, str]:
+def evaluate(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
     """Evaluates as Keras' `evaluate()`; returns its value, and how gpukeras evaluated."""
     given, _ = read_rows(call)
-    size = int(call["batch_size"] or KERAS_ROWS)
-    data = dataset_of(given, model, {"shuffle": False, "batch_size": size})
-    steps = count_steps(given, size) or 1
+    size = _size_of(call)
+    if way == ROWS:
+        data = dataset_of(given, model, {"shuffle": False, "batch_size": size})
+        steps, how = count_steps(given, size) or 1, "in large batches"
+    else:
+        data, known = open_keras_rows(model, _keras_rows(given, call["batch_size"]), resets=True)
+        steps, how = known or 1, "in the batches of Keras"
+    data.open_size = has_several(model)
     bar = print_steps("test", steps, call["verbose"])
     rows = size if depends_on_rows(model) and isinstance(data, MapDataset) else None
     found = training_evaluate.evaluate(model, data, batch_size=rows)
     logs = dict(sorted(found["metrics"].items()))  # so TensorFlow's functions return them
     end_steps(bar, "test", steps, logs)
     value = logs if call["return_dict"] else keras_private.flatten_logs(model, logs)
-    return value, f"{found['rows']:,} rows in large batches"
+    return value, f"{found['rows']:,} rows {how}"
 
 
-def predict(model: Model, call: Arguments) -> tuple[Any, str]:
+def predict(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
     """Predicts as Keras' `predict()`; returns its arrays, and how gpukeras predicted."""
     given, size = Given(call["x"]), int(call["batch_size"] or KERAS_ROWS)
     steps = count_steps(given, size) or 1
@@ -155,6 +216,13 @@ def predict(model: Model, call: Arguments) -> tuple[Any, str]:
     return values, "in large batches"
 
 
-def untied(model: Model) -> Any:
-    """Returns a context in which a model has no recipe: scripts encode their rows themselves."""
-    return model_recipes.untied(model)
+def has_batches(function: str) -> bool:
+    """Whether a call can take the batches of Keras' own iterator."""
+    return function != "predict" and runtime.backend() == "tensorflow"
+
+
+@contextmanager
+def unnoticed(model: Model) -> Iterator[None]:
+    """Leaves no traces in a script: its model has no recipe, and Keras' generator stays unused."""
+    with model_recipes.untied(model), unseen_generator():
+        yield

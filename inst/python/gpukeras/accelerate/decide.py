@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpukeras.accelerate.rows import ARRAYS, OTHER, PIPELINE, SEQUENCE
+from gpukeras.accelerate.rows import ARRAYS, OTHER, SEQUENCE
 
 GPUKERAS, KERAS = "gpukeras", "keras"
+# How gpukeras reads rows: it gathers those of arrays itself, in Keras' order, or it takes the
+# batches of Keras' own iterator, which are the same whatever they are.
+ROWS, BATCHES = "rows", "batches"
 # With fewer there is nothing to gain: both trace their programs, and the rest takes little. 20
 # batches of a small model took 0.35 and 0.21 s of a processor, by Keras 0.55 and 0.54 s; 12,500
 # took 2.4 s, by Keras 15 s (2 cores, TensorFlow 2.21).
@@ -30,8 +33,10 @@ class CallFacts:
             "make_train_function"; or "".
         rows: How the rows come, see `rows.Given.kind`.
         held: How validation rows come; "" if there are none.
-        random: Whether a tf.data pipeline shuffles or draws numbers.
-        foreign: Whether a tf.data pipeline calls Python.
+        unsteady: Whether a tf.data pipeline draws at random or calls Python, so that another pass
+            may differ.
+        alone: Why batches of a tf.data pipeline cannot be joined, such as "text", or "".
+        splits: Whether `validation_split` was given for rows that are no arrays.
         count: Number of rows of arrays, or None.
         batches: Batches of the whole call, or None if unknown.
         whole: Whether all batches are full, as far as is known.
@@ -60,8 +65,9 @@ class CallFacts:
     own_method: str = ""
     rows: str = ARRAYS
     held: str = ""
-    random: bool = False
-    foreign: bool = False
+    unsteady: bool = False
+    alone: str = ""
+    splits: bool = False
     count: int | None = None
     batches: int | None = None
     whole: bool = True
@@ -87,10 +93,12 @@ class CallPlan:
     Args:
         engine: "gpukeras" or "keras".
         reason: Why Keras runs it; "" where gpukeras does.
+        way: "rows" or "batches": how gpukeras reads the rows.
     """
 
     engine: str
     reason: str = ""
+    way: str = ROWS
 
 
 Rule = tuple[Callable[[CallFacts], bool], str]
@@ -109,34 +117,45 @@ RULES: tuple[Rule, ...] = (
     (lambda facts: facts.function != "fit" and bool(facts.batch_hook), "`callbacks` are given"),
     (lambda facts: bool(facts.batch_hook), "the callback {batch_hook} works on each batch"),
     (lambda facts: bool(facts.test_hook), "the callback {test_hook} works on each batch"),
-    (lambda facts: facts.rows == SEQUENCE, "Python makes the batches one by one"),
-    (lambda facts: facts.rows == OTHER, "the rows are neither arrays nor a tf.data pipeline"),
+    (lambda facts: facts.rows == OTHER, "the rows are neither arrays, batches nor a pipeline"),
     (
-        lambda facts: facts.held not in ("", ARRAYS, PIPELINE),
-        "the validation rows are neither arrays nor a tf.data pipeline",
+        lambda facts: facts.held == OTHER,
+        "the validation rows are neither arrays, batches nor a pipeline",
     ),
-    (
-        lambda facts: facts.rows == PIPELINE and facts.backend != "tensorflow",
-        "a tf.data pipeline on {backend}",
-    ),
-    (lambda facts: facts.foreign, "Python makes the rows of the tf.data pipeline"),
-    (lambda facts: facts.random, "a tf.data pipeline that draws at random, and would draw anew"),
+    (lambda facts: facts.splits, "`validation_split` of rows that are no arrays"),
+    (lambda facts: bool(facts.alone), "the tf.data pipeline gives {alone}"),
     (lambda facts: facts.text, "the rows have texts"),
-    (lambda facts: facts.large, "integers beyond 2^24, which float32 cannot hold"),
-    (lambda facts: facts.integers, "integers for a model of a class of its own"),
-    (lambda facts: facts.shuffle == "batch", '`shuffle = "batch"`'),
-    (lambda facts: facts.steps, "a number of steps was given"),
+    (
+        lambda facts: facts.function == "fit" and facts.batches is None,
+        "batches of unknown number: at their end Keras counts a step more",
+    ),
+    (
+        lambda facts: facts.rows == SEQUENCE and facts.function != "fit",
+        "Python makes the batches one by one",
+    ),
+    (
+        lambda facts: facts.unsteady and facts.function == "predict",
+        "a prediction of a tf.data pipeline that draws at random or calls Python",
+    ),
+    (
+        lambda facts: _asks_keras(facts) and facts.function == "predict",
+        "a prediction of whole numbers that may be others in float32, or with `steps`",
+    ),
+    (
+        lambda facts: _needs_batches(facts) and facts.backend != "tensorflow",
+        "rows on {backend} that only Keras' own iterator gives",
+    ),
     (
         lambda facts: facts.both_weights,
         "`class_weight` beside `sample_weight`, which Keras refuses",
     ),
     (
-        lambda facts: facts.weighs_classes and (facts.rows != ARRAYS or facts.outputs > 1),
-        "`class_weight` of a pipeline, or of several outputs",
+        lambda facts: facts.weighs_classes and facts.outputs > 1,
+        "`class_weight` of several outputs",
     ),
     (
-        lambda facts: facts.function != "predict" and facts.outputs > 1 and not facts.whole,
-        "several outputs and a short last batch, whose losses Keras averages by batch",
+        lambda facts: _averages_by_batch(facts) and facts.backend != "tensorflow",
+        "several outputs and a short last batch on {backend}, whose losses Keras averages by batch",
     ),
     (lambda facts: facts.epochs < 1 or facts.count == 0, "nothing to do"),
     (
@@ -145,6 +164,20 @@ RULES: tuple[Rule, ...] = (
     ),
     (lambda facts: facts.function != "fit" and _few(facts, 2), "a single batch"),
 )
+
+
+def _averages_by_batch(facts: CallFacts) -> bool:
+    return facts.function != "predict" and facts.outputs > 1 and not facts.whole
+
+
+def _asks_keras(facts: CallFacts) -> bool:
+    """Whether Keras' batches of arrays are others than those that gpukeras gathers in float32."""
+    return facts.large or facts.integers or facts.steps or facts.shuffle == "batch"
+
+
+def _needs_batches(facts: CallFacts) -> bool:
+    """Whether the rows, or those of the validation, must come by Keras' own iterator."""
+    return facts.rows != ARRAYS or facts.held not in ("", ARRAYS) or _asks_keras(facts)
 
 
 def _few(facts: CallFacts, least: int) -> bool:
@@ -156,4 +189,5 @@ def plan_call(facts: CallFacts) -> CallPlan:
     for holds, reason in RULES:
         if holds(facts):
             return CallPlan(KERAS, reason.format(**vars(facts)))
-    return CallPlan(GPUKERAS)
+    own = facts.function == "predict" or not (facts.rows != ARRAYS or _asks_keras(facts))
+    return CallPlan(GPUKERAS, way=ROWS if own else BATCHES)

@@ -12,6 +12,7 @@ from gpukeras.accelerate.decide import CallFacts
 from gpukeras.accelerate.rows import (
     ARRAYS,
     PIPELINE,
+    SEQUENCE,
     Given,
     as_callbacks,
     take_last,
@@ -20,6 +21,7 @@ from gpukeras.accelerate.rows import (
 from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.arrays import EXACT_FLOAT32
+from gpukeras.data.streams.passthrough import find_obstacle
 from gpukeras.engine.engine_facts import find_batch_hook, find_test_hook
 
 KERAS_ROWS = 32  # of a batch, where nothing is said
@@ -43,7 +45,7 @@ def read_rows(call: Arguments) -> tuple[Given, Given | None]:
     return take_last(given, share) if share and given.kind == ARRAYS else (given, None)
 
 
-def read_facts(model: Model, function: str, call: Arguments, **known: bool) -> CallFacts:
+def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> CallFacts:
     """Returns the facts of a call.
 
     Args:
@@ -72,9 +74,10 @@ def read_facts(model: Model, function: str, call: Arguments, **known: bool) -> C
         count=given.rows if given.kind == ARRAYS else None,
         batches=_count_batches(given, size, epochs),
         whole=_is_whole(given, size) and (held is None or _is_whole(held, held_size)),
-        outputs=max(1, len(getattr(model, "output_names", None) or ())),
+        outputs=count_outputs(model),
         shuffle=call.get("shuffle", False),
         steps=any(call.get(name) is not None for name in names),
+        splits=bool(call.get("validation_split")) and given.kind != ARRAYS,
         both_weights=call.get("class_weight") is not None and given.weights is not None,
         weighs_classes=call.get("class_weight") is not None,
         epochs=epochs,
@@ -88,6 +91,11 @@ def read_facts(model: Model, function: str, call: Arguments, **known: bool) -> C
         **_read_types(model, given),
         **known,
     )
+
+
+def count_outputs(model: Model) -> int:
+    """Returns the number of a model's outputs, 1 if it is unknown."""
+    return max(1, len(getattr(model, "output_names", None) or ()))
 
 
 def _find_hook(function: str, callbacks: Any) -> str:
@@ -107,9 +115,14 @@ def _own_method(model: Model, function: str) -> str:
 
 
 def _count_batches(given: Given, size: int, epochs: int) -> int | None:
+    if given.steps is not None:
+        return int(given.steps) * epochs
     if given.kind == PIPELINE:
         count = int(given.x.cardinality())
         return count * epochs if count >= 0 else None
+    if given.kind == SEQUENCE:
+        known = getattr(given.x, "num_batches", None)  # of a PyDataset
+        return None if known is None else int(known) * epochs
     return math.ceil(given.rows / size) * epochs if given.rows is not None else None
 
 
@@ -117,16 +130,18 @@ def _is_whole(given: Given, size: int) -> bool:
     return given.rows is not None and given.kind == ARRAYS and given.rows % size == 0
 
 
-def _read_pipelines(*given: Given | None) -> dict[str, bool]:
-    """Returns what another pass over tf.data pipelines may do otherwise."""
+def _read_pipelines(*given: Given | None) -> dict[str, Any]:
+    """Returns what another pass over tf.data pipelines may do otherwise, and what they give."""
     pipelines = [each.x for each in given if each is not None and each.is_pipeline]
+    unsteady = keras_private.draws_at_random, keras_private.uses_py_function
+    alone = (find_obstacle(pipeline.element_spec, True) for pipeline in pipelines)
     return {
-        "random": any(map(keras_private.draws_at_random, pipelines)),
-        "foreign": any(map(keras_private.uses_py_function, pipelines)),
+        "unsteady": any(test(pipeline) for test in unsteady for pipeline in pipelines),
+        "alone": next(filter(None, alone), ""),
     }
 
 
-def _read_types(model: Model, given: Given) -> dict[str, bool]:
+def _read_types(model: Model, given: Given) -> dict[str, Any]:
     """Returns which rows float32, in which gpukeras holds features, may not be the same for."""
     if given.kind != ARRAYS:
         return {}

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.accelerate import calls
-from gpukeras.accelerate.decide import GPUKERAS, KERAS, CallPlan, plan_call
+from gpukeras.accelerate.decide import BATCHES, GPUKERAS, KERAS, ROWS, CallPlan, plan_call
 from gpukeras.accelerate.facts import read_facts
 from gpukeras.backend import import_hook, runtime
-from gpukeras.core.errors import GpuKerasError
+from gpukeras.core.errors import DataError, GpuKerasError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.training.keras_functions import is_keras_steps
@@ -124,7 +124,7 @@ def _run(name: str, model: Model, given: dict[str, Any], plain: Callable[[], Any
     with _entered():
         if plan.engine == GPUKERAS and _busy.acquire(blocking=False):
             try:
-                done, value, why = _try(name, model, given)
+                done, value, why = _try(name, model, given, plan.way)
             finally:
                 _busy.release()
             plan = CallPlan(GPUKERAS if done else KERAS, why)
@@ -137,8 +137,8 @@ def _run(name: str, model: Model, given: dict[str, Any], plain: Callable[[], Any
     return value
 
 
-def _try(name: str, model: Model, given: dict[str, Any]) -> tuple[bool, Any, str]:
-    """Runs a call through gpukeras.
+def _try(name: str, model: Model, given: dict[str, Any], way: str) -> tuple[bool, Any, str]:
+    """Runs a call through gpukeras; in Keras' batches, if it cannot gather the rows itself.
 
     Returns:
         Whether it ran, its value, and how it ran or why it did not. It did not if nothing was
@@ -146,17 +146,22 @@ def _try(name: str, model: Model, given: dict[str, Any]) -> tuple[bool, Any, str
     """
     terms, before = KerasTerms(), _here.trained
     try:
-        with calls.untied(model):
+        with calls.unnoticed(model):
             if name != "fit":
-                return True, *getattr(calls, name)(model, given)
+                return True, *getattr(calls, name)(model, given, way)
             terms = calls.terms_of(model, given)
             _here.trained = model
-            return True, *calls.fit(model, given, terms)
+            return True, *calls.fit(model, given, terms, way)
     except Exception as error:
         if name == "fit" and terms.began and not (error_of(terms, error) and terms.undone):
             if isinstance(error, GpuKerasError) and terms.cause is not None:
                 raise terms.cause from None
             raise
+        if terms.taken:  # Keras would go on where the iterator is now
+            raise terms.cause or error from None
+        refused = isinstance(error, DataError) and not terms.began
+        if way == ROWS and refused and calls.has_batches(name):
+            return _try(name, model, given, BATCHES)
         return False, None, _explain(error)
     finally:
         _here.trained = before

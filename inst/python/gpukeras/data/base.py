@@ -31,6 +31,8 @@ class Dataset(ABC):
         dropped: Rows that were dropped for missing values; they have no number.
         skipped: Text on what `on_error = "skip"` left out, or "".
         notes: Sentences about the data that the user may not expect.
+        open_size: Whether steps are traced for batches of any size, and the losses of several
+            outputs are means over batches, as in Keras where the last batch is short.
         obstacle: Why rows are not numbers of one shape, see `find_obstacle()`, or "".
     """
 
@@ -39,6 +41,7 @@ class Dataset(ABC):
     dropped = 0
     skipped = ""
     notes: tuple[str, ...] = ()
+    open_size = False
     obstacle = ""
 
     def __init__(

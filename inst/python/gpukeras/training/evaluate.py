@@ -60,7 +60,7 @@ def evaluate(
     device = strategy.place(model_device(model))
     with (
         propagate_failures(),
-        preserve_keras_functions(model),
+        preserve_keras_functions(model, data.open_size),
         explaining_refusals(),
         strategy.hold(model),
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from gpukeras.backend import devices, keras_private, tensor_ops
@@ -49,16 +49,20 @@ def is_keras_steps(value: Any) -> bool:
 
 
 @contextmanager
-def preserve_keras_functions(model: Model) -> Iterator[int]:
+def preserve_keras_functions(model: Model, by_batch: bool = False) -> Iterator[int]:
     """Restores Keras' functions, settings and losses, so that its own fit() works as before.
 
     Yields the `steps_per_execution` that the model was compiled with; within the context it is 1.
+
+    Args:
+        model: The model.
+        by_batch: Whether losses of several outputs stay means over batches, as Keras has them.
     """
     steps, functions = model.steps_per_execution, (model.train_function, model.test_function)
     began = keras_private.initial_epoch(model)
     model.steps_per_execution = 1
     try:
-        with jit_policy(model), weighing_rows(model):
+        with jit_policy(model), nullcontext() if by_batch else weighing_rows(model):
             yield steps
     finally:
         model.steps_per_execution = steps

@@ -21,6 +21,7 @@ class KerasTerms:
         goes_on: Whether the training goes on with a loss that is not finite, as in Keras.
 
     Attributes:
+        taken: Whether batches were taken from an iterator that does not give them again.
         began: Whether callbacks have been told that the training begins.
         calls: Calls of Keras' train function that have returned.
         failed: The error of such a call, or None.
@@ -32,6 +33,7 @@ class KerasTerms:
     validation_freq: int | Sequence[int] = 1
     validation_rows: int | None = None
     goes_on: bool = False
+    taken: bool = False
     began: bool = False
     calls: int = 0
     failed: Exception | None = None

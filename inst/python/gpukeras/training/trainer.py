@@ -134,8 +134,8 @@ class Trainer:
         self.callback_manager = manager
         self.health = Health(self.model, manager.averages, stops=not self.terms.goes_on)
         facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
-        replicas, text = self.strategy.replicas, self.data.recipe.has_texts
-        self.facts = replace(facts, replicas=replicas, text=text)
+        text = self.data.recipe.has_texts
+        self.facts = replace(facts, replicas=self.strategy.replicas, text=text)
         if state is not None and state.engine and self.facts.requested == "auto":
             self.facts = replace(self.facts, requested=state.engine)
         engines, chooser = self._open_engines()
@@ -180,7 +180,8 @@ class Trainer:
             reason = "as before the interruption"
         steps, left = self.loader.steps or EXPECTED_STEPS, self.spec.epochs - self.progress.epoch
         short = not self.loader.exact or self.plan.last_batch < self.plan.batch_size
-        engines.expect(steps * self.spec.epochs, short and fixed_rows(self.model) is None)
+        short = short and fixed_rows(self.model) is None
+        engines.expect(steps * self.spec.epochs, short, self.data.open_size)
         return engines, open_autotuner(engines, candidates, steps * (left or 1), reason, self.facts)
 
     # Through Keras --------------------------------------------------------------------------------
@@ -270,8 +271,7 @@ class Trainer:
             raise KeyboardInterrupt
 
     def _after_call(self, position: int, logs: Mapping[str, Any]) -> bool:
-        agree = self.strategy.agreement.agree
-        due = agree("call", save=self.saver.due(), emit=self.listener.due)
+        due = self.strategy.agreement.agree("call", save=self.saver.due(), emit=self.listener.due)
         if due["save"] and not self._before_tail():
             self.health.check()
             self._save(within=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpukeras.backend import runtime, tensor_ops
@@ -96,6 +97,13 @@ class DataLoader(ABC):
     @abstractmethod
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
         """Returns the plan with the number of rows that an epoch had."""
+
+    def _leave(self, arrays: Any, batches: int, rows: int, tail: bool, whole: str) -> Block:
+        """Makes a block of batches as they come; TensorFlow sends those for Keras' function."""
+        if not whole:
+            put = partial(tensor_ops.put, device=self._device)
+            arrays = runtime.tree().map_structure(put, arrays)
+        return Block(arrays, batches, rows if tail else self.batch_size, tail, whole)
 
     def _complete(self, arrays: tuple[Any, ...], key: tuple[int, int], device: str = "") -> Any:
         """Puts arrays on a device as the model takes them: augmented, with float features."""

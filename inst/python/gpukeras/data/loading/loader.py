@@ -84,8 +84,7 @@ class MapLoader(DataLoader):
         self._sizes = here * dataset.row_bytes, steps
         self.capacity = choose_capacity(*self._sizes)
         self._dataset, self._rows, self._drop_last = dataset, rows, drop_last
-        count = len(dataset.rows("train") if rows is None else rows)
-        self.row_count = count
+        self.row_count = count = len(dataset.rows("train") if rows is None else rows)
         self.steps = max(1, count // batch_size) if drop_last else -(-count // batch_size)
         places = (plan.device,) if shares is None else shares.devices
         on_device = plan.mode == "resident" and not plan.device.startswith("CPU")
@@ -248,8 +247,8 @@ class IterableLoader(DataLoader):
     def _make_block(
         self, arrays: tuple[Any, ...], batches: int, tail: bool, key: tuple[int, int], count: int
     ) -> Block:
-        if self._data.recipe.kind == AS_IS:  # TensorFlow sends the numbers from host memory
-            return Block(arrays, 1, count, True, self._pass.whole)
+        if self._data.recipe.kind == AS_IS:
+            return self._leave(arrays, batches, count, tail, self._pass.whole)
         self._look(arrays, count)
         if self._pass.whole:
             self._check(replace(self._data.recipe, shape=tuple(arrays[0].shape[1:])))
@@ -365,7 +364,8 @@ def open_evaluation(
     """
     plan, known = data.plan(device, "auto"), data.count(part)
     most = plan.rows or EVALUATED_ROWS if known is None else known
-    size = min(most, batch_size or choose_evaluation_rows(data.row_bytes, most))
+    size = batch_size or choose_evaluation_rows(data.row_bytes, most)
+    size = plan.batch_size if data.obstacle else min(most, size)
     if shares is not None:
         size = round_batch_size(size, shares.replicas)
     device_transform = device_transform_for(

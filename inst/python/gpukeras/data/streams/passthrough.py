@@ -20,7 +20,7 @@ from gpukeras.core.options import DatasetSpec, check_flag
 from gpukeras.data.plan import PipelinePlan, StreamFacts
 from gpukeras.data.preprocessing.compatibility import keeps_values
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
-from gpukeras.data.streams.dataset import IterableDataset
+from gpukeras.data.streams.dataset import IterableDataset, Stream
 from gpukeras.data.streams.elements import choose_batched
 from gpukeras.data.streams.rebatch import HostBlock
 from gpukeras.data.streams.tfdata import (
@@ -116,7 +116,7 @@ def build_as_is(
         row_bytes=max(1, count_bytes(head) // max(1, rows)),
         ahead=1,
     )
-    return AsIsDataset(stream, spec, head, facts)
+    return AsIsDataset(stream, spec, head, facts, why)
 
 
 def _check_options(spec: DatasetSpec, why: str) -> None:
@@ -229,15 +229,16 @@ class AsIsDataset(IterableDataset):
         spec: The dataset's options.
         head: The first batch.
         facts: The facts from which the plan is made.
+        why: Why they are passed on unchanged.
     """
 
     def __init__(
-        self, stream: AsIsStream, spec: DatasetSpec, head: Any, facts: StreamFacts
+        self, stream: Stream, spec: DatasetSpec, head: Any, facts: StreamFacts, why: str
     ) -> None:
         """Stores the parts."""
         given = replace(spec, shuffle=False)  # the pipeline determines the order
         super().__init__(stream, Recipe(AS_IS, ()), given, (), facts)
-        self.obstacle = stream.why
+        self.obstacle = why
         self._head = head if isinstance(head, tuple) else (head,)
 
     @property
