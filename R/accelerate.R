@@ -38,7 +38,7 @@
 #' | fewer batches: there is nothing to gain | keras |
 #' | callbacks that work on each batch; a progress bar of one's own | keras |
 #' | `fit()` of batches whose number is unknown: at their end Keras counts a step more | keras |
-#' | `evaluate()` and `predict()` of generators and `PyDataset`s | keras |
+#' | `evaluate()` and `predict()` of generators and `PyDataset`s; validation by a generator | keras |
 #' | `predict()` of missing values, of integers beyond 2^24, with `steps` | keras |
 #' | texts; rows whose shape varies; ragged and sparse batches of pipelines | keras |
 #' | on JAX: all but arrays; several outputs with a short last batch | keras |

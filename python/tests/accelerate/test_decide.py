@@ -43,6 +43,7 @@ KEPT = {
     "the callback Yours works on each batch": {"test_hook": "Yours"},
     "the rows are neither arrays, batches nor a pipeline": {"rows": "other"},
     "the validation rows are neither arrays, batches nor a pipeline": {"held": "other"},
+    "the validation rows come from a generator": {"held": "sequence", "held_once": True},
     "`validation_split` of rows that are no arrays": {"splits": True},
     "the tf.data pipeline gives text": {"alone": "text"},
     "the rows have texts": {"text": True},

@@ -26,7 +26,8 @@ def test_validation_rows_are_looked_at(model):
     assert read(model).held == ""
     assert read(model, validation_split=0.5).held == "arrays"
     assert read(model, validation_data=(X, Y)).held == "arrays"
-    assert read(model, validation_data=iter([(X, Y)])).held == "sequence"
+    once = read(model, validation_data=iter([(X, Y)]))
+    assert (once.held, once.held_once) == ("sequence", True)
 
 
 def test_types_that_float32_cannot_hold_are_told(model):

@@ -33,6 +33,8 @@ class CallFacts:
             "make_train_function"; or "".
         rows: How the rows come, see `rows.Given.kind`.
         held: How validation rows come; "" if there are none.
+        held_once: Whether they come from a generator: how many of its batches Keras has read ahead
+            when it asks again depends on time.
         unsteady: Whether a tf.data pipeline draws at random or calls Python, so that another pass
             may differ.
         alone: Why batches of a tf.data pipeline cannot be joined, such as "text", or "".
@@ -65,6 +67,7 @@ class CallFacts:
     own_method: str = ""
     rows: str = ARRAYS
     held: str = ""
+    held_once: bool = False
     unsteady: bool = False
     alone: str = ""
     splits: bool = False
@@ -122,6 +125,7 @@ RULES: tuple[Rule, ...] = (
         lambda facts: facts.held == OTHER,
         "the validation rows are neither arrays, batches nor a pipeline",
     ),
+    (lambda facts: facts.held_once, "the validation rows come from a generator"),
     (lambda facts: facts.splits, "`validation_split` of rows that are no arrays"),
     (lambda facts: bool(facts.alone), "the tf.data pipeline gives {alone}"),
     (lambda facts: facts.text, "the rows have texts"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         own_method=_own_method(model, function),
         rows=given.kind,
         held="" if held is None else held.kind,
+        held_once=held is not None and isinstance(held.x, Iterator),
         count=given.rows if given.kind == ARRAYS else None,
         batches=_count_batches(given, size, epochs),
         whole=_is_whole(given, size) and (held is None or _is_whole(held, held_size)),
