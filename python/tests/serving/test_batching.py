@@ -89,6 +89,9 @@ def test_an_error_reaches_only_the_request_that_caused_it():
     found, _ = run(gather(request(1), request(13), request(2)))
     assert (found[0], found[2]) == ([2], [4])
     assert isinstance(found[1], DataError)
+    found, _ = run(gather(request(1), request(14), request(2)))  # a defect, that a client found
+    assert (found[0], found[2]) == ([2], [4])
+    assert isinstance(found[1], ZeroDivisionError)
 
 
 def test_a_defect_ends_a_batch_and_not_the_server():

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from gpukeras.core.errors import GpuKerasError
 from gpukeras.serving.answers import http_error
 from gpukeras.serving.requests import Request
 
@@ -134,7 +133,7 @@ class Batcher:
         try:
             answers = await loop.run_in_executor(self._thread, self._predict, requests)
         except Exception as error:
-            if len(batch) == 1 or not isinstance(error, GpuKerasError):
+            if len(batch) == 1:
                 _refuse(batch, error)
                 return
             for waiting in batch:
