@@ -2,15 +2,19 @@
 
 Each case trains 10 folds x 5 seeds of a perceptron: by `fit_many()`, by `fit()` for some of the
 same models (the rest is reckoned), by Keras' `fit()` as it comes, and at a large
-`steps_per_execution`. Then the time of a model against the number of models at a time. All in one
-process; the load is printed, because ratios of a busy computer mean little.
+`steps_per_execution`. Then time and memory against the number of models at a time, each number in a
+process of its own. The load is printed, because ratios of a busy computer mean little.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import statistics
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -55,6 +59,7 @@ def train_many(data, columns, epochs, seeds=SEEDS, folds=FOLDS):
     from gpukeras.many.fit_many import fit_many
 
     options = {"epochs": epochs, "batch_size": BATCH, "predictions": False}
+    options["most"] = seeds * folds  # also beyond what "auto" takes
     return fit_many([make_model(columns)], data, options, seeds=range(seeds), folds=folds)
 
 
@@ -101,14 +106,31 @@ def run_case(name, epochs, sample):
         print(f"  {way}: {middle:.2f} s a model (median of {sample}), {ratio:.1f} times as long")
 
 
-def run_curve(name, epochs, sizes):
+def run_curve(name, sizes):
+    """Time and memory of models at a time, each number in a process of its own."""
+    print(f"\n{name}: models at a time; a warm epoch, and the memory that the models add")
+    for size in sizes:
+        command = [sys.executable, __file__, "--one", str(size), "--only", name]
+        answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found = json.loads(answer.splitlines()[-1])
+        print(
+            f"  {size:5d} models: {found['epoch_s']:6.2f} s an epoch, "
+            f"{found['epoch_s'] / size * 1000:6.1f} ms a model, first epoch {found['first_s']:5.1f}"
+            f" s, {found['added'] / 2**20:6.0f} MiB"
+        )
+
+
+def measure_one(name, size):
+    """Prints what `size` models of two folds take, as JSON."""
     rows, columns = CASES[name]
     data = make_data(rows, columns)
-    print(f"\n{name}: models at a time, {epochs} epochs")
-    for size in sizes:
-        took, fits = seconds_of(lambda size=size: train_many(data, columns, epochs, size, 2))
-        models = len(fits.members)
-        print(f"  {models:4d} models: {took:6.1f} s, {took / models * 1000:7.0f} ms a model")
+    train_many(make_data(200, columns), columns, 1, 1, 2)  # whatever is loaded once
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    first, _ = seconds_of(lambda: train_many(data, columns, 1, size // 2, 2))
+    one, _ = seconds_of(lambda: train_many(data, columns, 1, size // 2, 2))
+    more, _ = seconds_of(lambda: train_many(data, columns, 3, size // 2, 2))
+    added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    print(json.dumps({"first_s": first, "epoch_s": (more - one) / 2, "added": added}))
 
 
 def main():
@@ -116,14 +138,19 @@ def main():
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--sample", type=int, default=3, help="models trained alone")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[1, 4, 16, 64], help="seeds")
+    sizes = [2, 8, 32, 64, 128, 256, 512]
+    parser.add_argument("--sizes", type=int, nargs="*", default=sizes, help="models at a time")
+    parser.add_argument("--one", type=int, help="measure one number of models, in this process")
     options = parser.parse_args()
+    if options.one:
+        measure_one(options.only, options.one)
+        return
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     for name in CASES:
         if options.only in name:
             run_case(name, options.epochs, options.sample)
     if options.sizes:
-        run_curve("53,940 x 26, the size of diamonds", 1, options.sizes)
+        run_curve("53,940 x 26, the size of diamonds", options.sizes)
     print(f"load {os.getloadavg()[0]:.1f}")
 
 

@@ -56,6 +56,17 @@ test_that("models that are none of many train by themselves, and a message says 
   expect_identical(found[[4]], a_loop(cases[4])(FALSE)[[1]])
 })
 
+test_that("what is asked for in the first run ends by an error of a class of its own", {
+  the$together <- rlang::env(recording = TRUE, asked = list())
+  withr::defer(the$together <- NULL)
+  ask <- function() {
+    ask_together(list(mpg ~ wt, mtcars, seed = 1), list(family = NULL), list(engine = "keras"))
+  }
+  expect_snapshot(ask(), error = TRUE)
+  expect_error(ask(), class = "gpukeras_asked")
+  expect_identical(the$together$asked[[1]]$refused, "`fit_engine` is \"keras\"")
+})
+
 test_that("an interrupt ends it", {
   skip_without_tensorflow()
   cases <- list(a_case(1:32, seed = 1), a_case(1:32, seed = 2))

@@ -1,4 +1,4 @@
-"""A search that is killed: `python kill_search.py FOLDER`.
+"""A search that is killed: `python kill_search.py FOLDER WAY`, in "turns" or as "stacks".
 
 Prints "begin", then "3 9" when trial 3 has a recorded outcome of 9 epochs. Asks for determinism, as
 gpu_setup(seed = , deterministic = TRUE) does, so that searches can be compared to the last bit.
@@ -11,19 +11,27 @@ from small_fits import make_dataset
 from trialled import trace_of, tune
 
 from gpukeras.backend import devices
+from gpukeras.many import plan
 
 
-def main(folder):
+def main(folder, way):
+    told = []
+
     def tell(event):
         if event["kind"] == "trial":
+            told.append(event)
             print(event["trial"], event["epochs"], flush=True)
 
     devices.setup(seed=7, deterministic=True)
     data = make_dataset(60)
     print("begin", flush=True)
-    tuning = tune(data, {"folder": folder}, on_event=tell)
+    engine = "keras"
+    if way == "stacks":
+        engine, plan.COMPILE_S = "compiled", 0.0  # also where compiling takes longer than training
+    tuning = tune(data, {"folder": folder}, on_event=tell, fit={"engine": engine})
+    assert bool(tuning.together) == (way == "stacks") or not told, tuning.together
     print(json.dumps(trace_of(tuning)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
