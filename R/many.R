@@ -53,7 +53,7 @@
 #' @param together,time One value a row, to check and make folds by: rows with the same value of
 #'   `together` are in one fold, and no row of `time` trains that is later than one held out.
 #' @param most Models that train at a time. `"auto"` are as many as fit into half of the free
-#'   memory, 256 at most.
+#'   memory, 128 at most.
 #' @param verbose Whether to show progress.
 #' @return A `gpu_fits`: a table of models.
 #' - `as.data.frame()` has a row for each model: its settings, seed, fold and group, the numbers of
