@@ -82,12 +82,17 @@ def test_what_cannot_be_stacked_is_trained_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "most"), [({"engine": "keras"}, "auto"), ({"clip_norm": 1.0}, "auto"), ({}, 1)]
+    ("options", "most", "why"),
+    [
+        ({"engine": "keras"}, "auto", "the engine is Keras'"),
+        ({"clip_norm": 1.0}, "auto", "gradients are clipped"),
+        ({}, 1, "as asked"),
+    ],
 )
-def test_trainings_that_stacks_do_not_do_are_done_in_turns(options, most):
+def test_trainings_that_stacks_do_not_do_are_done_in_turns(options, most, why):
     stacks = make_stacks(None, most=most, **options)
     assert sorted(by_number(stacks.train(TRIALS[:2], 1))) == [1, 2]
-    assert stacks.reason == ""
+    assert stacks.reason == f"one model after another: {why}"
 
 
 @pytest.mark.usefixtures("stacked_always")
@@ -104,7 +109,7 @@ def test_few_models_are_worth_a_program_only_if_they_train_long():
     assert not is_worth(1, 1_000_000)
     stacks = make_stacks()
     list(stacks.train(TRIALS[:2], 1))
-    assert stacks.reason == ""
+    assert stacks.reason == "one model after another: too few models have its structure"
 
 
 @pytest.mark.usefixtures("stacked_always")

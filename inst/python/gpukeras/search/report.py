@@ -75,7 +75,7 @@ class Tuning:
         seed: The seed of the search.
         folder: Its folder, or "".
         elapsed_s: Seconds of this call.
-        together: Which trials trained as stacks, and why others did not; "" for none.
+        together: Which trials trained as stacks, and why others did not; "" before the first.
         notes: Sentences for the user.
     """
 

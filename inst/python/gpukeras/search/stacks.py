@@ -88,11 +88,11 @@ class Stacks:
     @property
     def reason(self) -> str:
         """Which trials trained together, and why others did not."""
+        why = next(iter(self._alone.values()), "")
         if not self._together:
-            return ""
+            return f"one model after another: {why}" if why else ""
         largest = count_of(max(self._together.values()), "model")
         trials = count_of(len(self._together), "trial")
-        why = next(iter(self._alone.values()), "")
         others = f"; {len(self._alone)} alone: {why}" if why else ""
         return f"{trials} in stacks of up to {largest}{others}"
 

@@ -85,7 +85,7 @@ class Trainer(Protocol):
 
     @property
     def reason(self) -> str:
-        """Which trials trained together, and why others did not; "" for one after another."""
+        """Which trials trained together, and why others did not; "" before the first."""
 
     def train(self, trials: Sequence[Trial], epochs: int) -> Iterator[Outcome]:
         """Yields an outcome a trial as soon as it is known; some may be left for the next call.
