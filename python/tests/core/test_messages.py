@@ -44,6 +44,12 @@ def test_nouns_agree_with_their_number(number, noun, text):
             "ValueError: none",
         ),
         ("{{function_node __wrapped__MatMul}} No room. [Op:MatMul] name: ", "No room"),
+        (
+            'in user code:\n\n    File "a.py", line 5, in f  *\n        raise_(x)\n'
+            '    File "b.py", line 8, in raise_  *\n        raise ValueError("none")\n\n'
+            "    ValueError: none: at all\n",
+            "none: at all",
+        ),
         ("", "ValueError"),
         ("Exception encountered when calling Own.call().", "ValueError"),
         ("x" * 1000, "x" * LENGTH),

@@ -50,6 +50,28 @@ def test_a_stack_that_cannot_be_compiled_leaves_its_models_to_fit():
     assert max(difference(fits, 2, epochs=1, engine="auto")) < 1e-5
 
 
+def test_a_model_for_which_memory_runs_out_is_left_to_fit():
+    import keras
+    import tensorflow as tf
+
+    class Large(keras.layers.Layer):  # asks for too much, as often as it is told to
+        refusals = 0
+
+        def call(self, x, training=False):
+            if training and Large.refusals:
+                Large.refusals -= 1
+                raise tf.errors.ResourceExhaustedError(None, None, "no memory is left")
+            return x
+
+    models = [make_model(layers=[Large()])]
+    Large.refusals = 2  # the stack's of two models, and that of the first
+    fits = fit_many(models, make_dataset(rows=64), seeds=[1, 2], epochs=1)
+    assert Large.refusals == 0
+    assert fits.plan.alone == (0, 1)
+    assert "a stack of them failed: no memory is left" in fits.plan.reason
+    assert {one.history.stopped for one in fits.fitted} == {"completed"}
+
+
 def test_recurrent_layers_train_alone():
     import keras
 

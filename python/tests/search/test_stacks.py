@@ -4,6 +4,7 @@ import pytest
 from small_fits import make_dataset
 from trialled import build
 
+from gpukeras.core.errors import CheckpointError
 from gpukeras.many.resamples import open_resamples
 from gpukeras.search.stacks import FIRST, MOST_MODELS, Stacks, find_batch_size, is_worth
 from gpukeras.search.trials import Trial
@@ -125,6 +126,51 @@ def test_what_fails_is_an_outcome_and_the_others_go_on():
     assert found[4].error == "the loss is not finite in epoch 2"
     assert found[5].error == "`builder` failed: no such layer"
     assert found[1].error == ""
+
+
+@pytest.mark.usefixtures("stacked_always")
+def test_a_stack_that_fails_leaves_its_trials_to_turns(tmp_path):
+    import keras
+    import tensorflow as tf
+
+    def plain(x):
+        return x + tf.ensure_shape(tf.numpy_function(lambda x: x, [x], tf.float32), x.shape)
+
+    def builder(settings, seed):
+        made = build(settings, seed)["model"]
+        layers = (
+            [keras.layers.Lambda(plain), *made.layers] if settings["units"] == 3 else made.layers
+        )
+        model = keras.Sequential([keras.Input((5,)), *layers])
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return {"model": model}
+
+    stacks = make_stacks(tmp_path, builder, engine="auto")
+    found = by_number(stacks.train(TRIALS, 1))
+    assert [found[number].error for number in (1, 2, 3)] == ["", "", ""]
+    assert "; 1 alone: a stack of them failed: " in stacks.reason
+    list(stacks.train(TRIALS[2:], 2))
+    assert "; 1 alone: a stack of them failed: " in stacks.reason  # not that it began alone
+
+
+@pytest.mark.usefixtures("stacked_always")
+def test_an_interrupt_ends_the_search():
+    def on_event(event):
+        raise KeyboardInterrupt
+
+    stacks = make_stacks(watch=Watch(None, on_event))
+    assert list(stacks.train(TRIALS[:2], 2)) == []
+    assert stacks.turns.watch.stopped == "interrupted"
+
+
+@pytest.mark.usefixtures("stacked_always")
+def test_outcomes_are_told_before_a_state_that_cannot_be_written_ends_the_search(tmp_path):
+    (tmp_path / "0001" / "stack").mkdir(parents=True)
+    (tmp_path / "0001" / "stack" / "mine.txt").write_text("keep")
+    outcomes = make_stacks(tmp_path).train(TRIALS[:2], 1)
+    assert [next(outcomes).trial, next(outcomes).trial] == [1, 2]
+    with pytest.raises(CheckpointError, match="holds other files"):
+        next(outcomes)
 
 
 @pytest.mark.usefixtures("stacked_always")

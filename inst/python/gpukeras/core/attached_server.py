@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from gpukeras.core.child_process import end_attached, explain_status, start_attached
@@ -10,7 +11,7 @@ from gpukeras.core.child_process import end_attached, explain_status, start_atta
 _running: list[AttachedServer] = []  # a server ends when its pipe closes, so references are kept
 
 
-class AttachedServer:
+class AttachedServer(ABC):
     """A server in a child process.
 
     Args:
@@ -39,9 +40,9 @@ class AttachedServer:
             raise
         _running[:] = [*list_running(), self]
 
+    @abstractmethod
     def _await(self) -> None:
         """Returns once the server answers; raises what is wrong if it will not."""
-        raise NotImplementedError
 
     @property
     def runs(self) -> bool:

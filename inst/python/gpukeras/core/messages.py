@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 
 LENGTH = 200  # characters of a reason; Keras appends whole configurations
-# Text around the reason: colour codes, names of nodes and of the operation.
+# Text around the reason: the frames and the class that AutoGraph puts before an error, colour
+# codes, names of nodes and of the operation.
 _AROUND = re.compile(
-    r"\x1b\[\d*m|\{\{.*?\}\}\s*|\s*\[Op:.*$|Error in user-defined function passed to \S+ "
-    r"transformation with iterator: \S+: ",
+    r"\A\s*in user code:\n(?: *File \".*\n.*\n| *\n)*(?: *\w+: )?|\x1b\[\d*m|\{\{.*?\}\}\s*|"
+    r"\s*\[Op:.*$|Error in user-defined function passed to \S+ transformation with iterator: \S+: ",
     re.MULTILINE,
 )
 # Passwords in what a database's driver says: in URLs, and as settings of a connection.

@@ -21,7 +21,7 @@ from gpukeras.many.alone import train_alone
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels
 from gpukeras.many.members import Groups, Member, list_members
-from gpukeras.many.plan import StackPlan, describe_work, find_refusal, plan_stacks, read_model_facts
+from gpukeras.many.plan import StackPlan, explain_alone, plan_stacks, read_model_facts
 from gpukeras.many.resamples import Resample, open_resamples
 from gpukeras.many.structure import Structure, describe_structure
 from gpukeras.many.training import StackingError, Start, Task, train_stack
@@ -202,8 +202,7 @@ def _plan(
 ) -> StackPlan:
     facts = [read_model_facts(one, task.data.row_bytes, task.batch_size) for one in models]
     alone = {
-        setting: find_refusal(model, task.data)
-        or (describe_work(facts[setting], task.device) if most == "auto" else "")
+        setting: explain_alone(model, task.data, facts[setting], task.device, most)
         for setting, model in enumerate(models)
     }
     return plan_stacks(

@@ -35,8 +35,7 @@ from gpukeras.many.fits import Fitted
 from gpukeras.many.members import Member
 from gpukeras.many.plan import (
     ModelFacts,
-    describe_work,
-    find_refusal,
+    explain_alone,
     is_worth,
     plan_stacks,
     read_model_facts,
@@ -169,7 +168,7 @@ def _check(
     prepare(model, data)
     batch, _ = choose_batch_size(len(data.train_rows), data.spec.batch_size)
     facts = read_model_facts(model, data.row_bytes, batch)
-    why = find_refusal(model, data) or describe_work(facts, device)
+    why = explain_alone(model, data, facts, device)
     if why:
         return why
     return _Asked(place, model, data, int(seed), spec, batch, describe_structure(model), facts)

@@ -150,6 +150,21 @@ def describe_work(facts: ModelFacts, device: str) -> str:
     return ""
 
 
+def explain_alone(
+    model: Model, data: MapDataset, facts: ModelFacts, device: str, most: int | str = "auto"
+) -> str:
+    """Returns why a model trains alone: it cannot be stacked, or a stack is slower; "" if neither.
+
+    Args:
+        model: A compiled and built model.
+        data: Its rows.
+        facts: What it needs.
+        device: Where it trains.
+        most: Models that the user allows at a time; a number asks for stacks wherever they can be.
+    """
+    return find_refusal(model, data) or (describe_work(facts, device) if most == "auto" else "")
+
+
 def is_worth(models: int, steps: int) -> bool:
     """Whether a stack takes less time than its models one after another, compiling included.
 

@@ -88,9 +88,9 @@ def train_stack(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
     """
     try:
         return _train_together(starts, task)
-    except tensor_ops.exhausted():
-        if len(starts) == 1:
-            raise
+    except tensor_ops.exhausted() as error:
+        if len(starts) == 1:  # `fit()` can train it in parts of a batch
+            raise StackingError(find_reason(error)) from error
     except GpuKerasError:
         raise
     except Exception as error:  # whatever tracing, compiling and running raise

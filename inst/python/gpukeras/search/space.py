@@ -6,6 +6,7 @@ settings of R --parse_space()--> Space --sampling--> numbers in [0, 1) --Space.p
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ HIGHEST = 2**31 - 1  # of whole numbers, as R's own integers
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(ABC):
     """One setting of a search.
 
     Args:
@@ -33,13 +34,13 @@ class Setting:
     when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict, kw_only=True)
 
     @property
+    @abstractmethod
     def kinds(self) -> float:
         """Number of different values; infinity for a range of real numbers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def place(self, share: float) -> Value:
         """Returns the value at a share in [0, 1) of the setting's range."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

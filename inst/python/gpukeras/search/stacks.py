@@ -15,15 +15,14 @@ from typing import Any
 from gpukeras.backend import devices
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.messages import count_of
+from gpukeras.core.messages import count_of, find_reason
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
 from gpukeras.many.fits import Fitted
 from gpukeras.many.members import Member
 from gpukeras.many.plan import (
-    describe_work,
-    find_refusal,
+    explain_alone,
     is_worth,
     plan_stacks,
     read_model_facts,
@@ -31,10 +30,10 @@ from gpukeras.many.plan import (
 from gpukeras.many.resamples import Resample
 from gpukeras.many.stack import ModelState, read_state
 from gpukeras.many.structure import Structure, describe_structure
-from gpukeras.many.training import StackingError, Start, Task, train_stack
+from gpukeras.many.training import Start, Task, train_stack
 from gpukeras.search.attempts import FailedError, StoppedError, attempt
 from gpukeras.search.options import BATCH_SIZE
-from gpukeras.search.stack_files import Standing, load_standings, save_standings
+from gpukeras.search.stack_checkpoints import Checkpoint, load_checkpoints, save_checkpoints
 from gpukeras.search.trials import Outcome, Trial, summarise
 from gpukeras.search.turns import Turns
 from gpukeras.training.listener import ProgressReporter
@@ -55,14 +54,14 @@ class _Opened:
         model: Its model, with initial weights.
         structure: The model's structure; None for one that trains alone.
         initial: The model's state.
-        standings: Where it stands on each resample.
+        checkpoints: Where it stands on each resample.
     """
 
     trial: Trial
     model: Model
     structure: Structure | None
     initial: ModelState
-    standings: list[Standing | None]
+    checkpoints: list[Checkpoint | None]
 
 
 @dataclass
@@ -140,12 +139,12 @@ class Stacks:
             except ModelError as error:
                 why = error.message.rstrip(".")
         if structure is None:
-            self._alone[trial.number] = why
+            self._alone.setdefault(trial.number, why)  # the first reason is the cause
         initial = read_state(model)
         folder, count = self.turns.folder(trial), len(self.turns.resamples)
-        none: list[Standing | None] = [None] * count
-        standings = none if folder is None else load_standings(folder / STACK, initial, count)
-        return _Opened(trial, model, structure, initial, standings)
+        none: list[Checkpoint | None] = [None] * count
+        checkpoints = none if folder is None else load_checkpoints(folder / STACK, initial, count)
+        return _Opened(trial, model, structure, initial, checkpoints)
 
     def _refuse(self, trial: Trial, model: Model) -> str:
         """Returns why a trial trains alone, or ""."""
@@ -160,8 +159,7 @@ class Stacks:
             return "it began alone"
         size = find_batch_size(trial, self.turns.resamples[0], data)
         facts = read_model_facts(model, data.row_bytes, size)
-        by_work = describe_work(facts, devices.current().device) if self.most == "auto" else ""
-        return find_refusal(model, data) or by_work
+        return explain_alone(model, data, facts, devices.current().device, self.most)
 
     def _choose_together(self, opened: Sequence[_Opened], epochs: int) -> list[_Opened]:
         """Returns the trials that are stacked: those with enough others, or that have begun so."""
@@ -173,7 +171,7 @@ class Stacks:
             resample, data = self.turns.resamples[0], self.turns.data
             size = find_batch_size(one.trial, resample, data)
             steps = epochs * count_steps(len(resample.train), size)
-            if any(one.standings) or is_worth(keys.count(key) * len(self.turns.resamples), steps):
+            if any(one.checkpoints) or is_worth(keys.count(key) * len(self.turns.resamples), steps):
                 found.append(one)
             else:
                 self._alone[one.trial.number] = "too few models have its structure"
@@ -186,21 +184,27 @@ class Stacks:
         for stack in job.plan(self.most):
             if watch.look():
                 break
-            numbers = {job.trial_of(start).number for start in stack.starts}
-            try:
-                job.run(stack)
-            except StackingError as error:
-                self._alone |= dict.fromkeys(numbers, f"a stack of them failed: {error}")
-                continue
-            for number in numbers:
-                self._together[number] = max(self._together.get(number, 0), len(stack.starts))
-        job.save()
+            self._run(job, stack)
         each = (time.monotonic() - began) / max(1, len(job.opened))
         for one in job.opened:
             if one.trial.number not in self._alone:
                 outcome = attempt(one.trial, job.epochs, watch, partial(job.judge, one, each))
                 if outcome is not None:
                     yield outcome
+        job.save()  # where that fails, no outcome is lost
+
+    def _run(self, job: _Job, stack: _Stack) -> None:
+        numbers = {job.trial_of(start).number for start in stack.starts}
+        try:
+            job.run(stack)
+        except KeyboardInterrupt:
+            self.turns.watch.interrupt()
+        except Exception as error:  # alone, a trial shows what is wrong with it
+            why = f"a stack of them failed: {find_reason(error)}"
+            self._alone |= dict.fromkeys(numbers, why)
+        else:
+            for number in numbers:
+                self._together[number] = max(self._together.get(number, 0), len(stack.starts))
 
     def _forget(self, opened: Sequence[_Opened]) -> None:
         for one in opened:
@@ -234,7 +238,7 @@ class _Job:
         self._turns, self.opened, self.epochs = turns, opened, epochs
         count = len(turns.resamples)
         self._places = [(one, place) for one in opened for place in range(count)]
-        self._before = [_metrics_of(one.standings[place]) for one, place in self._places]
+        self._before = [_metrics_of(one.checkpoints[place]) for one, place in self._places]
         self._failed: set[int] = set()  # trials whose loss was no number
         self._saved = time.monotonic()
 
@@ -246,8 +250,8 @@ class _Job:
         """Yields the stacks: models of one structure, batch size and number of epochs behind."""
         groups: dict[tuple[Any, ...], list[int]] = {}
         for number, (one, place) in enumerate(self._places):
-            standing = one.standings[place]
-            done = 0 if standing is None else standing.epochs
+            checkpoint = one.checkpoints[place]
+            done = 0 if checkpoint is None else checkpoint.epochs
             if done < self.epochs and one.structure is not None:
                 resample = self._turns.resamples[place]
                 size = find_batch_size(one.trial, resample, self._turns.data)
@@ -279,7 +283,7 @@ class _Job:
             FailedError: if its loss was no number.
             StoppedError: if the search ends before it has trained long enough.
         """
-        histories = [_metrics_of(standing) for standing in one.standings]
+        histories = [_metrics_of(checkpoint) for checkpoint in one.checkpoints]
         shortest = min(len(each.get("loss", ())) for each in histories)
         if one.trial.number in self._failed:
             raise FailedError(f"the loss is not finite in epoch {shortest + 1}")
@@ -293,7 +297,7 @@ class _Job:
         for one in self.opened:
             folder = self._turns.folder(one.trial)
             if folder is not None and one.trial.number not in self._failed:
-                save_standings(folder / STACK, one.standings)
+                save_checkpoints(folder / STACK, one.checkpoints)
 
     def _make_task(self, batch_size: int, done: int) -> Task:
         def heard(event: Mapping[str, Any]) -> bool:
@@ -313,9 +317,9 @@ class _Job:
     def _start(self, number: int) -> Start:
         one, place = self._places[number]
         assert one.structure is not None
-        resample, standing = self._turns.resamples[place], one.standings[place]
+        resample, checkpoint = self._turns.resamples[place], one.checkpoints[place]
         member = Member(number, 0, None, resample.name, "", resample.train, resample.held_out)
-        state = one.initial if standing is None else standing.state
+        state = one.initial if checkpoint is None else checkpoint.state
         return Start(member, one.model, one.structure, state)
 
     def _save_now_and_then(self, read: Callable[[], dict[int, Fitted]]) -> None:
@@ -330,10 +334,10 @@ class _Job:
             first, new = self._before[number], fitted.history.metrics
             if new:
                 metrics = {name: [*first.get(name, ()), *values] for name, values in new.items()}
-                one.standings[place] = Standing(metrics, fitted.state)
+                one.checkpoints[place] = Checkpoint(metrics, fitted.state)
             if fitted.history.stopped == "non_finite":
                 self._failed.add(one.trial.number)
 
 
-def _metrics_of(standing: Standing | None) -> Mapping[str, list[Any]]:
-    return {} if standing is None else standing.metrics
+def _metrics_of(checkpoint: Checkpoint | None) -> Mapping[str, list[Any]]:
+    return {} if checkpoint is None else checkpoint.metrics

@@ -16,7 +16,7 @@ from gpukeras.many.stack import ModelState
 
 
 @dataclass(frozen=True)
-class Standing:
+class Checkpoint:
     """Where a trial's model on one resample stands.
 
     Args:
@@ -33,21 +33,21 @@ class Standing:
         return len(self.metrics.get("loss", ()))
 
 
-def save_standings(folder: Path, standings: Sequence[Standing | None]) -> None:
+def save_checkpoints(folder: Path, checkpoints: Sequence[Checkpoint | None]) -> None:
     """Writes where a trial stands on each resample.
 
     Args:
         folder: The trial's folder; it is made if it is missing.
-        standings: One entry a resample; None for one that has not begun.
+        checkpoints: One entry a resample; None for one that has not begun.
 
     Raises:
         CheckpointError: if it cannot be written; what was there stays.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    plain = {"metrics": [None if one is None else one.metrics for one in standings]}
+    plain = {"metrics": [None if one is None else one.metrics for one in checkpoints]}
     arrays = {
         f"{place}/{part}/{number}": array
-        for place, one in enumerate(standings)
+        for place, one in enumerate(checkpoints)
         if one is not None
         for part, values in one.state.items()
         for number, array in enumerate(values)
@@ -56,7 +56,7 @@ def save_standings(folder: Path, standings: Sequence[Standing | None]) -> None:
         store.save(plain, arrays)
 
 
-def load_standings(folder: Path, like: ModelState, count: int) -> list[Standing | None]:
+def load_checkpoints(folder: Path, like: ModelState, count: int) -> list[Checkpoint | None]:
     """Returns where a trial stands on each resample; of nothing that is damaged or another model's.
 
     Args:
@@ -64,10 +64,10 @@ def load_standings(folder: Path, like: ModelState, count: int) -> list[Standing 
         like: A state of the trial's model.
         count: Number of resamples.
     """
-    none: list[Standing | None] = [None] * count
+    none: list[Checkpoint | None] = [None] * count
     if not folder.is_dir():
         return none
-    found: list[list[Standing | None]] = []
+    found: list[list[Checkpoint | None]] = []
 
     def check(saved: Saved) -> None:
         found.append(_read(saved, like, count))
@@ -80,12 +80,12 @@ def load_standings(folder: Path, like: ModelState, count: int) -> list[Standing 
     return found[-1] if found else none
 
 
-def _read(saved: Saved, like: ModelState, count: int) -> list[Standing | None]:
+def _read(saved: Saved, like: ModelState, count: int) -> list[Checkpoint | None]:
     metrics = saved.plain.get("metrics")
     if not isinstance(metrics, list) or len(metrics) != count:
         raise DamagedError("it is of other resamples")
     return [
-        None if one is None else Standing(_check_metrics(one), _read_state(saved, place, like))
+        None if one is None else Checkpoint(_check_metrics(one), _read_state(saved, place, like))
         for place, one in enumerate(metrics)
     ]
 

@@ -2,32 +2,32 @@ import numpy as np
 import pytest
 
 from gpukeras.core.errors import CheckpointError
-from gpukeras.search.stack_files import Standing, load_standings, save_standings
+from gpukeras.search.stack_checkpoints import Checkpoint, load_checkpoints, save_checkpoints
 
 
 def make_state(rows=2, value=1.0):
     return {"weights": [np.full((rows, 3), value, np.float32)], "rest": [np.zeros(2, np.uint32)]}
 
 
-STANDINGS = [
-    Standing({"loss": [3.0, 2.0], "val_iou": [[0.1, 0.2], [0.3, 0.4]]}, make_state()),
+CHECKPOINTS = [
+    Checkpoint({"loss": [3.0, 2.0], "val_iou": [[0.1, 0.2], [0.3, 0.4]]}, make_state()),
     None,
 ]
 
 
 @pytest.fixture
 def folder(tmp_path):
-    save_standings(tmp_path / "0001" / "stack", STANDINGS)
+    save_checkpoints(tmp_path / "0001" / "stack", CHECKPOINTS)
     return tmp_path / "0001" / "stack"
 
 
 def test_what_was_written_is_read(folder):
-    first, second = load_standings(folder, make_state(), 2)
-    assert (first.metrics, first.epochs, second) == (STANDINGS[0].metrics, 2, None)
-    np.testing.assert_array_equal(first.state["weights"][0], STANDINGS[0].state["weights"][0])
+    first, second = load_checkpoints(folder, make_state(), 2)
+    assert (first.metrics, first.epochs, second) == (CHECKPOINTS[0].metrics, 2, None)
+    np.testing.assert_array_equal(first.state["weights"][0], CHECKPOINTS[0].state["weights"][0])
     assert first.state["rest"][0].dtype == np.uint32
-    save_standings(folder, [None, STANDINGS[0]])
-    assert load_standings(folder, make_state(), 2)[0] is None
+    save_checkpoints(folder, [None, CHECKPOINTS[0]])
+    assert load_checkpoints(folder, make_state(), 2)[0] is None
     assert len(list(folder.glob("checkpoint-*"))) == 1
 
 
@@ -36,7 +36,7 @@ def test_what_was_written_is_read(folder):
     [(make_state(rows=4), 2), ({"weights": [np.zeros(1)] * 9}, 2), (make_state(), 3)],
 )
 def test_states_of_another_model_or_other_resamples_are_not_taken(folder, like, count):
-    assert load_standings(folder, like, count) == [None] * count
+    assert load_checkpoints(folder, like, count) == [None] * count
 
 
 @pytest.mark.parametrize("first", [{}, {"loss": 3}, {"loss": [1], "accuracy": []}])
@@ -46,20 +46,20 @@ def test_histories_that_cannot_be_are_not_taken(tmp_path, first):
     arrays = {"0/weights/0": make_state()["weights"][0], "0/rest/0": make_state()["rest"][0]}
     with CheckpointStore(tmp_path / "stack", keep=1) as store:
         store.save({"metrics": [first, None]}, arrays)
-    assert load_standings(tmp_path / "stack", make_state(), 2) == [None, None]
+    assert load_checkpoints(tmp_path / "stack", make_state(), 2) == [None, None]
 
 
 def test_damaged_files_are_not_taken_and_do_not_stop_the_next(folder):
     (path,) = folder.glob("checkpoint-*")
     path.write_bytes(path.read_bytes()[:-4])
-    assert load_standings(folder, make_state(), 2) == [None, None]
-    save_standings(folder, STANDINGS)
-    assert load_standings(folder, make_state(), 2)[0] is not None
-    assert load_standings(folder / "missing", make_state(), 2) == [None, None]
+    assert load_checkpoints(folder, make_state(), 2) == [None, None]
+    save_checkpoints(folder, CHECKPOINTS)
+    assert load_checkpoints(folder, make_state(), 2)[0] is not None
+    assert load_checkpoints(folder / "missing", make_state(), 2) == [None, None]
 
 
 def test_a_folder_of_others_is_not_written_to(tmp_path):
     (tmp_path / "stack").mkdir()
     (tmp_path / "stack" / "mine.txt").write_text("keep")
     with pytest.raises(CheckpointError, match="holds other files"):
-        save_standings(tmp_path / "stack", STANDINGS)
+        save_checkpoints(tmp_path / "stack", CHECKPOINTS)
