@@ -14,8 +14,9 @@
 #' batch takes longer than a millisecond: one call per batch cannot win below that, but it can where
 #' large convolutions take most of the time. A separate thread builds the program of `"compiled"`
 #' while the fastest engine so far trains, so training never waits for the compiler. The program is
-#' built only if the remaining batches can make up for the build time. A model with operations that
-#' XLA rejects trains without it. If XLA's program won, a later training of an equal model on this
+#' built only if the remaining batches, and as many as equal models of the session were given
+#' before, can make up for the build time: so many short trainings, such as folds, pay for it
+#' together. A model with operations that XLA rejects trains without it. If XLA's program won, a later training of an equal model on this
 #' computer starts with it, as far as the batches pay for its start. The history reports which
 #' engine was chosen, why, and the measured times. Dropout draws different numbers in the compiled
 #' engine, so set `engine` if runs must repeat bit for bit.

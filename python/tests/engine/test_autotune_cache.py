@@ -33,6 +33,7 @@ class Engines:
 def file(monkeypatch, tmp_path):
     monkeypatch.setattr(autotune_cache, "LASTING", ("compiled",))
     monkeypatch.setattr(autotune_cache, "_find_file", lambda: tmp_path / autotune_cache.FILE)
+    monkeypatch.setattr(autotune_cache, "_given", {})
     autotune_cache._choices.cache_clear()
     yield tmp_path / autotune_cache.FILE
     autotune_cache._choices.cache_clear()
@@ -41,7 +42,13 @@ def file(monkeypatch, tmp_path):
 def open_new(engines, batches=10**5, candidates=THREE):
     """As in a new session."""
     autotune_cache._choices.cache_clear()
+    autotune_cache._given.clear()
     return autotune_cache.open_autotuner(engines, candidates, batches, "", EngineFacts())
+
+
+def open_again(engines, batches):
+    """As in the same session."""
+    return autotune_cache.open_autotuner(engines, THREE, batches, "", EngineFacts())
 
 
 @pytest.mark.parametrize(
@@ -85,6 +92,41 @@ def test_a_later_session_starts_with_the_winner_and_says_why(file):
 def test_what_does_not_apply_is_not_used(file, engines, batches, candidates):
     autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
     assert open_new(engines, batches, candidates).engine == "superstep"
+
+
+def train(engines, batches, batch_s=5e-4, start_s=0.5):
+    """Runs a training of a fixed time a batch; returns the engines that it tried, or prepared."""
+    chooser, tried = open_again(engines, batches), set()
+    while batches:
+        count, first = chooser.count(batches), not tried
+        tried |= {chooser.engine, chooser.preparing} - {""}
+        chooser.record(count, count * batch_s + first * start_s)
+        batches -= count
+    return tried
+
+
+@pytest.mark.usefixtures("file")
+def test_short_trainings_of_equal_models_pay_together_for_the_slow_starter():
+    # 1,000 batches take 0.5 s, and compiling is expected to take 1.5 s: tried above 2.25 s.
+    tried = [train(Engines(), 1000) for _ in range(6)]
+    assert tried == [{"superstep"}] * 4 + [{"superstep", "compiled"}] * 2
+    assert train(Engines("another"), 1000) == {"superstep"}
+    assert train(Engines(None), 1000) == {"superstep"}
+
+
+def test_short_trainings_start_with_the_winner_once_they_have_paid_for_it(file):
+    autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    # Each saves 0.44 s, and the start takes 1 s.
+    opened = [open_again(Engines(), 1000).engine for _ in range(4)]
+    assert opened == ["superstep", "superstep", "compiled", "compiled"]
+
+
+@pytest.mark.usefixtures("file")
+def test_batches_are_counted_of_so_many_models(monkeypatch):
+    monkeypatch.setattr(autotune_cache, "MOST_CHOICES", 3)
+    for name in "abcad":
+        open_again(Engines(name), 10)
+    assert list(autotune_cache._given.values()) == [10, 20, 10]
 
 
 def test_a_winner_that_is_refused_now_is_measured_against_no_more(file):

@@ -215,6 +215,7 @@ class EngineAutotuner:
         started_s: Seconds of the first engine's start if it was traced in an earlier training; 0
             otherwise.
         facts: If they ask for determinism, no decision that changes results depends on times.
+        later: Batches expected of later trainings of equal models, which a start serves too.
         settled: Whether the first candidate that runs the model is the choice.
 
     Attributes:
@@ -232,6 +233,7 @@ class EngineAutotuner:
         started_s: float = 0.0,
         facts: EngineFacts | None = None,
         *,
+        later: int = 0,
         settled: bool = False,
     ) -> None:
         """Starts with the first candidate."""
@@ -240,7 +242,7 @@ class EngineAutotuner:
         self._fixed = FIXED_BATCHES if facts.deterministic and facts.own_step else 0
         self.started_s = started_s
         self._waiting = list(candidates[1:])
-        self._batches_left = batches
+        self._batches_left, self._later = batches, later
         self._reason = reason
         self._start_s: float | None = None
         self._begin_trial()
@@ -340,9 +342,10 @@ class EngineAutotuner:
         best = float("inf") if fastest is None else fastest.batch_s or 0.0
         self._begin_trial()
         skipped = []
+        expected = self._batches_left + self._later
         while self._waiting:
             engine = self._waiting.pop(0)
-            if is_worth_trying(engine, self.started_s, best, self._batches_left):
+            if is_worth_trying(engine, self.started_s, best, expected):
                 self._go_on_with(engine, fastest)
                 return
             skipped += [engine] if engine != "keras" or best >= KERAS_BATCH_S else []

@@ -4,6 +4,10 @@ A training of many batches measures its engines, see `autotune`, and until XLA h
 program the slower one trains. A later training of an equal model on the same computer starts with
 the engine that won. Choices lie in one small file beside the programs that XLA keeps, see
 `xla_cache`; without that folder they last as long as the session.
+
+Short trainings are often many: folds, seeds, refits. No single one pays for compiling, and all of
+them do. So as many batches as equal models were given in this session are expected to come again:
+compiling begins when they would have paid for it, and costs at most what was lost until then.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ MOST_BYTES = 2**20  # of a file that is read; one of that many choices has a ten
 LASTING = ("compiled",)  # the engine that is slow to start; the others are tried first anyway
 # A start from a kept program takes about half as long as tracing and compiling a first one.
 START_SHARE = 0.5
+_given: dict[str, int] = {}  # batches of equal models in this session, the latest model last
 
 
 @dataclass(frozen=True)
@@ -101,11 +106,26 @@ def open_autotuner(
         reason: Why other engines are not candidates, or "".
         facts: See `EngineAutotuner`.
     """
-    cached = _find_cached(engines, candidates)
-    if cached is None or not cached.pays(batches):
-        return EngineAutotuner(candidates, batches, reason, engines.started_s, facts)
+    key = _find_key(engines) if set(LASTING) & set(candidates[1:]) else None
+    later = _count_batches(key, batches)
+    cached = None if key is None else _choices(_find_file()).get(key)
+    given = batches, reason, engines.started_s, facts
+    if cached is None or not cached.pays(batches + later):
+        return EngineAutotuner(candidates, *given, later=later)
     order = (cached.engine, *(one for one in candidates if one != cached.engine))
-    return EngineAutotuner(order, batches, cached.reason, engines.started_s, facts, settled=True)
+    given = batches, cached.reason, engines.started_s, facts
+    return EngineAutotuner(order, *given, later=later, settled=True)
+
+
+def _count_batches(key: str | None, batches: int) -> int:
+    """Adds batches to those of equal models in this session; returns those before."""
+    if key is None:
+        return 0
+    before = _given.pop(key, 0)
+    _given[key] = before + batches
+    while len(_given) > MOST_CHOICES:
+        _given.pop(next(iter(_given)))
+    return before
 
 
 def store_choice(engines: Any, choice: EngineChoice) -> None:
@@ -118,14 +138,6 @@ def store_choice(engines: Any, choice: EngineChoice) -> None:
     if file is not None:
         with contextlib.suppress(OSError):
             write_choices(file, {**read_choices(file), key: cached})  # others have written too
-
-
-def _find_cached(engines: Any, candidates: tuple[str, ...]) -> CachedChoice | None:
-    if not set(LASTING) & set(candidates[1:]):
-        return None
-    choices = _choices(_find_file())
-    key = _find_key(engines) if choices else None
-    return None if key is None else choices.get(key)
 
 
 def _find_key(engines: Any) -> str | None:
