@@ -35,6 +35,16 @@ def test_candidates_and_why(facts, candidates, reason):
     assert reason in why
 
 
+@pytest.mark.parametrize(
+    ("flops", "batches", "found"),
+    [(1e6, 7000, True), (25e6, 10**6, True), (1e6, 6999, False), (26e6, 10**6, False)],
+)
+def test_compiled_is_foreseen_for_many_small_batches_of_dense_layers(flops, batches, found):
+    reason = autotune.foresee_compiled(EngineFacts(dense_flops=flops), batches)
+    assert bool(reason) == found
+    assert not autotune.foresee_compiled(EngineFacts(), batches)
+
+
 def test_evaluation_leaves_out_keras_own_unless_it_is_alone():
     assert autotune.choose_evaluation_candidates(EngineFacts()) == ("superstep", "compiled")
     assert autotune.choose_evaluation_candidates(EngineFacts(eager=True)) == ("keras",)

@@ -121,6 +121,21 @@ def test_short_trainings_start_with_the_winner_once_they_have_paid_for_it(file):
     assert opened == ["superstep", "superstep", "compiled", "compiled"]
 
 
+def test_what_was_measured_decides_before_what_is_foreseen(file):
+    dense = EngineFacts(dense_flops=1e6)
+    opened = autotune_cache.open_autotuner(Engines(), THREE, 10**4, "", dense)
+    assert opened.engine == "compiled"
+    opened.record(1, 1.0)
+    assert "fastest for small batches" in opened.choice.reason
+    slow = CachedChoice("compiled", 4.9e-4, "superstep", 5e-4, 2.0)
+    autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    autotune_cache._choices(file)[autotune_cache._find_key(Engines())] = slow
+    assert autotune_cache.open_autotuner(Engines(), THREE, 10**4, "", dense).engine == "superstep"
+    assert (
+        autotune_cache.open_autotuner(Engines(), THREE[:2], 10**4, "", dense).engine != "compiled"
+    )
+
+
 @pytest.mark.usefixtures("file")
 def test_batches_are_counted_of_so_many_models(monkeypatch):
     monkeypatch.setattr(autotune_cache, "MOST_CHOICES", 3)

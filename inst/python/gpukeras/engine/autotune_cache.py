@@ -28,6 +28,7 @@ from gpukeras.engine.autotune import (
     EngineAutotuner,
     EngineChoice,
     EngineFacts,
+    foresee_compiled,
     format_batch_time,
 )
 
@@ -97,7 +98,9 @@ def open_autotuner(
     reason: str,
     facts: EngineFacts,
 ) -> EngineAutotuner:
-    """Returns the autotuner of a training; it starts with the engine that won before, if it pays.
+    """Returns the autotuner of a training.
+
+    It starts with the engine that won before, or that wins for such models, where that pays.
 
     Args:
         engines: The model's engines.
@@ -108,13 +111,22 @@ def open_autotuner(
     """
     key = _find_key(engines) if set(LASTING) & set(candidates[1:]) else None
     later = _count_batches(key, batches)
-    cached = None if key is None else _choices(_find_file()).get(key)
-    given = batches, reason, engines.started_s, facts
-    if cached is None or not cached.pays(batches + later):
-        return EngineAutotuner(candidates, *given, later=later)
-    order = (cached.engine, *(one for one in candidates if one != cached.engine))
-    given = batches, cached.reason, engines.started_s, facts
-    return EngineAutotuner(order, *given, later=later, settled=True)
+    why = "" if key is None else _find_winner(key, facts, batches + later)
+    if why:
+        candidates = (*LASTING, *(one for one in candidates if one not in LASTING))
+    started_s = engines.started_s
+    told = why or reason
+    return EngineAutotuner(
+        candidates, batches, told, started_s, facts, later=later, settled=bool(why)
+    )
+
+
+def _find_winner(key: str, facts: EngineFacts, batches: int) -> str:
+    """Returns why the engine that is slow to start is to start at once; or ""."""
+    cached = _choices(_find_file()).get(key)
+    if cached is None:
+        return foresee_compiled(facts, batches)
+    return cached.reason if cached.pays(batches) else ""
 
 
 def _count_batches(key: str | None, batches: int) -> int:

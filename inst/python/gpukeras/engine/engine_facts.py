@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from gpukeras.backend import devices, runtime, tensor_ops
-from gpukeras.core.keras_types import Model
+from gpukeras.backend import devices, keras_private, runtime, tensor_ops
+from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.engine.autotune import EngineFacts
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
+# Layers of Keras that are matrix products, or work on single numbers.
+DENSE_LAYERS = frozenset(
+    (
+        "Activation",
+        "Add",
+        "BatchNormalization",
+        "Concatenate",
+        "Dense",
+        "Dropout",
+        "ELU",
+        "Flatten",
+        "Functional",
+        "InputLayer",
+        "LayerNormalization",
+        "LeakyReLU",
+        "PReLU",
+        "ReLU",
+        "Rescaling",
+        "Sequential",
+        "Softmax",
+    )
+)
+PASSES = 3  # a training step's matrix products, as multiples of the forward pass
+NUMBERS = 2  # FLOPs of a weight and a row
 
 
-def read_engine_facts(model: Model, requested: str, callbacks: Sequence[Any] = ()) -> EngineFacts:
-    """Returns the facts that decide which engines are candidates."""
+def read_engine_facts(
+    model: Model,
+    requested: str,
+    callbacks: Sequence[Any] = (),
+    batch_size: int | None = None,
+    device: str = "",
+) -> EngineFacts:
+    """Returns the facts that decide which engines are candidates.
+
+    Args:
+        model: A built model.
+        requested: "auto" or the name of an engine.
+        callbacks: Keras callbacks.
+        batch_size: Rows of a training step; None for an evaluation.
+        device: Where the model trains.
+    """
     setup = devices.current()
     return EngineFacts(
         requested=requested,
@@ -26,7 +65,34 @@ def read_engine_facts(model: Model, requested: str, callbacks: Sequence[Any] = (
         batch_hook=find_batch_hook(callbacks),
         own_function=tensor_ops.overrides(model, "make_train_function"),
         own_step=any(tensor_ops.overrides(model, name) for name in ("train_step", "test_step")),
+        dense_flops=count_dense_flops(model, batch_size, device) if batch_size else math.inf,
     )
+
+
+def count_dense_flops(model: Model, batch_size: int, device: str) -> float:
+    """Returns the FLOPs of a training step; infinity unless all is dense, float32 and on a CPU.
+
+    Args:
+        model: A built model.
+        batch_size: Rows of a step.
+        device: Where it trains.
+    """
+    known = all(map(_is_dense, keras_private.list_layers(model)))
+    if not known or not device.startswith("CPU"):
+        return math.inf
+    weights = sum(math.prod(one.shape) for one in model.trainable_weights)
+    return float(PASSES * NUMBERS * weights * batch_size)
+
+
+def _is_dense(layer: Any) -> bool:
+    kind = type(layer)
+    if not kind.__module__.startswith("keras.") or kind.__name__ not in DENSE_LAYERS:
+        return False
+    try:
+        rows = kind.__name__ != "Dense" or len(layer.output.shape) == 2  # not places of a series
+    except REFUSALS:
+        return False
+    return rows and layer.dtype_policy.name == "float32"
 
 
 def find_batch_hook(callbacks: Sequence[Any]) -> str:

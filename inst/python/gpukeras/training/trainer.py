@@ -133,11 +133,11 @@ class Trainer:
         manager = held.enter_context(open_callback_manager(*told, state=state, rate_factor=factor))
         self.callback_manager = manager
         self.health = Health(self.model, manager.averages, stops=not self.terms.goes_on)
-        facts = read_engine_facts(self.model, self.spec.engine, self.callbacks)
-        text = self.data.recipe.has_texts
-        self.facts = replace(facts, replicas=self.strategy.replicas, text=text)
-        if state is not None and state.engine and self.facts.requested == "auto":
-            self.facts = replace(self.facts, requested=state.engine)
+        place = self.plan.batch_size, self.device
+        kept = state.engine if state is not None and self.spec.engine == "auto" else ""
+        facts = read_engine_facts(self.model, kept or self.spec.engine, self.callbacks, *place)
+        text, replicas = self.data.recipe.has_texts, self.strategy.replicas
+        self.facts = replace(facts, replicas=replicas, text=text)
         engines, chooser = self._open_engines()
         hooks = self._after_call, self._back_off, self._rewind
         self.runner = EpochLoop(engines, chooser, *hooks, self.loader, agreement.agree_time)
