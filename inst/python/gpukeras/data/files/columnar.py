@@ -16,7 +16,13 @@ from gpukeras.data.files.csv.parsing import EXACT, reaches
 from gpukeras.data.files.errors import AGAIN, Tally, check_unchanged, file_error, opening_error
 from gpukeras.data.files.paths import check_file
 from gpukeras.data.files.remote_file import AnyFile, any_remote, store_reason
-from gpukeras.data.files.schema import check_same_names, check_types, choose_columns, unify_schema
+from gpukeras.data.files.schema import (
+    Asked,
+    check_same_names,
+    check_types,
+    choose_columns,
+    unify_schema,
+)
 
 Item = TypeVar("Item")
 OPENED_AT_ONCE = 8  # of a store: most of the time is the network's
@@ -135,7 +141,7 @@ def open_columnar(
     paths: Sequence[AnyFile],
     format: str,
     arg: str,
-    columns: Sequence[str] | None,
+    columns: Asked,
     tally: Tally | None,
 ) -> ColumnarReader:
     """Opens Parquet or Arrow files as a table; reads only their metadata.
@@ -144,7 +150,7 @@ def open_columnar(
         paths: The files.
         format: "parquet" or "feather".
         arg: Name of the user's argument, for error messages.
-        columns: Columns to read, in that order, or None for all.
+        columns: Columns to read, in that order, or what `schema.choose_columns()` takes.
         tally: Counts the files that cannot be read, or None if such a file is an error.
 
     Raises:
@@ -174,7 +180,7 @@ def open_columnar(
             first = choose_columns(found.names, columns, arg, path)
         else:
             first = requested
-            check_same_names(found.names, names, requested, columns is None, arg=arg, path=path)
+            check_same_names(found.names, names, requested, columns, arg=arg, path=path)
         chosen = pa.schema([found.field(name) for name in first])
         check_types(chosen, arg, path)
         schema = chosen if schema is None else unify_schema(schema, chosen, arg, path)
