@@ -106,7 +106,7 @@ as_query <- function(con, query, table, columns, y, weights, call = caller_env()
   sub(";\\s*$", "", as.character(query))
 }
 
-# Columns of a table as SQL; all of them where one is missing, which the core reports with the names.
+# Columns of a table as SQL; all of them where one is missing, which the core reports.
 table_columns <- function(con, table, names) {
   # RPostgreSQL lists no fields of a DBI::Id().
   known <- tryCatch(DBI::dbListFields(con, table), error = function(condition) NULL)
