@@ -30,7 +30,8 @@ chunk_rows <- c(first = 1000, least = 256, most = 50000)
 #' The database sends only the named `columns` of a `table`, and of a `query` by a connection of
 #' DuckDB or ADBC (PostgreSQL), which then is a subquery. Other databases may forget the order of a
 #' subquery: name the columns in the query. A query of PostgreSQL that changes tables runs as it is.
-#' Numbers of PostgreSQL come packed, an array per row, which ADBC's driver reads faster.
+#' Numbers of PostgreSQL come packed, an array per row, which ADBC's driver reads faster; `numeric`
+#' ones become doubles.
 #'
 #' If the database fails midway, an error of class `gpukeras_error_data` says so, with the number of
 #' the last row in its field `row`, and no row is kept. Passwords in the driver's message are

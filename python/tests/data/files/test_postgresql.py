@@ -152,9 +152,10 @@ def test_rows_are_those_that_the_driver_reads(connection):
     with connection.cursor() as cursor:
         cursor.execute(NUMBERS)
         expected = cursor.fetch_arrow_table()
-    names = [name for name in expected.column_names if name not in ("w",)]
-    found = read(connection, NUMBERS, names)
-    for name in names:
+    found = read(connection, NUMBERS)
+    assert found.column_names == expected.column_names
+    assert found["w"].to_pylist() == [float(each) for each in expected["w"].to_pylist()]
+    for name in set(expected.column_names) - {"w"}:
         there, here = found[name].combine_chunks(), expected[name].combine_chunks()
         assert there.type == here.type
         assert there.is_valid().equals(here.is_valid())
@@ -167,6 +168,18 @@ def test_rows_are_those_that_the_driver_reads(connection):
                 for each in same
             )
         assert same[0].equals(same[1])
+
+
+@pytest.mark.parametrize("more", ["", ", 2::numeric AS b, 'NaN'::numeric(9, 2) AS c"])
+def test_numbers_of_any_precision_are_read_as_doubles(connection, more):
+    query = f"SELECT NULL::numeric AS n, 0.1 AS a{more}, 'text' AS s"
+    found = read(connection, query)
+    assert found.schema.field("n").type == pa.float64()
+    assert found["n"].null_count == 1
+    assert found["a"].to_pylist() == [0.1]
+    assert found["s"].to_pylist() == ["text"]
+    if more:
+        assert np.isnan(found["c"][0].as_py())
 
 
 def test_domains_are_numbers(connection):
