@@ -27,6 +27,12 @@ chunk_rows <- c(first = 1000, least = 256, most = 50000)
 #' error unless `columns` leaves them out. In SQLite, the first values of a column without a type
 #' decide on it; `CAST` in the query does so too.
 #'
+#' The database sends only the named `columns` of a `table`, and of a `query` by a connection of
+#' DuckDB or ADBC (PostgreSQL), which then is a subquery. Other databases may forget the order of a
+#' subquery: name the columns in the query. A query of PostgreSQL that changes tables runs as it is.
+#' Numbers of PostgreSQL come packed, an array per row, which ADBC's driver reads faster; `numeric`
+#' ones become doubles.
+#'
 #' If the database fails midway, an error of class `gpukeras_error_data` says so, with the number of
 #' the last row in its field `row`, and no row is kept. Passwords in the driver's message are
 #' masked. Neither the connection nor the query is stored in the dataset or its recipe.
@@ -35,7 +41,7 @@ chunk_rows <- c(first = 1000, least = 256, most = 50000)
 gpu_dataset.DBIConnection <- function(x, y = NULL, ..., query = NULL, table = NULL, # nolint
                                       columns = NULL, weights = NULL) {
   check_connection(x)
-  query <- as_query(x, query, table)
+  query <- as_query(x, query, table, columns, y, weights)
   if (inherits(x, "duckdb_connection") && rlang::is_installed("arrow")) {
     reader <- duckdb_reader(x, query)
     if (!is.null(reader)) {
@@ -87,17 +93,28 @@ check_connection <- function(con, call = caller_env()) {
 }
 
 # The query as text.
-as_query <- function(con, query, table, call = caller_env()) {
+as_query <- function(con, query, table, columns, y, weights, call = caller_env()) {
   if (is.null(query) == is.null(table)) {
     abort_no_query("A connection needs one of `query` and `table`.", call)
   }
   if (is.null(query)) {
-    return(paste("SELECT * FROM", DBI::dbQuoteIdentifier(con, table)))
+    shown <- if (is.null(columns)) "*" else table_columns(con, table, c(columns, y, weights))
+    return(paste("SELECT", shown, "FROM", DBI::dbQuoteIdentifier(con, table)))
   }
   if (!rlang::is_string(query)) {
     abort_spec(query, "query", "one string", call)
   }
   sub(";\\s*$", "", as.character(query))
+}
+
+# Columns of a table as SQL; all of them where one is missing, which the core reports.
+table_columns <- function(con, table, names) {
+  # RPostgreSQL lists no fields of a DBI::Id().
+  known <- tryCatch(DBI::dbListFields(con, table), error = function(condition) NULL)
+  if (!is.character(names) || !all(names %in% known)) {
+    return("*")
+  }
+  paste(DBI::dbQuoteIdentifier(con, unique(names)), collapse = ", ")
 }
 
 abort_no_query <- function(message, call = caller_env()) {

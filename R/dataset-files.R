@@ -34,7 +34,8 @@ url_query <- "[?][^?*=/]+=.*$"
 #' character column are kept while it is learned.
 #'
 #' Factors of several files are combined: their levels are in the order in which the files have
-#' them. `on_error = "skip"` leaves out broken rows and files, and `print()` shows how many.
+#' them. Columns that `columns` leaves out are not read, and may have any type. `on_error = "skip"`
+#' leaves out broken rows and files, and `print()` shows how many.
 #'
 #' A formula takes paths as `data` if it only names columns: `arr_delay ~ dep_delay + distance`, or
 #' `arr_delay ~ .`. [gpu_predict()] and [gpu_evaluate()] take paths as well.

@@ -1,19 +1,23 @@
 """Measures trainings on the same rows in Parquet files, a DuckDB file, PostgreSQL and S3.
 
-    data_sources.py compare ROWS KIND...
+    data_sources.py compare ROWS ROUNDS KIND...
     data_sources.py train KIND PLACE     (a process of its own for each)
 
 The servers are those of the tests: PostgreSQL from Debian and moto's S3, both on the loopback, on
 the same cores as the training. `first_s` is from the source to the end of the first epoch,
-`later_s` the next epoch alone. Memory is the peak above that of a process that has trained on a
-small file and has opened the driver. DuckDB has also read its table once before: it caches its file
-(175 MiB here) as long as the connection is open, whoever reads it. Prints one JSON record.
+`later_s` the next epoch alone, `cpu_s` the processor's seconds of the training up to the end of the
+first epoch, without those of servers. All kinds take turns in each round. The medians of the rounds
+count, also of the ratios to Parquet of the same round. Memory is the peak above that of a process
+that has trained on a small file and has opened the driver. DuckDB has also read its table once
+before: it caches its file (175 MiB here) as long as the connection is open, whoever reads it.
+Prints one JSON record.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -133,41 +137,64 @@ def train(kind: str, place: str) -> dict[str, float]:
     with open_source(kind, place) as source:
         before = read_status("VmRSS")
         reset_peak()
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         data = make_dataset(source)
         made = time.perf_counter()
         model = mlp.build_mlp(data, {"units": [64]})
         rows = fit.fit(model, data, {"epochs": 1, "engine": "compiled"}).rows
-        first = time.perf_counter()
+        first, cpu = time.perf_counter(), time.process_time() - cpu
         fit.fit(model, data, {"epochs": 1, "engine": "compiled"})
         return {
             "rows": rows,
             "made_s": made - began,
             "first_s": first - began,
             "later_s": time.perf_counter() - first,
+            "cpu_s": cpu,
             "extra_bytes": read_status("VmHWM") - before,
+            "load": os.getloadavg()[0],
         }
 
 
-def compare(rows: int, kinds: list[str]) -> dict[str, dict[str, float]]:
-    """Each kind in turn, twice; the faster of the two counts."""
-    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+def compare(rows: int, rounds: int, kinds: list[str]) -> dict[str, dict[str, float]]:
+    """Trains on each kind in turn, once a round; returns the medians."""
+    found: list[dict[str, dict[str, float]]] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for number in range(FILES):  # moto reads the whole object for each range
             write_table(folder / f"part-{number:02d}.parquet", rows // FILES, COLUMNS)
         places = {kind: PLACES[kind](folder, stack) for kind in kinds}
-        for kind in kinds * 2:
-            command = [sys.executable, __file__, "train", kind, places[kind]]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found[kind].append(json.loads(done.stdout.splitlines()[-1]))
-    return {kind: min(records, key=lambda one: one["first_s"]) for kind, records in found.items()}
+        for _ in range(rounds):
+            found.append({kind: run_training(kind, places[kind]) for kind in kinds})
+    return {kind: summarize(kind, found) for kind in kinds}
+
+
+def run_training(kind: str, place: str) -> dict[str, float]:
+    """Trains in a process of its own; its record goes to the standard error too."""
+    command = [sys.executable, __file__, "train", kind, place]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    record: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    print(kind, {name: round(value, 2) for name, value in record.items()}, file=sys.stderr)
+    return record
+
+
+def summarize(kind: str, rounds: list[dict[str, dict[str, float]]]) -> dict[str, float]:
+    """The medians of a kind's records, and of Parquet's seconds relative to them."""
+    records = [each[kind] for each in rounds]
+    medians = {name: statistics.median(one[name] for one in records) for name in records[0]}
+    for when in ("first", "later"):
+        ratios = [each["parquet"][f"{when}_s"] / each[kind][f"{when}_s"] for each in rounds]
+        medians[f"{when}_ratio"] = statistics.median(ratios)
+    return medians
 
 
 def main(arguments: list[str]) -> None:
     """Measures and prints the record."""
     what, *given = arguments
-    found = train(*given) if what == "train" else compare(int(given[0]), given[1:] or list(KINDS))
+    if what == "train":
+        found: Any = train(*given)
+    else:
+        rows, rounds, *kinds = given
+        found = compare(int(rows), int(rounds), ["parquet", *(kinds or KINDS[1:])])
     print(json.dumps(found))
 
 

@@ -33,6 +33,21 @@ test_that("columns are weights, several labels, or left out", {
   expect_equal(dim(rows_of(gpu_dataset(con, table = "rows", columns = "weight"))$x), c(3000, 1))
 })
 
+test_that("a database sends only the columns named of a table", {
+  skip_without_tensorflow()
+  con <- local_sqlite(sold())
+  DBI::dbExecute(con, "CREATE VIEW odd AS SELECT *, abs(-9223372036854775807 - 1) AS bad FROM rows")
+  data <- gpu_dataset(con, table = "odd", y = "price", columns = "weight", weights = "count")
+  expect_equal(dim(rows_of(data)$x), c(3000, 1))
+  same <- gpu_dataset(price ~ weight, data = con, table = DBI::Id(table = "odd"), weights = "count")
+  expect_equal(rows_of(same), rows_of(data))
+  expect_error(gpu_dataset(con, table = "odd", y = "price"), class = "gpukeras_error_data")
+  expect_error(
+    gpu_dataset(con, table = "rows", y = "price", columns = "wait"), "no column `wait`",
+    class = "gpukeras_error_data"
+  )
+})
+
 test_that("a model trains on a query and predicts data frames", {
   skip_without_tensorflow()
   con <- local_sqlite(sold())

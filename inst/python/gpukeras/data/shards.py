@@ -210,7 +210,8 @@ def _describe_share(
     from gpukeras.data.files.table import open_table  # imports pyarrow, which takes 0.3 s
 
     how = {"format": features.get("format") or "auto", "on_error": spec.on_error}
-    return open_table(features["paths"], arg, **how).take_shard(*place)
+    columns = features.get("columns")
+    return open_table(features["paths"], arg, columns=columns, **how).take_shard(*place)
 
 
 def _check_counts(records: Sequence[Mapping[str, Any]], arg: str) -> list[int]:

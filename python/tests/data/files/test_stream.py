@@ -255,11 +255,13 @@ def test_every_type_of_postgresql_arrives(postgres):
     assert table["z"].type.tz == "UTC"
 
 
-def test_a_server_that_dies_midway_is_an_error_with_the_row(postgres, tmp_path, monkeypatch):
+@pytest.mark.parametrize("names", ["ay", "abcy"])  # few numbers, and packed ones
+def test_a_server_that_dies_midway_is_an_error_with_the_row(names, tmp_path, monkeypatch, postgres):
     monkeypatch.setenv("R_SESSION_TMPDIR", str(tmp_path))  # where scratch files go
     with serve() as server, connect(server) as connection:
         rows = "generate_series(1, 10000000)"
-        query = f"SELECT g::float8 AS a, g::float8 AS y FROM {rows} AS g"
+        columns = ", ".join(f"g::float8 AS {name}" for name in names)
+        query = f"SELECT {columns} FROM {rows} AS g"
         stream = open_stream({"connection": connection, "query": query}, "x")
         batches = stream.batches()
         first = next(batches).num_rows

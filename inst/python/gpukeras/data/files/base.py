@@ -26,12 +26,14 @@ class Part:
         stamp: Size, and modification time or version, when the file was opened.
         facts: Format-specific data for reading the file.
         groups: The row groups to read, of Parquet files, or None for all.
+        footer: A remote file's footer, or None to read it again.
     """
 
     path: AnyFile
     stamp: Stamp
     facts: Any
     groups: tuple[int, ...] | None = None
+    footer: Any = None
 
     def __post_init__(self) -> None:
         """Checks that the file is not empty."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from typing import TypeVar
 
 from gpukeras.core.errors import DataError
@@ -16,10 +17,17 @@ from gpukeras.data.files.csv.parsing import EXACT, reaches
 from gpukeras.data.files.errors import AGAIN, Tally, check_unchanged, file_error, opening_error
 from gpukeras.data.files.paths import check_file
 from gpukeras.data.files.remote_file import AnyFile, any_remote, store_reason
-from gpukeras.data.files.schema import check_same_names, check_types, choose_columns, unify_schema
+from gpukeras.data.files.schema import (
+    Asked,
+    check_same_names,
+    check_types,
+    choose_columns,
+    unify_schema,
+)
 
 Item = TypeVar("Item")
 OPENED_AT_ONCE = 8  # of a store: most of the time is the network's
+FOOTER_BYTES = 8 * 2**20  # as stored, of all footers that are kept; in memory they are larger
 LONG = (pa.int64(), pa.uint64())
 FORMATS = {"parquet": parquet, "feather": feather}
 
@@ -44,8 +52,9 @@ class ColumnarReader(TableReader):
 
     def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
         rows = 0
-        groups = () if part.groups is None else (part.groups,)
-        batches = FORMATS[self.format].read_batches(part.path, self.names, *groups)
+        known = {"groups": part.groups, "footer": part.footer}
+        how = known if self.format == "parquet" else {}
+        batches = FORMATS[self.format].read_batches(part.path, self.names, **how)
         try:
             with closing(read_ahead(map(validated, batches))) as ahead:
                 for batch in ahead:
@@ -135,7 +144,7 @@ def open_columnar(
     paths: Sequence[AnyFile],
     format: str,
     arg: str,
-    columns: Sequence[str] | None,
+    columns: Asked,
     tally: Tally | None,
 ) -> ColumnarReader:
     """Opens Parquet or Arrow files as a table; reads only their metadata.
@@ -144,7 +153,7 @@ def open_columnar(
         paths: The files.
         format: "parquet" or "feather".
         arg: Name of the user's argument, for error messages.
-        columns: Columns to read, in that order, or None for all.
+        columns: Columns to read, in that order, or what `schema.choose_columns()` takes.
         tally: Counts the files that cannot be read, or None if such a file is an error.
 
     Raises:
@@ -153,6 +162,7 @@ def open_columnar(
     names: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
     schema: pa.Schema | None = None
+    footers = 0  # bytes
 
     def try_part(path: AnyFile) -> tuple[Part, pa.Schema] | DataError:
         try:
@@ -165,7 +175,7 @@ def open_columnar(
         tried = map_ahead(try_part, paths, OPENED_AT_ONCE)
 
     def read(path: AnyFile) -> Part:
-        nonlocal names, requested, schema
+        nonlocal names, requested, schema, footers
         result = next(tried)
         if isinstance(result, DataError):
             raise result
@@ -174,12 +184,13 @@ def open_columnar(
             first = choose_columns(found.names, columns, arg, path)
         else:
             first = requested
-            check_same_names(found.names, names, requested, columns is None, arg=arg, path=path)
+            check_same_names(found.names, names, requested, columns, arg=arg, path=path)
         chosen = pa.schema([found.field(name) for name in first])
         check_types(chosen, arg, path)
         schema = chosen if schema is None else unify_schema(schema, chosen, arg, path)
         names, requested = names or tuple(found.names), first
-        return part
+        footers += part.footer.serialized_size if part.footer is not None else 0
+        return part if footers <= FOOTER_BYTES else replace(part, footer=None)
 
     parts = read_each(paths, read, arg, tally)
     reader = ColumnarReader(parts, format, schema, arg, tally=tally)
@@ -201,11 +212,11 @@ def read_part(path: AnyFile, format: str, arg: str) -> tuple[Part, pa.Schema]:
     """
     stamp, module = check_file(path, arg), FORMATS[format]
     try:
-        schema, rows = module.read_facts(path)
+        schema, rows, footer = module.read_facts(path)
     except DAMAGED as error:
         if isinstance(error, OSError) and (error.errno is not None or store_reason(error)):
             raise opening_error(path, arg, error) from error
         hint = "It is cut off, or of another format: write or copy it again."
         problem = f"is no whole {module.NAME} file."
         raise file_error(path, arg, problem, hint) from error
-    return Part(path, stamp, rows), schema
+    return Part(path, stamp, rows, footer=footer if any_remote([path]) else None), schema

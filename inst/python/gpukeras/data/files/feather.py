@@ -15,8 +15,10 @@ NAME = "Arrow"
 MAGIC = b"ARROW1"
 
 
-def read_facts(path: AnyFile) -> tuple[pa.Schema, int | None]:
+def read_facts(path: AnyFile) -> tuple[pa.Schema, int | None, None]:
     """Returns a file's schema and number of rows, which is None for a stream and a remote file.
+
+    The third value is where Parquet's footer stands.
 
     Raises:
         pa.ArrowException, UnicodeError, OSError: if the file is no complete Arrow file.
@@ -25,10 +27,10 @@ def read_facts(path: AnyFile) -> tuple[pa.Schema, int | None]:
         schema = reader.schema.remove_metadata()
         streamed = isinstance(reader, ipc.RecordBatchStreamReader)
     if streamed or isinstance(path, RemoteFile) or not len(schema):
-        return schema, 0 if not (streamed or len(schema)) else None
+        return schema, 0 if not (streamed or len(schema)) else None, None
     with _opened(path, [0]) as reader:  # without the other columns' data
         counts = (reader.get_batch(index).num_rows for index in range(reader.num_record_batches))
-        return schema, sum(counts)
+        return schema, sum(counts), None
 
 
 def read_batches(path: AnyFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

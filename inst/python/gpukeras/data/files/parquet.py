@@ -21,14 +21,14 @@ LEAST_READ_BYTES = 2**16
 GROUP_BYTES = 64 * 2**20  # of the columns of a row group, compressed, read at once from a store
 
 
-def read_facts(path: AnyFile) -> tuple[pa.Schema, int | None]:
-    """Reads a file's schema and number of rows from its footer.
+def read_facts(path: AnyFile) -> tuple[pa.Schema, int | None, pq.FileMetaData]:
+    """Reads a file's schema and number of rows from its footer, and returns the footer too.
 
     Raises:
         pa.ArrowException, UnicodeError, OSError: if the file is no complete Parquet file.
     """
     with open_input(path) as source, pq.ParquetFile(source) as file:
-        return file.schema_arrow.remove_metadata(), file.metadata.num_rows
+        return file.schema_arrow.remove_metadata(), file.metadata.num_rows, file.metadata
 
 
 def read_groups(path: AnyFile) -> list[int]:
@@ -42,17 +42,26 @@ def read_groups(path: AnyFile) -> list[int]:
 
 
 def read_batches(
-    path: AnyFile, names: Sequence[str], groups: Sequence[int] | None = None
+    path: AnyFile,
+    names: Sequence[str],
+    groups: Sequence[int] | None = None,
+    footer: pq.FileMetaData | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the given columns of a file in batches, of all row groups or some.
+
+    Args:
+        path: The file.
+        names: The columns.
+        groups: Numbers of the row groups, or None for all.
+        footer: The file's footer, or None to read it.
 
     Raises:
         pa.ArrowException, UnicodeError, OSError: if the file is damaged.
     """
     more = 2 if isinstance(path, RemoteFile) else 1
     ahead = min(more * READ_BYTES, max(LEAST_READ_BYTES, more * BUFFER_BYTES // len(names)))
-    how = {"pre_buffer": False, "buffer_size": ahead, "page_checksum_verification": True}
-    with open_input(path) as source, pq.ParquetFile(source, **how) as file:
+    how = {"buffer_size": ahead, "page_checksum_verification": True, "metadata": footer}
+    with open_input(path) as source, pq.ParquetFile(source, pre_buffer=False, **how) as file:
         schema = file.schema_arrow
         rows = batch_rows(pa.schema([schema.field(name) for name in names]))
         for part, some in _divide(path, source, file, names, groups):

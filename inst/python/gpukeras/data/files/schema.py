@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from gpukeras.core.errors import DataError
@@ -25,6 +25,8 @@ _FAMILIES = {
     "duration": _IS.is_duration,
     "missing": _IS.is_null,
 }
+# Columns to read: their names, a function that chooses them of a file's names, or None for all.
+Asked = Sequence[str] | str | Callable[[Sequence[str]], Sequence[str]] | None
 WORDS = {"number": "a number", "logical": "TRUE or FALSE", "date": "a date as 2024-12-31"} | {
     "time": "a time as 2024-12-31 23:59:59",
     "time of day": "a time of day as 23:59:59",
@@ -69,13 +71,13 @@ def _unify_family(family: str, first: pa.DataType, later: pa.DataType) -> pa.Dat
 
 
 def choose_columns(
-    names: Sequence[str], asked: Sequence[str] | str | None, arg: str, path: AnyFile | None
+    names: Sequence[str], asked: Asked, arg: str, path: AnyFile | None
 ) -> tuple[str, ...]:
     """Returns the columns to read, in the order requested; all by default.
 
     Args:
         names: Names of the file's columns.
-        asked: Columns requested, or None for all.
+        asked: Columns requested, a function that chooses them of the names, or None for all.
         arg: Name of the user's argument, for error messages.
         path: The file, or None for a stream.
 
@@ -88,6 +90,7 @@ def choose_columns(
         raise file_error(path, arg, problem, "Rename them.", column=name, row=1)
     if asked is None:
         return tuple(names)
+    asked = asked(names) if callable(asked) else asked
     requested = (asked,) if isinstance(asked, str) else tuple(asked)
     known = set(names)
     for name in requested:
@@ -119,7 +122,7 @@ def check_same_names(
     names: Sequence[str],
     before: Sequence[str],
     requested: Sequence[str],
-    all_requested: bool,
+    asked: Asked,
     *,
     arg: str,
     path: AnyFile,
@@ -130,7 +133,7 @@ def check_same_names(
         names: Column names of the later file.
         before: Column names of the first file.
         requested: Columns to read.
-        all_requested: Whether those are all columns, so that others are an error.
+        asked: What they were chosen by; unless columns are named, others are an error.
         arg: Name of the user's argument, for error messages.
         path: The later file.
 
@@ -139,6 +142,7 @@ def check_same_names(
     """
     choose_columns(names, None, arg, path)
     found, known = set(names), set(before)
+    all_requested = asked is None or (callable(asked) and set(requested) == known)
     counts = f"it has {count_of(len(names), 'column')}, files before it have {len(before)}"
     for name in requested:
         if name not in found:

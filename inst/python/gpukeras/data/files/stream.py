@@ -7,7 +7,6 @@ All of them are a schema and record batches. Whoever needs the rows again stores
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,16 +15,14 @@ from typing import Any
 from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.messages import find_reason, hide_credentials
 from gpukeras.data.files.arrow import batch_rows, pa
+from gpukeras.data.files.batch_source import ForeignStream, open_query, open_source
 from gpukeras.data.files.columnar import LONG, is_rounded, validated
 from gpukeras.data.files.errors import Skipped
 from gpukeras.data.files.r_chunks import ChunkReader
 from gpukeras.data.files.schema import check_types, choose_columns
 
 STREAM, R_CHUNKS = "stream", "r chunks"  # formats; an R function runs on the calling thread only
-QUERY_ROWS = 2**14  # rows that DuckDB puts into a batch
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-# Methods of a query that give a reader: of DuckDB, newest first, and of ADBC's cursors.
-FETCH = ("to_arrow_reader", "fetch_record_batch")
 
 
 class StreamReader:
@@ -165,72 +162,19 @@ def open_stream(given: Any, arg: str) -> StreamReader:
         chunks = ChunkReader(parts["call"], arg, broken_off)
         return StreamReader(chunks.schema, chunks.batches, arg, R_CHUNKS)
     here = bool(parts.get("here", "address" in parts))
-    close: Callable[[], Any] = lambda: None  # noqa: E731
+    source = parts.get("connection", parts.get("source"))
     try:
         if "connection" in parts:
-            source, close = _run(parts["connection"], parts["query"])
+            found = open_query(source, parts["query"])
         else:
-            source = _Address(parts["address"]) if "address" in parts else parts["source"]
-        reader = open_reader(source)
+            found = open_source(ForeignStream(parts["address"]) if "address" in parts else source)
     except Exception as error:
-        close()
         raise broken_off(arg, 0, error) from None
-    if reader is None:
-        close()
+    if found is None:
         raise SpecError(
             f"`{arg}` gives no Arrow stream: it is a {type(source).__name__}.",
             hint="Give an Arrow table or reader, or a connection of ADBC or DuckDB with a query.",
             arg=arg,
         )
-    schema = reader.schema.remove_metadata()
-    return StreamReader(schema, lambda _: reader, arg, R_CHUNKS if here else STREAM, close)
-
-
-def open_reader(source: Any) -> pa.RecordBatchReader | None:
-    """Returns a reader of an object's record batches, or None if it has none.
-
-    Args:
-        source: A `pyarrow.dataset.Dataset`, the result of a query, or an object with an Arrow C
-            stream.
-    """
-    if isinstance(source, pa.RecordBatchReader):
-        return source
-    if callable(getattr(source, "scanner", None)):
-        return source.scanner().to_reader()
-    for name in FETCH:  # before the C stream, which DuckDB collects first
-        if hasattr(source, name):
-            duckdb = "duckdb" in type(source).__module__
-            return getattr(source, name)(*([QUERY_ROWS] if duckdb else []))
-    if hasattr(source, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(source)
-    return None
-
-
-def _run(connection: Any, query: str) -> tuple[Any, Callable[[], Any]]:
-    """Runs a query; returns its result and the function that releases it."""
-    if hasattr(connection, "sql"):  # DuckDB
-        return connection.sql(query), lambda: None
-    cursor = connection.cursor()
-    try:
-        cursor.execute(query)
-    except BaseException:
-        cursor.close()
-        raise
-    return cursor, cursor.close
-
-
-class _Address:
-    """An Arrow C stream in memory of another library, which keeps the memory itself.
-
-    Args:
-        address: The address of its `struct ArrowArrayStream`, in decimals.
-    """
-
-    def __init__(self, address: str) -> None:
-        self._address = int(address)
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        make = ctypes.pythonapi.PyCapsule_New
-        make.restype = ctypes.py_object
-        make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return make(self._address, b"arrow_array_stream", None)
+    schema = found.schema.remove_metadata()
+    return StreamReader(schema, found.read, arg, R_CHUNKS if here else STREAM, found.close)

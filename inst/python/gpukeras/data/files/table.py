@@ -14,6 +14,7 @@ from gpukeras.data.files.csv.reader import open_delimited
 from gpukeras.data.files.errors import Tally
 from gpukeras.data.files.paths import find_files
 from gpukeras.data.files.remote_file import AnyFile
+from gpukeras.data.files.schema import Asked
 
 
 def open_table(
@@ -21,7 +22,7 @@ def open_table(
     arg: str,
     *,
     format: str = "auto",
-    columns: Sequence[str] | str | None = None,
+    columns: Asked = None,
     on_error: str = "stop",
 ) -> TableReader:
     """Opens files with the same columns as one table, read in batches with bounded memory.
@@ -31,7 +32,8 @@ def open_table(
             of a store, such as "s3://bucket/flights/*.parquet".
         arg: Name of the user's argument, for error messages.
         format: "csv", "parquet", "feather" (any Arrow file), or "auto" (by the suffixes).
-        columns: Columns to read, in that order, or None for all.
+        columns: Columns to read, in that order, a function that chooses them of the first file's
+            names, or None for all. Others may have any type.
         on_error: "stop" at the first fault, or "skip" broken rows of CSV files and files that
             cannot be read; `TableReader.skipped` counts them.
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gpukeras.core.errors import DataError
-from gpukeras.core.memory import aligned_empty
+from gpukeras.core.memory import aligned_empty, populate
 from gpukeras.core.messages import mib
 from gpukeras.data.files.errors import read_stamp
 from gpukeras.data.sources.npy import NpyFile
@@ -82,6 +82,7 @@ class RowsWriter:
         elif rows is not None:
             self._check_memory(rows)
             self._whole = aligned_empty((rows, *row_shape), dtype)
+            populate(self._whole)
 
     def __enter__(self) -> RowsWriter:
         """Returns the writer; `__exit__` cleans up after an error."""

@@ -14,6 +14,7 @@ from table_files import read, write_bytes
 from gpukeras import DataError, RuntimeMissingError
 from gpukeras.checkpoint.fingerprint import _digest_rows
 from gpukeras.data import dataset
+from gpukeras.data.files import columnar
 from gpukeras.data.files.stores import arrow_store
 from gpukeras.data.files.stores.arrow_store import ArrowStore
 from gpukeras.data.files.stores.url import parse_url
@@ -122,6 +123,16 @@ def test_a_dataset_is_that_of_the_file_and_reads_each_object_once(bucket, tmp_pa
     digests = {_digest_rows(data.sources[:1], exact=True) for data in made}
     assert len(digests) == 1
     assert bucket.answers.sent < 1.1 * (sizes[0] + 2 * sizes[1])
+
+
+@pytest.mark.parametrize(("kept", "times"), [(columnar.FOOTER_BYTES, 1), (0, 2)])
+def test_footers_are_read_once_while_they_are_small(bucket, monkeypatch, kept, times):
+    monkeypatch.setattr(columnar, "FOOTER_BYTES", kept)
+    sizes = [bucket.put(f"footers/{n}.parquet", written(".parquet")) for n in range(2)]
+    bucket.answers.requests.clear()
+    assert read("s3://bucket/footers").num_rows == 2 * ROWS
+    ends = [asked for method, _, asked in bucket.answers.requests if method == "GET" and asked]
+    assert sum(asked.endswith(f"-{sizes[0] - 1}") for asked in ends) == 2 * times
 
 
 def test_what_is_transient_is_asked_for_again(bucket):

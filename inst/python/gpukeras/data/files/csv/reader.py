@@ -23,7 +23,7 @@ from gpukeras.data.files.csv.type_inference import Dialect, choose_decimal, gues
 from gpukeras.data.files.errors import Tally, check_unchanged, file_error, opening_error
 from gpukeras.data.files.paths import check_file, plain_suffix
 from gpukeras.data.files.remote_file import AnyFile, store_reason
-from gpukeras.data.files.schema import check_same_names, choose_columns
+from gpukeras.data.files.schema import Asked, check_same_names, choose_columns
 
 HEAD_BYTES = 2**16  # per read while looking for the header
 
@@ -80,14 +80,14 @@ class DelimitedReader(TableReader):
 
 
 def open_delimited(
-    paths: Sequence[AnyFile], arg: str, columns: Sequence[str] | None, tally: Tally | None
+    paths: Sequence[AnyFile], arg: str, columns: Asked, tally: Tally | None
 ) -> DelimitedReader:
     """Opens CSV files as a table; reads their headers, and the first rows for the types.
 
     Args:
         paths: The files.
         arg: Name of the user's argument, for error messages.
-        columns: Columns to read, in that order, or None for all.
+        columns: Columns to read, in that order, or what `schema.choose_columns()` takes.
         tally: Counts what is left out, or None if the first fault is an error.
 
     Raises:
@@ -104,7 +104,7 @@ def open_delimited(
             requested = choose_columns(part.facts.names, columns, arg, path)
             first = part
         check_same_names(
-            part.facts.names, first.facts.names, requested, columns is None, arg=arg, path=path
+            part.facts.names, first.facts.names, requested, columns, arg=arg, path=path
         )
         return part
 

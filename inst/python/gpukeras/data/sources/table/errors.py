@@ -125,21 +125,20 @@ class _Fault:
         return DataError(error.message, hint=error.hint, **{**error.details, "row": self._row})
 
 
-def find_row(files: Sequence[AnyFile], row: int, arg: str, form: str) -> tuple[AnyFile, int] | None:
+def find_row(files: Sequence[AnyFile], row: int, table: Any) -> tuple[AnyFile, int] | None:
     """Returns the file that contains a row, and the row's number in that file, from 1.
 
     Args:
         files: The files in order.
         row: Row number over all files, from 1.
-        arg: Name of the user's argument, for error messages.
-        form: Format of the files, see `files.table.open_table()`.
+        table: Their reader, see `files.table.open_table()`.
 
     Returns:
         The path and the row number, or None if the rows cannot be counted.
     """
     try:
         for path in files:
-            reader = open_table([path], arg, format=form)
+            reader = open_table([path], table.arg, format=table.format, columns=table.names)
             known = reader.known_rows
             rows = sum(map(len, reader.batches())) if known is None else known
             if row <= rows:

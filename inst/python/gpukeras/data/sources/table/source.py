@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,10 +92,8 @@ class TableFeatures(Features):
             return
         paths = _texts(features["paths"]) or []
         how = {"format": features.get("format") or "auto", "on_error": self._spec.on_error}
-        self.reader = open_table(paths, self.arg, **how)
-        requested = self._choose(self.reader.names, asked)
-        if set(requested) != set(self.reader.names):
-            self.reader = open_table(paths, self.arg, columns=requested, **how)
+        choose = partial(self._choose, asked=asked)
+        self.reader = open_table(paths, self.arg, columns=choose, **how)
         if self._shard is not None:
             self.reader.take_shard(*self._shard)
 
@@ -235,7 +234,7 @@ class TableFeatures(Features):
         row = row if complete is None else int(np.flatnonzero(complete)[row - 1]) + 1
         if len(files) < 2:
             return name_row(error, files[0] if files else None, row)
-        found = find_row(files, row, self.arg, self.reader.format)
+        found = find_row(files, row, self.reader)
         return error if found is None else name_row(error, *found)
 
     def _write(

@@ -79,6 +79,8 @@ class Spool:
                 assert self._path is not None  # there is a writer
                 raise disk_full(self._path.parent, self._arg) from error
             self._writer = self._sink = None
+        # What files and stores were read into: 100 MiB of objects of S3, of 300 in all.
+        pa.default_memory_pool().release_unused()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields all batches in order.
