@@ -77,7 +77,6 @@ def with_python(x):
     return tf.ensure_shape(tf.py_function(lambda value: value * 2.0, [x], x.dtype), x.shape)
 
 
-@pytest.mark.nightly  # `test_engines.py` trains a model that XLA refuses in each run
 @pytest.mark.parametrize("function", few([with_text, with_python], with_python))
 def test_an_op_that_xla_refuses_is_found_beside_the_training(function):
     keras = runtime.keras()
