@@ -1,7 +1,7 @@
 """Seconds of the processor that tests take, of their own and of processes they have waited for.
 
-How busy the computer is hardly changes them, so they show which tests make a run long. These hooks
-are `conftest.py`'s.
+A busy computer changes them far less than the time that passes, so they show which tests make a run
+long. `conftest.py` has these hooks.
 """
 
 import os
