@@ -10,6 +10,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from processor_time import (  # noqa: F401
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+    pytest_terminal_summary,
+)
 from small_fits import make_dataset, make_model
 
 from gpukeras.engine import autotune_cache

@@ -145,6 +145,9 @@ test_that("a model becomes smaller, and predicts data frames again", {
   expect_identical(taught$layers$after, 2)
   expect_s3_class(taught$history, "gpu_history")
   expect_identical(dim(gpu_predict(taught$model, iris)), c(150L, 3L))
+  if (!is_nightly()) {
+    return() # a student that is worse than allowed: by Python's `test_distillation.py` in each run
+  }
   gpu_fit(model, data, epochs = 40, engine = "superstep", verbose = 0) # the student has one epoch
   expect_error(
     gpu_distill(

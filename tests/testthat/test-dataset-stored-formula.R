@@ -137,7 +137,7 @@ test_that("of thousands of random formulas none does anything but compute", {
   data$log <- 1:4
   data$`a b` <- 5:8
   before <- ls(globalenv(), all.names = TRUE)
-  rounds <- if (is_nightly()) 5000 else 800
+  rounds <- if (is_nightly()) 5000 else 400
   count <- c(refused = 0, run = 0, failed = 0)
   for (number in seq_len(rounds)) {
     text <- draw()

@@ -84,8 +84,10 @@ CASES = {
     "in order": (classifier, {"shuffle": False}),
     "dropout": (lambda: classifier(0.3), {}),
     "the last rows": (classifier, {"validation_split": 0.3, "batch_size": 16}),
-    "validation": (classifier, {"validation_data": (X[:50], Y[:50]), "validation_freq": 2}),
-    "later epochs": (classifier, {"initial_epoch": 1}),
+    "validation of later epochs": (
+        classifier,
+        {"validation_data": (X[:50], Y[:50]), "validation_freq": 2, "initial_epoch": 1},
+    ),
     "classes": (classifier, {"class_weight": {0: 1.0, 1: 3.0}}),
     "weights": (classifier, {"sample_weight": RNG.uniform(size=200)}),
     "metrics by batch": (
@@ -103,7 +105,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+DAILY = (
+    "dropout",  # which shuffles
+    "the last rows",
+    "validation of later epochs",
+    "metrics by batch",
+    "parts by name",
+)
+
+
+@pytest.mark.parametrize("case", few(CASES, *DAILY))
 def test_a_training_gives_the_losses_and_weights_of_keras(case):
     build, given = CASES[case]
     known, found, model, ours = fits(build, **{"x": X, "y": Y, "epochs": 3, **given})
@@ -199,7 +210,7 @@ def assert_same(known, found):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
 
 
-KEPT = "validation", "steps", "classes", "a sequence", "a generator", "negative weights"
+KEPT = "validation", "classes", "a sequence"
 
 
 @pytest.mark.parametrize("case", few(BATCHES_OF_KERAS, *KEPT))
@@ -207,7 +218,7 @@ def test_batches_of_keras_give_its_losses_and_weights(case):
     assert_same(*train_both(classifier, BATCHES_OF_KERAS[case]))
 
 
-@pytest.mark.parametrize("arrays", [True, False])
+@pytest.mark.parametrize("arrays", few([True, False], True))
 def test_losses_of_several_outputs_are_those_of_keras_where_the_last_batch_is_short(arrays):
     def make():
         x, y, held = [X[:, :2], X[:, 2:]], [Y, Y], slice(77)
@@ -222,6 +233,7 @@ def test_losses_of_several_outputs_are_those_of_keras_where_the_last_batch_is_sh
         assert calls.evaluate(model, call, way)[0] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.nightly  # models of several outputs are evaluated so in each run
 def test_an_evaluation_of_batches_gives_the_values_of_keras():
     import keras
 

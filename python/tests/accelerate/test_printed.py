@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from nightly import few
 from small_fits import make_model
 
 from gpukeras.accelerate import printed, switch
@@ -40,7 +41,7 @@ def run(capsys, on, verbose):
     return lines_of(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("verbose", ["auto", 2, 0])
+@pytest.mark.parametrize("verbose", few(["auto", 2, 0], "auto"))
 def test_a_script_prints_what_it_printed(capsys, verbose):
     known, found = run(capsys, False, verbose), run(capsys, True, verbose)
     assert [call.engine for call in switch.report(clear=True)] == ["gpukeras"] * 3

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from nightly import few
 from small_fits import make_model
 
 from gpukeras.accelerate import calls, switch
@@ -93,7 +94,7 @@ def test_a_generator_that_fails_is_not_read_by_keras_too():
     assert reported() == []
 
 
-@pytest.mark.parametrize("kind", ["arrays", "pipeline"])
+@pytest.mark.parametrize("kind", few(["arrays", "pipeline"], "pipeline"))
 def test_a_script_draws_the_numbers_after_a_training_that_it_would_after_keras(kind):
     import keras
     import tensorflow as tf

@@ -16,15 +16,16 @@ from gpukeras.checkpoint.store import CheckpointStore
 
 SUPPORT = Path(__file__).parents[1] / "support"
 EPOCHS, ROWS = 6, 20_000
+FEW_ROWS = 2_000  # where the moment of the kill is told, not drawn
 
 pytestmark = pytest.mark.tf
 
 
-def start(folder, weights, engine, *then):
+def start(folder, weights, engine, *then, rows=ROWS):
     """A training in a process of its own, at the moment when its first step may come."""
     env = {**os.environ, "PYTHONPATH": PATHS, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(SUPPORT / "kill_child.py"), str(folder), str(weights), engine]
-    command += [str(EPOCHS), str(ROWS), *map(str, then)]
+    command += [str(EPOCHS), str(rows), *map(str, then)]
     child = subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -32,9 +33,9 @@ def start(folder, weights, engine, *then):
     return child
 
 
-def train(folder, weights, engine, *then):
+def train(folder, weights, engine, *then, **rows):
     """Trains to the end; the weights and the history, and seconds from the first step on."""
-    child, began = start(folder, weights, engine, *then), time.monotonic()
+    child, began = start(folder, weights, engine, *then, **rows), time.monotonic()
     out, err = child.communicate(timeout=300)
     assert child.returncode == 0, out + err
     with np.load(weights) as values:
@@ -87,12 +88,12 @@ def kill(tmp_path, engine, wanted):
 
 def test_a_training_that_is_killed_ends_with_the_weights_of_an_undisturbed_one(tmp_path):
     folder, undisturbed = tmp_path / "run", tmp_path / "undisturbed.npz"
-    child = start(folder, tmp_path / "killed.npz", "auto", 3)
+    child = start(folder, tmp_path / "killed.npz", "auto", 3, rows=FEW_ROWS)
     out, err = child.communicate(timeout=300)
     assert child.returncode == -signal.SIGKILL, out + err
     told = max(map(int, out.split()[1::2]))  # it is killed within the third epoch or at its end
     assert 2 <= told <= count_saved(folder) < EPOCHS  # no finished epoch is lost
-    found, _ = train(folder, tmp_path / "found.npz", "auto", undisturbed)
+    found, _ = train(folder, tmp_path / "found.npz", "auto", undisturbed, rows=FEW_ROWS)
     with np.load(undisturbed) as expected:
         assert_equal(found, dict(expected), 1)
 

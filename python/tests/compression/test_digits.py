@@ -13,7 +13,8 @@ from gpukeras.compression.quantization import quantize
 from gpukeras.export import archive
 from gpukeras.training import fit
 
-pytestmark = pytest.mark.tf
+# `test_pruning.py` and `test_quantization.py` assert the same of made-up rows in each run.
+pytestmark = [pytest.mark.tf, pytest.mark.nightly]
 POINT = 0.01
 FIT = {"engine": "superstep"}
 

@@ -57,6 +57,7 @@ def test_a_derived_student_is_smaller_and_the_teacher_stays():
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.nightly  # the next test has a student of its own
 @pytest.mark.tf
 def test_of_a_student_of_one_s_own_a_copy_is_trained():
     import keras

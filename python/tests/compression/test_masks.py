@@ -34,7 +34,7 @@ def keras_fit(model):
     model.fit(*[np.asarray(each) for each in data.arrays], epochs=1, batch_size=32, verbose=0)
 
 
-@pytest.mark.parametrize("engine", few(["keras", "superstep", "compiled"], "superstep", "compiled"))
+@pytest.mark.parametrize("engine", few(["keras", "superstep", "compiled"], "superstep"))
 def test_masks_hold_in_every_engine_and_moved_weights_show_that_it_trained(engine):
     model = make_model(optimizer="adam")
     wanted = half(model)

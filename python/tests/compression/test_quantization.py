@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras.compression import latency, layer_options, quantization
@@ -34,7 +35,12 @@ def test_names_are_one_or_several(given, names):
 
 @pytest.mark.tf
 @pytest.mark.parametrize(
-    ("mode", "bits", "error"), [("int8", 8, 0.02), ("int4", 4, 0.2), ("float8", 8, 0.2)]
+    ("mode", "bits", "error"),
+    few(
+        [("int8", 8, 0.02), ("int4", 4, 0.2), ("float8", 8, 0.2)],
+        ("int8", 8, 0.02),
+        ("float8", 8, 0.2),
+    ),
 )
 def test_a_copy_is_quantized_and_the_model_is_not(mode, bits, error, tmp_path):
     import keras

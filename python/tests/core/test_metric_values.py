@@ -88,7 +88,7 @@ def make_model():
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", few(ENGINES, "keras", "superstep"))
+@pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
 def test_metrics_that_are_arrays_are_keras_own(engine, tmp_path):
     data, x, y = make_rows()
     more = (x[:40], y[:40])

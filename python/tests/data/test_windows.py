@@ -98,7 +98,6 @@ def test_rows_are_stored_once():
     ("engine", "known"),
     few(
         product(("keras", "superstep", "compiled"), (None, ("temp", "day"))),
-        ("keras", None),
         ("superstep", ("temp", "day")),
     ),
 )

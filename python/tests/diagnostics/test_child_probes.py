@@ -2,6 +2,7 @@ import json
 import sys
 
 import pytest
+from children import PATHS
 from stub_driver import stub_environment
 
 from gpukeras.core.child_process import ChildEnd
@@ -73,7 +74,7 @@ def test_a_child_takes_little_memory_and_writes_only_where_it_may():
 def test_tensorflow_lists_its_gpus_in_a_process_of_its_own():
     facts = {**PYTHON, "build": {}}
     with child_probes.quiet_environment() as environment:
-        hidden = {**environment, "CUDA_VISIBLE_DEVICES": "-1"}
+        hidden = {**environment, "PYTHONPATH": PATHS, "CUDA_VISIBLE_DEVICES": "-1"}
         child_probes.read_listings(facts, hidden)
     listing = facts["listings"]["as it is"]
     assert (listing["ok"], listing["gpus"], listing["error"]) == (True, [], "")
@@ -99,7 +100,7 @@ def test_the_cpu_proves_itself_in_a_child_process():
 @pytest.mark.tf
 def test_a_device_that_is_not_there_proves_nothing():
     with child_probes.quiet_environment() as environment:
-        proof = child_probes.prove_device("GPU:31", PYTHON, environment)
+        proof = child_probes.prove_device("GPU:31", PYTHON, {**environment, "PYTHONPATH": PATHS})
     assert proof["ok"] is False
     assert "product: " in proof["error"]
 

@@ -91,6 +91,7 @@ def test_the_check_names_jax_and_does_not_start_it():
     assert not {"tensorflow", "D6", "C1", "C0"} & rows.keys()
 
 
+@pytest.mark.nightly  # on TensorFlow in each run, by `test_usage.py` and `test_collect.py`
 @needs_jax
 @pytest.mark.process
 def test_training_of_ones_own_is_observed_and_the_model_is_restored():

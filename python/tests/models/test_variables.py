@@ -180,10 +180,8 @@ def fit_by_keras(name):
     ("name", "engine"),
     few(
         itertools.product(MODELS, ("keras", "superstep", "compiled")),
-        ("GAN", "keras"),
         ("GAN", "superstep"),
         ("add_loss", "keras"),
-        ("add_loss", "compiled"),
     ),
 )
 def test_models_without_labels_train_as_in_keras(name, engine):
@@ -297,7 +295,7 @@ def test_a_model_without_a_call_says_what_it_cannot_do():
         fit.fit(model, dataset(validation=0.25), {"epochs": 1})
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("wrapped", few([False, True], True))
 def test_the_use_of_a_gpu_is_read_from_rows_without_labels(wrapped):
     model = make_vae((lambda data: data[0]) if wrapped else (lambda data: data))
     use = usage.read_use(model, as_pipeline(wrapped=wrapped), "CPU:0", 2)

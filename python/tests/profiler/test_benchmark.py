@@ -28,7 +28,7 @@ def open_bench(data, engine="superstep", model=None, emit=lambda kind: None):
         yield Bench(model, data, data.plan("CPU:0"), engine, emit)
 
 
-@pytest.mark.parametrize("engine", few(ENGINES, "keras", "superstep"))
+@pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
 def test_every_engine_is_timed_and_traced(engine, tmp_path):
     with open_bench(make_dataset(rows=2000), engine) as bench:
         times = bench.measure()

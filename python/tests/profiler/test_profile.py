@@ -136,9 +136,10 @@ def test_the_layers_of_a_big_dense_model_sum_to_the_computing_of_its_step():
 
 @tf
 def test_the_advice_to_a_tiny_model_with_a_call_a_batch_is_tried():
-    report = profile(
-        make_model(optimizer="adam"), make_dataset(rows=4000), {"engine": "keras", "verify": True}
-    )
+    model = make_model(optimizer="adam")
+    before = state_of(model)
+    report = profile(model, make_dataset(rows=4000), {"engine": "keras", "verify": True})
+    assert state_of(model) == before
     assert report.verdict == judge(report.shares).verdict
     assert (report.engine, report.reason) == ("keras", "as asked")
     advice = advice_of(report)
@@ -252,6 +253,7 @@ def state_of(model):
     }
 
 
+@pytest.mark.nightly  # `test_the_advice_to_a_tiny_model_with_a_call_a_batch_is_tried()` sees it
 @tf
 @pytest.mark.parametrize("trained", few([False, True], True))
 def test_the_model_is_as_before(dataset, trained):

@@ -1,6 +1,7 @@
 """Trials that are stacked have the results of trials that are trained one after another."""
 
 import pytest
+from nightly import few
 from small_fits import make_dataset
 from trialled import build
 
@@ -84,11 +85,15 @@ def test_what_cannot_be_stacked_is_trained_alone(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "most", "why"),
-    [
+    few(
+        [
+            ({"engine": "keras"}, "auto", "the engine is Keras'"),
+            ({"clip_norm": 1.0}, "auto", "gradients are clipped"),
+            ({}, 1, "as asked"),
+        ],
         ({"engine": "keras"}, "auto", "the engine is Keras'"),
-        ({"clip_norm": 1.0}, "auto", "gradients are clipped"),
         ({}, 1, "as asked"),
-    ],
+    ),
 )
 def test_trainings_that_stacks_do_not_do_are_done_in_turns(options, most, why):
     stacks = make_stacks(None, most=most, **options)
@@ -96,6 +101,7 @@ def test_trainings_that_stacks_do_not_do_are_done_in_turns(options, most, why):
     assert stacks.reason == f"one model after another: {why}"
 
 
+@pytest.mark.nightly  # eager models train alone in each run; the next test has the reason
 @pytest.mark.usefixtures("stacked_always")
 def test_a_structure_of_one_model_trains_alone():
     stacks = make_stacks(folds=[[1.0, 2.0, 3.0]])

@@ -31,13 +31,13 @@ from gpukeras.training import evaluate, listener
 
 
 def evaluation():
-    """A model's figures on one device and on four, of rows that leave one over."""
+    """A model's figures on one device and on two, of rows that leave one over."""
     model = make_model(layers.BatchNormalization())
     fit(model, make_data(), options={"epochs": 1})
     data = make_data(4 * 60 + 1)
     sizes = {"batch_size": 60}
     alone = evaluate.evaluate(model, data, **sizes)
-    several = evaluate.evaluate(model, data, devices=DEVICES, **sizes)
+    several = evaluate.evaluate(model, data, devices=DEVICES[:2], **sizes)
     names = alone["metrics"].keys()
     assert names == several["metrics"].keys()
     apart = max(abs(alone["metrics"][name] - several["metrics"][name]) for name in names)

@@ -85,7 +85,7 @@ def make_exported():
     }
 
 
-def exported(names=("several", "open")):
+def exported(names=("several",)):
     """Models as StableHLO files: how far the loaded program predicts from the model, by size."""
     found, folder = {}, Path(tempfile.mkdtemp())
     for name, model in make_exported().items():
@@ -112,7 +112,7 @@ def exported(names=("several", "open")):
 
 def exported_more():
     """The others, which vary them (at night)."""
-    return exported(("dense", "images", "series"))
+    return exported(("dense", "images", "series", "open"))
 
 
 # Smaller models ----------------------------------------------------------------------------------
@@ -126,15 +126,18 @@ def trained():
     return model
 
 
-def pruned():
-    """Models pruned in one step, by growing masks with each engine, and by whole units."""
+PRUNED = {
+    "once": {"epochs": 0},
+    "compiled": {"epochs": 4, "fit": {"engine": "compiled"}},
+    "units": {"epochs": 1, "structured": True, "sparsity": 0.5},
+}
+
+
+def pruned(names=("once",)):
+    """Models pruned in one step; at night by growing masks, and by whole units."""
     model, data, found = trained(), make_dataset(ROWS, validation=0.2), {}
-    for name, options in {
-        "once": {"epochs": 0},
-        "compiled": {"epochs": 4, "fit": {"engine": "compiled"}},
-        "units": {"epochs": 1, "structured": True, "sparsity": 0.5},
-    }.items():
-        made = pruning.prune(model, data, {"sparsity": 0.8, **options})
+    for name in names:
+        made = pruning.prune(model, data, {"sparsity": 0.8, **PRUNED[name]})
         small, report = made["model"], made["report"]
         before = [np.count_nonzero(kernel) for kernel in small.get_weights()[::2]]
         fit.fit(small, data, {"epochs": 1})
@@ -148,6 +151,11 @@ def pruned():
             "variables": len(small.optimizer.variables),
         }
     return found
+
+
+def pruned_more():
+    """The other ways (at night)."""
+    return pruned(("compiled", "units"))
 
 
 def growing():
@@ -169,10 +177,10 @@ def growing():
     return {**found, "apart": distance(*weights)}
 
 
-def quantized(modes=("int8", "float8")):
+def quantized():
     """Models of fewer bits, and how far they predict from the original and from Keras' own."""
     model, data, found = trained(), make_dataset(ROWS, validation=0.2), {}
-    for mode in modes:
+    for mode in ("int8", "int4", "float8"):
         made = quantization.quantize(model, data, {"mode": mode})
         other = keras.models.clone_model(model)
         other.set_weights(model.get_weights())
@@ -185,11 +193,6 @@ def quantized(modes=("int8", "float8")):
             "part": made["report"].after.part,
         }
     return found
-
-
-def quantized_more():
-    """Another number of bits (at night)."""
-    return quantized(("int4",))
 
 
 def distilled():

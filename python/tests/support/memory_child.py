@@ -1,4 +1,4 @@
-"""Trains in a process that may not take more memory: memory_child.py MIB, prints JSON.
+"""Trains in a process that may not take more memory: memory_child.py MIB ENGINE..., prints JSON.
 
 It may take MIB mebibytes more than TensorFlow and its threads do. The model repeats a number very
 often and takes the mean: how often makes no difference to anything but memory, so a narrow one
@@ -20,7 +20,7 @@ from gpukeras.backend import runtime
 from gpukeras.data import dataset
 from gpukeras.training import fit
 
-WIDTH, BATCH, ENGINES = 1_000_000, 128, ("keras", "superstep")  # 488 MiB a tensor
+WIDTH, BATCH = 1_000_000, 128  # 488 MiB a tensor
 
 
 def make_model(width=WIDTH):
@@ -69,14 +69,14 @@ def train(engine, width=WIDTH, on_oom="halve"):
     }
 
 
-def main(mebibytes):
-    found = {"free": {engine: train(engine, 10) for engine in ENGINES}}
+def main(mebibytes, engines):
+    found = {"free": {engine: train(engine, 10) for engine in engines}}
     limit_memory(mebibytes)
     found["stopped"] = train("keras", on_oom="stop")
-    found["limited"] = {engine: train(engine) for engine in ENGINES}
+    found["limited"] = {engine: train(engine) for engine in engines}
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -17,7 +17,7 @@ def fit_alone(fits, number, **options):
     from gpukeras.training.fit import fit
 
     model, rows = fits.initial(number)
-    options = {"epochs": 3, "engine": "compiled", **options}
+    options = {"epochs": 3, "engine": "superstep", **options}
     return model, fit(model, rows, options, batch_size=fits.batch_size)
 
 

@@ -168,6 +168,7 @@ def test_keras_fit_works_as_before_afterwards(model):
     model.fit(*data.arrays, epochs=1, verbose=0)
 
 
+@pytest.mark.nightly  # `test_equivalence.py` in each run
 def test_weights_count_as_in_keras():
     data = make_dataset(100, shuffle=False)
     weights = np.linspace(0, 2, 100)

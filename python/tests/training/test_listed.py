@@ -87,7 +87,6 @@ def as_pipeline():
             (make_own, make_functional), (as_arrays, as_pipeline), ("keras", "superstep")
         ),
         (make_own, as_arrays, "superstep"),
-        (make_own, as_pipeline, "keras"),
         (make_functional, as_pipeline, "superstep"),
     ),
 )

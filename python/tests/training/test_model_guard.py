@@ -43,7 +43,7 @@ def make_stateful():
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("trained", few([False, True], True))
 def test_the_model_is_as_before(dataset, trained):
     model = make_stateful()
     if trained:
@@ -60,6 +60,7 @@ def test_the_model_is_as_before(dataset, trained):
     assert after == before
 
 
+@pytest.mark.nightly  # the test before compares all that a training reads
 @pytest.mark.tf
 def test_an_untrained_model_then_trains_as_if_nothing_had_been(dataset):
     plain, checked = make_stateful(), make_stateful()
@@ -141,6 +142,7 @@ OPTIMIZERS = [
 ]
 
 
+@pytest.mark.nightly  # Adam in `test_the_model_is_as_before()`
 @pytest.mark.tf
 @pytest.mark.parametrize(("optimizer", "policy"), few(OPTIMIZERS, OPTIMIZERS[-1]))
 def test_any_optimizer_is_as_before(dataset, optimizer, policy):

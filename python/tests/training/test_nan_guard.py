@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime, tensor_ops
@@ -15,7 +16,9 @@ def exploding(**options):
     return make_model(optimizer=runtime.keras().optimizers.SGD(1e30), **options)
 
 
-@pytest.mark.parametrize("engine", ["keras", "superstep", "compiled", "auto"])
+@pytest.mark.parametrize(
+    "engine", few(["keras", "superstep", "compiled", "auto"], "keras", "superstep")
+)
 def test_a_loss_that_is_no_number_ends_the_training_with_the_weights_of_before(engine):
     model = exploding()
     before = [weight.copy() for weight in model.get_weights()]

@@ -1,7 +1,7 @@
 """What the core promises of a GPU, on a real one, on both backends; see `gpu_child`.
 
 Besides: `test_diagnosis` (the check's verdict), `test_usage` (the proof of use) and `test_devices`
-(a memory limit). Here the same parts run on the CPU too, as far as they have a meaning there, so
+(a memory limit). At night the same parts run on the CPU, as far as they have a meaning there, so
 that they still work on the day that somebody has a GPU.
 """
 
@@ -46,12 +46,12 @@ needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not inst
 GPU, CPU = Place("gpu", "tensorflow"), Place("cpu", "tensorflow")
 TENSORFLOW = [
     pytest.param(GPU, marks=[pytest.mark.gpu, pytest.mark.tf, needs_gpu], id="gpu"),
-    pytest.param(CPU, marks=[pytest.mark.tf], id="cpu"),
+    # The tests of each part hold the same of a CPU in each run.
+    pytest.param(CPU, marks=[pytest.mark.tf, pytest.mark.nightly], id="cpu"),
 ]
 on_jax = [pytest.mark.jax, needs_jax]
 JAX = [
     pytest.param(Place("gpu", "jax"), marks=[*on_jax, pytest.mark.gpu, needs_gpu], id="jax-gpu"),
-    # 20 s, and test_jax_engines holds the same of a CPU.
     pytest.param(Place("cpu", "jax"), marks=[*on_jax, pytest.mark.nightly], id="jax-cpu"),
 ]
 each_device = pytest.mark.parametrize("place", [*TENSORFLOW, *JAX])

@@ -15,6 +15,7 @@ from gpukeras.engine.autotune import EngineAutotuner, EngineFacts, choose_candid
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
+@pytest.mark.nightly  # `test_kills.py` resumes one in each run, deterministic too, bit by bit
 @pytest.mark.tf
 @pytest.mark.parametrize("count", few([1, 5], 1))
 def test_trainings_of_each_engine_repeat_and_resume_bit_by_bit(count):

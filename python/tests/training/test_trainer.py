@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import run_python
+from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime
@@ -41,20 +42,20 @@ def assert_usable(model):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited so on Linux only")
-def test_a_training_that_runs_out_of_memory_backs_off_and_finishes():
+@pytest.mark.parametrize("engine", few(["superstep", "keras"], "superstep"))
+def test_a_training_that_runs_out_of_memory_backs_off_and_finishes(engine):
     variables = {"MALLOC_ARENA_MAX": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
-    child = run_python(str(SUPPORT / "memory_child.py"), "700", **variables)
+    child = run_python(str(SUPPORT / "memory_child.py"), "700", engine, **variables)
     assert child.returncode == 0, child.stderr[-2000:]
     found = json.loads(child.stdout.splitlines()[-1])
     assert "ran out of memory at batch size 128" in found["stopped"]["error"]
-    for engine, limited in found["limited"].items():
-        free = found["free"][engine]
-        assert limited["micro"] < free["micro"] == 128
-        assert "ran out of memory: batches of 128 rows" in limited["notes"][0]
-        assert (limited["rows"], limited["updates"]) == (free["rows"], free["updates"])
-        np.testing.assert_allclose(limited["weights"], free["weights"], rtol=1e-3, atol=1e-5)
-        for name, values in free["history"].items():
-            np.testing.assert_allclose(limited["history"][name], values, rtol=1e-4, err_msg=name)
+    limited, free = found["limited"][engine], found["free"][engine]
+    assert limited["micro"] < free["micro"] == 128
+    assert "ran out of memory: batches of 128 rows" in limited["notes"][0]
+    assert (limited["rows"], limited["updates"]) == (free["rows"], free["updates"])
+    np.testing.assert_allclose(limited["weights"], free["weights"], rtol=1e-3, atol=1e-5)
+    for name, values in free["history"].items():
+        np.testing.assert_allclose(limited["history"][name], values, rtol=1e-4, err_msg=name)
 
 
 def test_trainings_leave_no_function_behind():
@@ -112,7 +113,7 @@ def raising(hook, error):
     return callback
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("hook", few(HOOKS, "on_epoch_begin", "on_epoch_end"))
 def test_an_interrupt_in_a_callback_ends_the_training_cleanly(hook):
     model = make_model(optimizer="adam")
     report = fit(model, callbacks=[raising(hook, KeyboardInterrupt())], **AIDS)

@@ -34,7 +34,7 @@ def test_bad_options_are_refused_by_name(options, arg):
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("eager", few([False, True], False))
 def test_losses_and_rates_are_those_of_single_steps(eager):
     data = make_dataset(200, shuffle=False)
     model, twin = make_model(optimizer="adam"), make_model(optimizer="adam")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from children import PATHS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from small_fits import make_model
 
-import gpukeras
 from gpukeras import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data import dataset
@@ -295,7 +295,7 @@ def test_memory_stays_bounded(tmp_path):
     np.save(tmp_path / "small.npy", large[:50_000])
     arguments = [str(tmp_path / "small.npy"), str(tmp_path / "large.npy"), str(rows)]
     del large
-    environment = {**os.environ, "PYTHONPATH": str(Path(gpukeras.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": PATHS}
     program = [sys.executable, "-c", textwrap.dedent(CHILD), *arguments]
     child = subprocess.run(
         program, env=environment, capture_output=True, text=True, timeout=300, check=True

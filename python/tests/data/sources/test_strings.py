@@ -146,6 +146,7 @@ def test_columns_are_inputs_by_their_names_and_train_as_keras_does():
     np.testing.assert_allclose(predicted, theirs.predict(x, verbose=0)[:, 0], rtol=1e-5)
 
 
+@pytest.mark.nightly  # columns of texts and others, and a matrix, in each run
 def test_columns_of_texts_alone_are_one_input():
     data = build_dataset(frame(column("words", TEXTS)), {**PLAIN, "encode": "none"}, labels())
     assert (data.recipe.kind, data.recipe.shape, data.recipe.names) == ("strings", (1,), ("words",))

@@ -18,7 +18,7 @@ from gpukeras.training import evaluate, fit
 
 pytestmark = [pytest.mark.tf, pytest.mark.process]
 NAMES = [*KINDS, "trials"]
-DAILY = ["cox", "negative_binomial", "ordinal"]
+DAILY = ["cox", "ordinal"]
 JAX = ("loaded", "trained")
 
 
@@ -80,11 +80,12 @@ def test_families_are_loaded_on_jax_by_a_process_that_has_not_made_them(
 
 
 @needs_jax
-def test_families_train_on_jax(trained, monkeypatch):
+@pytest.mark.parametrize("part", few(["trained", "others_trained"], "trained"))
+def test_families_train_on_jax(trained, monkeypatch, part):
     for name in DAILY:
         assert trained[name]
     monkeypatch.setenv("FAMILIES", str(trained.folder))
-    for first, last, engine in run_part("familied", "trained", JAX).values():
+    for first, last, engine in run_part("familied", part, JAX if part in JAX else ()).values():
         assert last < first
         assert engine == "compiled"
 
@@ -142,6 +143,7 @@ def test_a_family_with_weights_of_its_own_resumes_from_a_checkpoint(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.nightly  # `many/test_training.py` compares programs of Cox in each run
 def test_engines_agree_on_risk_sets_within_batches():
     losses_of = {}
     for engine in ("keras", "compiled"):

@@ -127,7 +127,7 @@ def test_the_baseline_hazard_is_breslows():
 def test_a_trained_model_of_cox_has_curves_by_its_training_rows():
     data = dataset("cox", validation=0.2)
     model = model_of("cox", data)
-    fit.fit(model, data, {"epochs": 20, "engine": "compiled"})
+    fit.fit(model, data, {"epochs": 20, "engine": "superstep"})
     risk = model.predict(features().astype("float32"), verbose=0)[:, 0]
     time, event = labels_of("cox")["values"].T
     rows = data.train_rows

@@ -78,6 +78,8 @@ LOADED = """
 """
 
 
+# `test_keras_classes.py` loads classes of ours on JAX, and trains them, in each run
+@pytest.mark.nightly
 @needs_jax
 def test_a_fresh_process_on_jax_loads_what_was_saved_and_trains(tmp_path):
     data, expected = make_table(), {}

@@ -1,0 +1,44 @@
+"""Seconds of the processor that tests take, of their own and of processes they have waited for.
+
+A busy computer changes them far less than the time that passes, so they show which tests make a run
+long. `conftest.py` has these hooks.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+MOST = 15
+BEGAN = pytest.StashKey()
+
+
+def spent():
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    item.stash[BEGAN] = spent()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "teardown":
+        report.processor_s = spent() - item.stash.get(BEGAN, spent())  # none where it is skipped
+    return report
+
+
+def pytest_terminal_summary(terminalreporter):
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    seconds = Counter()
+    for report in reports:
+        if hasattr(report, "processor_s"):
+            seconds[report.nodeid.partition("[")[0]] += report.processor_s
+    if not seconds:
+        return
+    terminalreporter.section("seconds of the processor")
+    for name, taken in seconds.most_common(MOST):
+        terminalreporter.line(f"{taken:6.1f} s  {name}")
+    terminalreporter.line(f"{sum(seconds.values()):6.1f} s  {len(seconds)} functions")
