@@ -184,6 +184,14 @@ def test_adbc_gives_its_rows_and_releases_its_cursor(sqlite):
         cursor.execute("DROP TABLE t")  # it is locked while a result is open
 
 
+def test_a_query_with_two_columns_of_a_name_releases_its_cursor(sqlite):
+    query = "SELECT a, b AS a FROM t"
+    with pytest.raises(DataError, match="several columns named `a`"):
+        open_stream({"connection": sqlite, "query": query}, "x")
+    with sqlite.cursor() as cursor:
+        cursor.execute("DROP TABLE t")  # it is locked while a result is open
+
+
 @pytest.mark.parametrize("name", ["duck", "sqlite"])
 def test_a_query_that_is_refused_is_an_error(name, request):
     connection = request.getfixturevalue(name)

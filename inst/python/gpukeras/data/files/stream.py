@@ -177,4 +177,8 @@ def open_stream(given: Any, arg: str) -> StreamReader:
             arg=arg,
         )
     schema = found.schema.remove_metadata()
-    return StreamReader(schema, found.read, arg, R_CHUNKS if here else STREAM, found.close)
+    try:
+        return StreamReader(schema, found.read, arg, R_CHUNKS if here else STREAM, found.close)
+    except BaseException:
+        found.close()
+        raise
