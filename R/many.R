@@ -18,7 +18,7 @@
 #' `train_step()`, with `mixed_float16`, stateful layers or texts, on TensorFlow with recurrent
 #' layers, and those of a kind that a stack makes slower. On a CPU these are models with
 #' convolutions, and large ones; `most` as a number stacks them all the same. What is faster on a
-#' GPU was never measured.
+#' GPU was never measured. On a CPU the models of a program are divided among its cores.
 #'
 #' The rows are in memory once. They are encoded once too: means, levels and imputed values were
 #' learned from all training rows of `data`, also from those that a fold holds out. The labels of
