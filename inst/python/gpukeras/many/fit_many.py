@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from gpukeras.core.options import Spec, check_count, check_flag, option
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
-from gpukeras.many.alone import train_alone
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels
 from gpukeras.many.members import Groups, Member, list_members
@@ -25,6 +24,7 @@ from gpukeras.many.plan import StackPlan, explain_alone, plan_stacks, read_model
 from gpukeras.many.resamples import Resample, open_resamples
 from gpukeras.many.structure import Structure, describe_structure
 from gpukeras.many.training import StackingError, Start, Task, train_stack
+from gpukeras.many.workers.members import train_members
 from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 from gpukeras.training.listener import OnEvent, ProgressReporter
 
@@ -44,6 +44,7 @@ class ManySpec(Spec):
         early_stopping: Patience in epochs, or options, see `early_stopping`; None for none.
         most: Models that train at a time, or "auto" (by memory).
         predictions: Whether the models predict the rows that they held out.
+        workers: Processes that train models which do not stack, or "auto", see `workers.plan`.
     """
 
     epochs: int = option(10, check_count)
@@ -52,6 +53,7 @@ class ManySpec(Spec):
     early_stopping: Any = None
     most: str | int = option("auto", check_count)
     predictions: bool = option(True, check_flag)
+    workers: str | int = option("auto", check_count)
 
 
 def fit_many(
@@ -93,7 +95,7 @@ def fit_many(
     structures = [describe_structure(model) for model in models]
     plan = _plan(models, structures, members, task, spec.most)
     starts = [Start(one, built[_key(one)], structures[one.setting]) for one in members]
-    found, plan = _train(starts, plan, task)
+    found, plan = _train(starts, plan, task, spec.workers)
     return FittedModels(
         rows,
         members,
@@ -126,7 +128,7 @@ def _make_task(
 
 
 def _train(
-    starts: Sequence[Start], plan: StackPlan, task: Task
+    starts: Sequence[Start], plan: StackPlan, task: Task, workers: int | str
 ) -> tuple[dict[int, Fitted], StackPlan]:
     """Returns what each model has become, by its number, and the plan as it was carried out."""
     found: dict[int, Fitted] = {}
@@ -135,9 +137,8 @@ def _train(
             found |= train_stack([starts[place] for place in stack], task)
         except StackingError as error:
             plan = plan.without(stack, f"a stack of them failed: {error}")
-    for place in plan.alone:
-        found[starts[place].member.number] = train_alone(starts[place], task)
-    return found, plan
+    alone, how = train_members([starts[place] for place in plan.alone], task, workers)
+    return found | alone, replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
 
 
 # Checks ------------------------------------------------------------------------------------------
