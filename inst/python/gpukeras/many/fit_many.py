@@ -17,6 +17,7 @@ from gpukeras.core.options import Spec, check_count, check_flag, option
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
+from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels
 from gpukeras.many.members import Groups, Member, list_members
@@ -93,7 +94,7 @@ def fit_many(
         prepare(model, rows)
     began, built = time.perf_counter(), _build(models, members, rows)
     structures = [describe_structure(model) for model in models]
-    plan = _plan(models, structures, members, task, spec.most)
+    plan = _plan(models, structures, members, task, spec)
     starts = [Start(one, built[_key(one)], structures[one.setting]) for one in members]
     found, plan = _train(starts, plan, task, spec.workers)
     return FittedModels(
@@ -136,7 +137,7 @@ def _train(
         try:
             found |= train_stack([starts[place] for place in stack], task)
         except StackingError as error:
-            plan = plan.without(stack, f"a stack of them failed: {error}")
+            plan = plan.without([stack], f"a stack of them failed: {error}")
     alone, how = train_members([starts[place] for place in plan.alone], task, workers)
     return found | alone, replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
 
@@ -199,22 +200,27 @@ def _plan(
     structures: Sequence[Structure],
     members: Sequence[Member],
     task: Task,
-    most: int | str,
+    spec: ManySpec,
 ) -> StackPlan:
     facts = [read_model_facts(one, task.data.row_bytes, task.batch_size) for one in models]
     alone = {
-        setting: explain_alone(model, task.data, facts[setting], task.device, most)
+        setting: explain_alone(model, task.data, facts[setting], task.device, spec.most)
         for setting, model in enumerate(models)
     }
-    return plan_stacks(
+    plan = plan_stacks(
         [structures[one.setting].key for one in members],
         [len(one.train) for one in members],
         facts,
         [one.setting for one in members],
         free_bytes=devices.free_bytes(task.device),
-        most=most,
+        most=spec.most,
         alone={setting: why for setting, why in alone.items() if why},
     )
+    if spec.workers == "auto" or spec.most != "auto":
+        return plan
+    short = task.data.spec.drop_last
+    steps = [count_steps(len(one.train), task.batch_size, short) * task.epochs for one in members]
+    return plan.without_small(steps)
 
 
 # Building ----------------------------------------------------------------------------------------

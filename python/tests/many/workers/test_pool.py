@@ -159,7 +159,10 @@ def test_models_train_here_where_workers_cannot_start(monkeypatch):
     model = make_model()
     model.run_eagerly = True
     fits = fit_many([model], make_dataset(60), seeds=[1, 2], epochs=1, workers=2)
-    assert "; one after another: a worker ended, exit status 1" in fits.plan.reason
+    assert (
+        "; one after another, as no worker could train them: a worker ended, exit status 1"
+        in fits.plan.reason
+    )
     assert max(difference(fits, 2, epochs=1, engine="auto")) < ALONE
 
 

@@ -59,10 +59,11 @@ def _train_beside(
                 start = numbered[order.number]
                 found[order.number] = answer.fitted or _fail(start, answer.error)
     except (RowsError, WorkersError) as error:
-        return found, f"one after another: {error}"
-    why = f"{count_of(len(found), 'model')} in {plan.reason}"
+        return found, f"one after another, as no worker could train them: {error}"
+    why = f"{count_of(len(found), 'model')} in {plan.reason}" if found else ""
     if left:
-        why += f"; {count_of(len(left), 'model')} not: {next(iter(left.values()))}"
+        few = f"{count_of(len(left), 'model')} in this process: {next(iter(left.values()))}"
+        why = f"{why}, {few}" if why else few
     return found, why
 
 
