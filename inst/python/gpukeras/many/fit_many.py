@@ -216,7 +216,7 @@ def _plan(
         most=spec.most,
         alone={setting: why for setting, why in alone.items() if why},
     )
-    if spec.workers == "auto" or spec.most != "auto":
+    if spec.workers == "auto" or spec.most not in ("auto", 1):
         return plan
     short = task.data.spec.drop_last
     steps = [count_steps(len(one.train), task.batch_size, short) * task.epochs for one in members]
