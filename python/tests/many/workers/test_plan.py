@@ -29,7 +29,7 @@ TWO = replace(ONE, gpus=(CARD, SECOND))
         (CPU, {"asked": 2}, ["cpu"] * 2, "2 worker processes with 4 threads each"),
         (CPU, {"asked": 12}, ["cpu"] * 12, "12 worker processes with 1 thread each"),
         (CPU, {"asked": 5, "jobs": 3}, ["cpu"] * 3, "3 worker processes with 2 threads each"),
-        (CPU, {"asked": 1}, [], "one model after another, as asked"),
+        (CPU, {"asked": 1}, [], ""),
         (CPU, {"asked": 2, "jobs": 1}, [], "there is one model to train"),
         (ONE, {}, [], "one GPU trains one model at a time"),
         (ONE, {"asked": 3}, ["GPU:0"] * 3, "3 worker processes on 1 GPU"),

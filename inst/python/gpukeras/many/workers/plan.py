@@ -74,7 +74,7 @@ class WorkersPlan:
 
     Args:
         seats: What each worker gets; none if models train one after another in this process.
-        reason: Why.
+        reason: Why; "" for one worker, which is none.
     """
 
     seats: tuple[Seat, ...]
@@ -105,7 +105,7 @@ def plan_workers(facts: WorkerFacts) -> WorkersPlan:
         facts: What decides.
     """
     if facts.asked == 1:
-        return WorkersPlan((), "one model after another, as asked")
+        return WorkersPlan((), "")
     if facts.jobs < 2:
         return WorkersPlan((), "there is one model to train")
     if facts.device.startswith("CPU") or not facts.gpus:
