@@ -55,6 +55,9 @@ class Pool:
             raise CrossingError("models have functions or classes of your own")
         return "model-1.keras"
 
+    def drop_model(self, name):
+        assert name == "model-1.keras"
+
     def run(self, orders, stops):
         if self.fails:
             raise WorkersError("a worker ended, exit status 1")
@@ -68,9 +71,11 @@ class Pool:
 class Turned(Turns):
     """Turns without models, which tell what was left to them."""
 
+    error = ValueError
+
     def model(self, trial):
         if trial.number in self.failing:
-            raise ValueError("no such units")
+            raise self.error("no such units")
         return trial.number
 
     def train(self, trials, epochs):
@@ -148,6 +153,14 @@ def test_a_search_that_is_to_end_has_the_outcomes_so_far():
     crew = make_crew(Pool([answer(0.1)] * 4), watch)
     assert train(crew) == []
     assert watch.stopped == "interrupted"
+
+
+def test_a_builder_that_is_interrupted_ends_the_search():
+    crew = make_crew(Pool([answer(0.1)] * 4), failing=[1])
+    crew.turns.error = KeyboardInterrupt
+    assert train(crew) == []
+    assert crew.turns.watch.stopped == "interrupted"
+    assert crew._pool.orders == []
 
 
 def test_workers_of_a_killed_search_end_by_themselves(tmp_path):

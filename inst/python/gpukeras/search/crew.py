@@ -108,12 +108,14 @@ class _Progress:
         histories: The histories of its models so far, by resample.
         seconds: Seconds that they took.
         done: Whether its outcome is known.
+        model: The name of its model for the workers.
     """
 
     trial: Trial
     histories: dict[int, ModelHistory] = field(default_factory=dict)
     seconds: float = 0.0
     done: bool = False
+    model: str = ""
 
 
 @dataclass
@@ -157,6 +159,8 @@ class _Job:
     def _list_orders(self) -> Iterator[Order]:
         """Yields the trainings of models that can cross."""
         for number, one in self.progress.items():
+            if self.turns.watch.look():  # a builder was interrupted
+                return
             kept = attempt(one.trial, self.epochs, self.turns.watch, partial(self._keep, one.trial))
             if isinstance(kept, Outcome):
                 one.done = True
@@ -164,6 +168,7 @@ class _Job:
             if not isinstance(kept, str) or not kept:
                 continue
             self.turns.built.pop(number, None)
+            one.model = kept
             for place in range(len(self.turns.resamples)):
                 if not one.done:  # where a resample failed, the others are not worth their time
                     order = len(self._places) + 1
@@ -190,6 +195,8 @@ class _Job:
             except FailedError as error:
                 why = str(error)
         one.done = bool(why) or len(one.histories) == len(self.turns.resamples)
+        if one.done:
+            self.pool.drop_model(one.model)
         if why:
             return Outcome(number, self.epochs, seconds=one.seconds, error=why)
         if not one.done:

@@ -115,6 +115,16 @@ def test_a_killed_worker_fails_its_model_only(pool):
     assert killed[0] not in [one.pid for one in workers()]
 
 
+def test_a_worker_that_dies_with_nothing_to_do_is_replaced(pool):
+    name = pool.keep_model(make_model())
+    list(pool.run([order(1, name), order(2, name)], lambda: False))
+    dead = workers()[0]
+    dead.kill()
+    psutil.wait_procs([dead])
+    found = list(pool.run([order(3, name), order(4, name)], lambda: False))
+    assert [answer.error for _, answer in found] == ["", ""]
+
+
 def test_what_is_wrong_in_a_training_is_its_answer(pool):
     name = pool.keep_model(make_model())
     given = [order(1, name, engine="none such"), order(2, name)]

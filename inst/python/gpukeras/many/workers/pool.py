@@ -162,6 +162,10 @@ class WorkerPool:
             raise CrossingError(f"models cannot be saved: {find_reason(error)}") from error
         return name
 
+    def drop_model(self, name: str) -> None:
+        """Deletes a model that no further order names."""
+        (self._folder / name).unlink(missing_ok=True)
+
     def run(
         self, orders: Iterable[Order], stops: Callable[[], bool]
     ) -> Iterator[tuple[Order, Answer]]:
@@ -178,6 +182,7 @@ class WorkerPool:
             heard = [found for found in map(self._hear, range(len(self._seats))) if found]
             yield from heard
             if stops():
+                self.close()
                 return
             if busy and not heard:
                 time.sleep(POLL_S)
@@ -197,6 +202,9 @@ class WorkerPool:
         order = next(waiting, None)
         if order is None:
             return
+        if worker is not None and not worker.runs:  # it died with nothing to do
+            worker.stop()
+            worker = None
         if worker is None:
             worker = self._workers[place] = Worker(self._seats[place], self._folder)
         worker.give(order, self._describe(order))
