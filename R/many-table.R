@@ -11,7 +11,16 @@ new_gpu_fits <- function(handle, settings) {
   record$table <- members_frame(members, record$histories, settings)
   fits <- new_result(record, "gpu_fits")
   fits$predictions <- held_out_frame(handle)
+  warn_failed_fits(members)
   fits
+}
+
+warn_failed_fits <- function(members) {
+  errors <- Filter(nzchar, as_chr(lapply(members, `[[`, "error")))
+  if (length(errors) > 0) {
+    models <- count_of(length(errors), "models")
+    warn_gpukeras(sprintf("%s could not be trained: %s.", models, errors[1]), "many")
+  }
 }
 
 # The metric by which models are compared: the loss on rows held out, or else on those trained.

@@ -18,7 +18,14 @@
 #' `train_step()`, with `mixed_float16`, stateful layers or texts, on TensorFlow with recurrent
 #' layers, and those of a kind that a stack makes slower. On a CPU these are models with
 #' convolutions, and large ones; `most` as a number stacks them all the same. What is faster on a
-#' GPU was never measured.
+#' GPU was never measured. On a CPU the models of a program are divided among its cores.
+#'
+#' `workers` trains models that do not stack in processes of their own, several at a time: each on a
+#' share of the CPU's cores, or on a GPU. More workers than GPUs share cards, each with a limit of
+#' its memory. The rows are written to a temporary folder once, and each model crosses as a file;
+#' models with functions or classes of your own stay in this process. A worker takes some seconds
+#' to start. If one dies, its model counts as `"failed"`, with a warning, and the others go on.
+#' Workers on GPUs were never run.
 #'
 #' The rows are in memory once. They are encoded once too: means, levels and imputed values were
 #' learned from all training rows of `data`, also from those that a fold holds out. The labels of
@@ -54,6 +61,8 @@
 #'   `together` are in one fold, and no row of `time` trains that is later than one held out.
 #' @param most Models that train at a time. `"auto"` are as many as fit into half of the free
 #'   memory, 128 at most.
+#' @param workers Processes that train models which do not stack, several at a time. `"auto"` is one
+#'   for each GPU where there are several, and none elsewhere.
 #' @param verbose Whether to show progress.
 #' @return A `gpu_fits`: a table of models.
 #' - `as.data.frame()` has a row for each model: its settings, seed, fold and group, the numbers of
@@ -80,7 +89,8 @@
 #' @export
 gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NULL, group = NULL,
                          epochs = 10, batch_size = "auto", schedule = NULL, early_stopping = NULL,
-                         together = NULL, time = NULL, most = "auto", verbose = TRUE) {
+                         together = NULL, time = NULL, most = "auto", workers = "auto",
+                         verbose = TRUE) {
   given <- as_many_rows(data, model, group, ...)
   check_settings_grid(grid, given$builder)
   seeds <- as_seeds(seeds, given$builder)
@@ -88,7 +98,7 @@ gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NU
   options <- list(
     epochs = epochs, batch_size = as_batch_size(batch_size) %||% "auto",
     schedule = as_options(schedule),
-    early_stopping = as_options(early_stopping), most = most
+    early_stopping = as_options(early_stopping), most = most, workers = workers
   )
   new_gpu_fits(suspendInterrupts(call_core("fit_many", list(
     models = built$models, data = given$data$handle, options = check_no_na_options(options),

@@ -32,6 +32,11 @@
 #' is no gain or not possible train one after another; `$together` says how many, and why. The
 #' results are the same but for the last digits. `most = 1` trains one model after another.
 #'
+#' `workers` trains trials that do not stack in processes of their own, several models at a time, as
+#' in [gpu_fit_many()]. The builder runs in this session, and each model crosses as a file; models
+#' with functions or classes of your own train one after another. If a worker dies, its trial counts
+#' as failed, and another worker takes its place. Workers on GPUs were never run.
+#'
 #' @section Resamples:
 #' Without `resamples`, trials are measured on the validation rows of `data`. A number makes so many
 #' folds. With `group`, whole groups are held out; with `time`, each fold trains on rows before
@@ -76,6 +81,8 @@
 #'   the folder.
 #' @param most Models that train at a time; `"auto"` are as many as memory allows, where that is
 #'   faster.
+#' @param workers Processes that train trials which do not stack, several models at a time. `"auto"`
+#'   is one for each GPU where there are several, and none elsewhere.
 #' @param verbose Whether to print a line for each result.
 #' @return A `gpu_tuning` with `$best` (`$settings`, `$epochs`, `$value`, `$std_err` over the
 #'   resamples, `$trial`; `NULL` if no trial succeeded), `$metric`, `$stopped` (`"completed"`,
@@ -107,7 +114,7 @@
 gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = NULL, epochs = 27,
                      min_epochs = 1, eta = 3, resamples = NULL, group = NULL, time = NULL,
                      metric = "val_loss", maximize = NULL, design = "latin", fit = list(),
-                     folder = NULL, seed = NULL, most = "auto", verbose = TRUE) {
+                     folder = NULL, seed = NULL, most = "auto", workers = "auto", verbose = TRUE) {
   data <- as_training(data)
   settings <- as_settings(list(...), rlang::current_env())
   check_builder(builder, settings, grid)
@@ -116,7 +123,7 @@ gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = N
   options <- list(
     trials = trials, seconds = seconds, epochs = epochs, min_epochs = min_epochs, eta = eta,
     metric = metric, maximize = maximize, design = design, folder = expand_folder(folder),
-    seed = seed, most = most
+    seed = seed, most = most, workers = workers
   )
   new_gpu_tuning(suspendInterrupts(call_core("search", list(
     data = data$handle, build = builder_caller(builder), options = check_no_na_options(options),

@@ -3,7 +3,9 @@
 Each case trains 10 folds x 5 seeds of a perceptron: by `fit_many()`, by `fit()` for some of the
 same models (the rest is reckoned as the later ones of these), by Keras' `fit()` as it comes, and at
 a large `steps_per_execution`. Then time and memory against the number of models at a time, each
-number in a process of its own. The load is printed, because ratios of a busy computer mean little.
+number in a process of its own. Then models of different shapes, in worker processes and one after
+another, each way in a process of its own (`--only workers`). The load is printed, because ratios of
+a busy computer mean little.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 CASES = {"100,000 x 20": (100_000, 20), "53,940 x 26, the size of diamonds": (53_940, 26)}
 FOLDS, SEEDS, BATCH = 10, 5, 32
 OURS = 10  # models trained alone by `fit()`
+WORKER_ROWS = 50_000
 KERAS_STEPS = 256  # steps per execution; `steps_search.py` finds no better one for such models
 
 
@@ -35,13 +38,13 @@ def make_data(rows, columns):
     return build_dataset({"kind": "array", "values": x}, {"batch_size": BATCH, "seed": 1}, labels)
 
 
-def make_model(columns, steps=1):
+def make_model(columns, steps=1, units=64):
     import keras
 
     model = keras.Sequential(
         [
             keras.Input((columns,)),
-            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(units, "relu"),
             keras.layers.Dense(32, "relu"),
             keras.layers.Dense(1),
         ]
@@ -146,6 +149,35 @@ def measure_one(name, size):
     print(json.dumps({"first_s": first, "epoch_s": (more - one) / 2, "added": added}))
 
 
+def run_workers(shapes, epochs, ways=(1, 2)):
+    """Models of different shapes, one after another and by workers; each way twice, in turn."""
+    print(f"\n{shapes} models of different shapes, {WORKER_ROWS:,} x 20, {epochs} epochs")
+    for workers in [*ways, *ways]:
+        command = [sys.executable, __file__, "--workers", str(workers), "--shapes", str(shapes)]
+        command += ["--epochs", str(epochs)]
+        answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found = json.loads(answer.splitlines()[-1])
+        print(
+            f"  {workers} at a time: {found['wall_s']:6.1f} s, of the processor "
+            f"{found['cpu_s']:6.1f} s; load {os.getloadavg()[0]:.1f} ({found['reason']})",
+            flush=True,
+        )
+
+
+def measure_workers(workers, shapes, epochs):
+    """Prints what models of different shapes take in turns (1) or by workers, as JSON."""
+    from gpukeras.many.fit_many import fit_many
+
+    data = make_data(WORKER_ROWS, 20)
+    models = [make_model(20, units=64 + 8 * shape) for shape in range(shapes)]
+    options = {"epochs": epochs, "batch_size": BATCH, "predictions": False, "workers": workers}
+    before = os.times()
+    wall, fits = seconds_of(lambda: fit_many(models, data, options))
+    after = os.times()
+    cpu = sum(after[:4]) - sum(before[:4])  # of this process and its children
+    print(json.dumps({"wall_s": wall, "cpu_s": cpu, "reason": fits.plan.reason}))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="part of a case's name")
@@ -154,7 +186,12 @@ def main():
     sizes = [2, 8, 32, 64, 128, 256, 512]
     parser.add_argument("--sizes", type=int, nargs="*", default=sizes, help="models at a time")
     parser.add_argument("--one", type=int, help="measure one number of models, in this process")
+    parser.add_argument("--shapes", type=int, default=8, help="models of different shapes")
+    parser.add_argument("--workers", type=int, help="train them by so many, in this process")
     options = parser.parse_args()
+    if options.workers:
+        measure_workers(options.workers, options.shapes, options.epochs)
+        return
     if options.one:
         measure_one(options.only, options.one)
         return
@@ -162,7 +199,9 @@ def main():
     for name in CASES:
         if options.only in name:
             run_case(name, options.epochs, options.sample)
-    if options.sizes:
+    if options.only in "workers":
+        run_workers(options.shapes, options.epochs)
+    if options.sizes and options.only != "workers":
         run_curve("53,940 x 26, the size of diamonds", options.sizes)
     print(f"load {os.getloadavg()[0]:.1f}")
 

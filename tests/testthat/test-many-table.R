@@ -1,9 +1,9 @@
-some_fits <- function() {
+some_fits <- function(error = "") {
   member <- function(model, setting, loss) {
     list(
       model = model, setting = setting, seed = NULL, fold = paste0("Fold", model), group = "",
       rows = 20L, held_out = 10L, epochs = length(loss), best_epoch = 0L, stopped = "completed",
-      history = list(loss = as.list(loss), val_loss = as.list(loss + 1))
+      history = list(loss = as.list(loss), val_loss = as.list(loss + 1)), error = ""
     )
   }
   record <- list(
@@ -14,6 +14,10 @@ some_fits <- function() {
     plan = list(reason = "4 models of one structure: those of one structure train together"),
     batch_size = 32L, device = "CPU:0", elapsed_s = 1.5
   )
+  if (nzchar(error)) {
+    record$members[[4]][c("epochs", "stopped", "error")] <- list(0L, "failed", error)
+    record$members[[4]]$history <- list()
+  }
   local_core(function(name, args) answer(if (name == "fits_table") record))
   new_gpu_fits("a handle", list(list(units = 8), list(units = 16)))
 }
@@ -32,6 +36,13 @@ test_that("settings are ranked by the mean of their models", {
   expect_equal(found$std_err, c(sd(c(3, 2)), sd(c(5, 7))) / sqrt(2))
   expect_identical(summary(some_fits(), "loss")$mean, c(1.5, 5))
   expect_identical(best_fit(some_fits()), 2L)
+})
+
+test_that("a model that no worker could train is told of, and has no metrics", {
+  expect_snapshot(fits <- some_fits("its worker was killed by SIGKILL"))
+  expect_identical(fits$table$stopped, rep(c("completed", "failed"), c(3, 1)))
+  expect_identical(fits$table$val_loss, c(3, 2, 5, NA))
+  expect_identical(best_fit(fits), 2L)
 })
 
 test_that("tables print, and unknown metrics are named", {

@@ -144,6 +144,30 @@ test_that("a search finds settings, outlives failing builders, and goes on in it
   })
 })
 
+test_that("workers find what one model after another finds, with builders of R", {
+  skip_unless_nightly()
+  silence_tensorflow()
+  data <- gpu_dataset(mpg ~ ., mtcars, batch_size = 16, seed = 1)
+  tune <- function(workers) {
+    gpu_tune(
+      data, function(units) gpu_mlp(data, units = units), grid = data.frame(units = c(2, 4, 6)),
+      epochs = 2, resamples = 2, seed = 1, most = 1, workers = workers, verbose = FALSE
+    )
+  }
+  beside <- tune(2)
+  expect_match(beside$together, "3 trials in 2 worker processes")
+  columns <- c("trial", "epochs", "val_loss")
+  expect_equal(
+    as.data.frame(beside)[columns], as.data.frame(tune(1))[columns],
+    tolerance = 1e-5
+  )
+  fits <- gpu_fit_many(data, function(units) gpu_mlp(data, units = units),
+    grid = data.frame(units = c(2, 4)), epochs = 1, most = 1, workers = 2, verbose = FALSE
+  )
+  expect_match(fits$plan$reason, "2 models in 2 worker processes")
+  expect_identical(nrow(gpu_predict(fits, mtcars[1:3, ])), 3L)
+})
+
 test_that("rsample's folds, R's own errors and interrupts come through", {
   skip_without_tensorflow()
   skip_if_not_installed("rsample")

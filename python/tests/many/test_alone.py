@@ -19,7 +19,7 @@ def test_a_model_that_cannot_be_stacked_is_trained_as_by_fit():
     data = make_dataset(rows=50)
     fits = fit_many([make_eager()], data, seeds=[1, 2], folds=2, **OPTIONS)
     assert (fits.plan.stacks, fits.plan.alone) == ((), (0, 1, 2, 3))
-    assert fits.plan.reason == "4 models one after another: it runs eagerly"
+    assert fits.plan.reason == "4 models alone: it runs eagerly"
     together = fit_many([make_model()], data, seeds=[1, 2], folds=2, **OPTIONS)
     assert together.plan.alone == ()
     for one, other in zip(fits.fitted, together.fitted, strict=True):
@@ -34,7 +34,7 @@ def test_a_model_that_cannot_be_stacked_is_trained_as_by_fit():
 def test_structures_may_be_mixed():
     fits = fit_many([make_eager(), make_model()], make_dataset(rows=64), folds=2, epochs=1)
     assert (fits.plan.stacks, fits.plan.alone) == (((2, 3),), (0, 1))
-    assert fits.plan.reason.endswith("train together; 2 models one after another: it runs eagerly")
+    assert fits.plan.reason.endswith("train together; 2 models alone: it runs eagerly")
 
 
 def test_a_stack_that_cannot_be_compiled_leaves_its_models_to_fit():
@@ -47,7 +47,7 @@ def test_a_stack_that_cannot_be_compiled_leaves_its_models_to_fit():
     model = make_model(layers=[keras.layers.Lambda(plain)])
     fits = fit_many([model], make_dataset(rows=64), folds=2, epochs=1)
     assert (fits.plan.stacks, fits.plan.alone) == ((), (0, 1))
-    assert "2 models one after another: a stack of them failed: " in fits.plan.reason
+    assert "2 models alone: a stack of them failed: " in fits.plan.reason
     assert max(difference(fits, 2, epochs=1, engine="auto")) < 1e-5
 
 

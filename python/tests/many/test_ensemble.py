@@ -29,6 +29,22 @@ def test_the_mean_and_the_spread_are_those_of_the_models(fits):
     assert record["names"] == ["a", "b", "c"]
 
 
+def test_models_that_trained_alone_count_too():
+    from gpukeras.many.ensemble import predict_many
+    from gpukeras.many.fit_many import fit_many
+
+    eager = make_model()
+    eager.run_eagerly = True
+    fits = fit_many([eager, make_model()], make_dataset(rows=64), {"epochs": 1})
+    assert (fits.plan.stacks, fits.plan.alone) == (((1,),), (0,))
+    rows = make_dataset(rows=20, seed=5)
+    x = rows.sources[0].gather(slice(None))
+    each = np.stack([fits.model(number).predict(x, verbose=0) for number in (1, 2)])
+    np.testing.assert_allclose(
+        predict_many(fits, data=rows)["values"], each.mean(axis=0), atol=1e-6
+    )
+
+
 def test_classes_are_those_of_the_mean_probability(fits):
     from gpukeras.many.ensemble import predict_many
 

@@ -2,6 +2,7 @@
 
 import pytest
 from jax_runs import needs_jax, run_part
+from nightly import NIGHTLY
 
 pytestmark = [pytest.mark.process, needs_jax]
 
@@ -12,3 +13,10 @@ def test_models_end_as_each_alone():
     assert found["settings"] < 1e-4  # Adam's first steps are signs
     assert found["structures"] == 1
     assert found["rows"] == 20
+
+
+@NIGHTLY
+def test_models_of_workers_end_as_each_alone():
+    found = run_part("jax_many", "workers")
+    assert found["apart"] < 1e-5
+    assert found["reason"].endswith("2 models in 2 worker processes with 1 thread each")

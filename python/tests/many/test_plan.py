@@ -60,10 +60,29 @@ def test_models_of_some_settings_train_one_after_another():
         alone={1: "it is large"},
     )
     assert (found.stacks, found.alone, found.structures) == (((0, 2),), (1,), 2)
-    assert found.reason.endswith("train together; 1 model one after another: it is large")
-    failed = found.without((0, 2), "it failed")
+    assert found.reason.endswith("train together; 1 model alone: it is large")
+    failed = found.without([(0, 2)], "it failed")
     assert (failed.stacks, failed.alone) == ((), (1, 0, 2))
-    assert failed.reason.endswith("; 2 models one after another: it failed")
+    assert failed.reason.endswith("; 2 models alone: it failed")
+
+
+def test_stacks_that_are_too_small_to_compile_are_left():
+    found = plan_stacks(
+        ["a", "a", "a", "b"],
+        [10] * 4,
+        [SMALL],
+        [0] * 4,
+        free_bytes=None,
+        most="auto",
+    )
+    assert found.without_small([10_000] * 4).stacks == ((0, 1, 2),)
+    small = found.without_small([10] * 4)
+    assert (small.stacks, small.alone) == ((), (0, 1, 2, 3))
+    assert small.reason == "4 models alone: too few have their structure"
+    both = found.without_small([10_000] * 3 + [10])
+    assert both.reason.endswith(
+        "those of one structure train together; 1 model alone: too few have their structure"
+    )
 
 
 def test_on_a_cpu_large_steps_and_convolutions_keep_it_busy():

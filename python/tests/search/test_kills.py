@@ -61,7 +61,9 @@ def values_of(trace):
     return [value for *_, metrics in trace for _, value in sorted(metrics.items())]
 
 
-@pytest.mark.parametrize(("wanted", "way"), [(2, "turns"), (20, "turns"), (20, "stacks")])
+@pytest.mark.parametrize(
+    ("wanted", "way"), [(2, "turns"), (20, "turns"), (20, "stacks"), (20, "workers")]
+)
 def test_kills_lose_no_finished_trial(tmp_path, wanted, way):
     told, expected = finish(tmp_path / "undisturbed", way)
     assert len(told) >= 5

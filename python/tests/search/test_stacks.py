@@ -1,5 +1,7 @@
 """Trials that are stacked have the results of trials that are trained one after another."""
 
+from contextlib import ExitStack
+
 import pytest
 from nightly import few
 from small_fits import make_dataset
@@ -7,6 +9,7 @@ from trialled import build
 
 from gpukeras.core.errors import CheckpointError
 from gpukeras.many.resamples import open_resamples
+from gpukeras.search.crew import Crew
 from gpukeras.search.stacks import FIRST, MOST_MODELS, Stacks, find_batch_size, is_worth
 from gpukeras.search.trials import Trial
 from gpukeras.search.turns import Turns
@@ -29,7 +32,7 @@ def make_turns(states=None, builder=build, watch=None, folds=2, **options):
 
 
 def make_stacks(*args, most="auto", **options):
-    return Stacks(make_turns(*args, **options), most)
+    return Stacks(Crew(make_turns(*args, **options), "auto", ExitStack()), most)
 
 
 @pytest.fixture

@@ -42,5 +42,24 @@ def many():
     }
 
 
+def workers():
+    """Models of different shapes, one after another and in worker processes."""
+    models = [make_model(layers=[keras.layers.Dense(units)]) for units in (2, 3)]
+    alone, beside = (
+        fit_many(models, make_dataset(rows=64), {"epochs": 2, "workers": count}) for count in (1, 2)
+    )
+    pairs = [
+        (one, other)
+        for number in (1, 2)
+        for one, other in zip(
+            alone.model(number).get_weights(), beside.model(number).get_weights(), strict=True
+        )
+    ]
+    return {
+        "apart": max(float(np.abs(a - b).max()) for a, b in pairs if a.dtype.kind == "f"),
+        "reason": beside.plan.reason,
+    }
+
+
 if __name__ == "__main__":
     report(lambda name: globals()[name](), sys.argv[1:])

@@ -7,6 +7,7 @@ product.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -15,6 +16,7 @@ from gpukeras.backend import runtime, tensor_ops
 from gpukeras.backend.jax_module import jax
 
 Function = Callable[..., Any]
+_tracing = threading.RLock()  # held where a model is traced, whose settings are replaced meanwhile
 
 
 def map_stack(function: Function, *stacks: Any) -> Any:
@@ -70,13 +72,14 @@ def as_program(function: Function, compiled: bool, device: str) -> Function:
         compiled: Whether XLA compiles it; JAX's programs always are.
         device: Where it runs, such as "CPU:0".
     """
-    if runtime.backend() == "jax":
-        return jax().jit(function)
-    special = compiled and device.startswith("CPU")
+    special = compiled and device.startswith("CPU") and runtime.backend() != "jax"
 
     def traced(*arguments: Any) -> Any:
-        with tensor_ops.threefry_dropout() if special else nullcontext():
+        with _tracing, tensor_ops.threefry_dropout() if special else nullcontext():
             return function(*arguments)
+
+    if runtime.backend() == "jax":
+        return jax().jit(traced)
 
     program: Function = runtime.tensorflow().function(
         traced, jit_compile=compiled, autograph=False, reduce_retracing=False

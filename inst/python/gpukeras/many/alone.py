@@ -1,46 +1,134 @@
-"""Trains a model of a table by itself, where a stack would be slower or cannot be."""
+"""Trains a model by itself, where a stack would be slower or cannot be."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from gpukeras.core.errors import CheckpointError
+from gpukeras.core.keras_types import Model
+from gpukeras.data.dataset import MapDataset
 from gpukeras.data.sources.selected_rows import SelectedRows
 from gpukeras.engine.predict_loop import predict_rows
-from gpukeras.many.copies import make_initial, rows_of_member
+from gpukeras.many.copies import make_initial
 from gpukeras.many.fits import Fitted
 from gpukeras.many.histories import ModelHistory
+from gpukeras.many.resamples import Resample, split_dataset
 from gpukeras.many.stack import read_state
 from gpukeras.many.training import Start, Task
 from gpukeras.training.fit import fit
+from gpukeras.training.listener import OnEvent
+from gpukeras.training.model_guard import kept_model
+from gpukeras.training.report import FitReport
 
 
-def train_alone(start: Start, task: Task) -> Fitted:
-    """Trains a model as `fit()` does; its own model stays as it is.
+@dataclass(frozen=True)
+class Job:
+    """A training of one model on some of the rows.
+
+    Args:
+        train: Row numbers to train on.
+        held_out: Row numbers to validate on.
+        options: Fields of `FitSpec`.
+        batch_size: Rows per step, or None for those of the dataset.
+        seed: Seed of the rows' order; None for that of the dataset.
+        keeps_state: Whether the model's state after the training is wanted.
+        predicts: Whether its outputs for the rows that it held out are.
+    """
+
+    train: np.ndarray
+    held_out: np.ndarray
+    options: Mapping[str, Any]
+    batch_size: int | str | None = None
+    seed: int | None = None
+    keeps_state: bool = False
+    predicts: bool = False
+
+
+def run_job(model: Model, data: MapDataset, job: Job, on_event: OnEvent | None = None) -> Fitted:
+    """Trains a model as `fit()` does, and leaves it as it was.
+
+    Checkpoints that are damaged, or of a model that its builder does not give again, are deleted:
+    the training begins anew.
+
+    Args:
+        model: A compiled and built model.
+        data: The rows.
+        job: The training.
+        on_event: See `fit()`.
+    """
+    rows = split_dataset(data, Resample("", job.train, job.held_out))
+    if job.seed is not None:
+        rows.spec = replace(rows.spec, seed=job.seed)
+    folder = (job.options.get("checkpoint") or {}).get("folder")
+    try:
+        return _run(model, rows, job, on_event)
+    except CheckpointError:
+        if folder is None:
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        return _run(model, rows, job, on_event)
+
+
+def _run(model: Model, rows: MapDataset, job: Job, on_event: OnEvent | None) -> Fitted:
+    with kept_model(model):
+        report = fit(model, rows, job.options, batch_size=job.batch_size, on_event=on_event)
+        outputs = None
+        if job.predicts and len(job.held_out) and report.epochs:
+            held_out = SelectedRows(rows.sources[0], job.held_out)
+            outputs = predict_rows(model, held_out, rows.recipe, rows.map)
+        state = read_state(model) if job.keeps_state else {}
+    return Fitted(_read_history(report), state, outputs)
+
+
+def _read_history(report: FitReport) -> ModelHistory:
+    return ModelHistory(
+        metrics=report.history, stopped=report.stopped, best_epoch=report.best_epoch
+    )
+
+
+# Models of a table -------------------------------------------------------------------------------
+
+
+def as_job(start: Start, task: Task) -> Job:
+    """Returns the training of a model of a table.
 
     Args:
         start: Where it begins, without a state.
         task: What the models share.
     """
+    stopping = None if task.stopping is None else asdict(task.stopping)
+    options = {"epochs": task.epochs, "schedule": task.schedule, "early_stopping": stopping}
     member = start.member
+    return Job(
+        member.train,
+        member.held_out,
+        options,
+        task.batch_size,
+        member.seed,
+        keeps_state=True,
+        predicts=task.predictions,
+    )
+
+
+def train_alone(start: Start, task: Task) -> Fitted:
+    """Trains a model of a table in this process; its own model stays as it is.
+
+    Args:
+        start: Where it begins, without a state.
+        task: What the models share.
+    """
     if task.listener.stopped:
         return Fitted(ModelHistory(stopped="interrupted"), read_state(start.model), None)
-    model = make_initial(start.model, None, task.data)
-    rows = rows_of_member(task.data, member)
 
     def heard(event: Mapping[str, Any]) -> bool:
         words = (event[name] for name in ("kind", "epoch", "step", "steps", "metrics"))
         return task.listener.emit(*words)
 
-    stopping = None if task.stopping is None else asdict(task.stopping)
-    options = {"epochs": task.epochs, "schedule": task.schedule, "early_stopping": stopping}
-    report = fit(model, rows, options, batch_size=task.batch_size, on_event=heard)
-    history = ModelHistory(
-        metrics=report.history, stopped=report.stopped, best_epoch=report.best_epoch
+    return run_job(
+        make_initial(start.model, None, task.data), task.data, as_job(start, task), heard
     )
-    outputs = None
-    if task.predictions and len(member.held_out) and report.epochs:
-        held_out = SelectedRows(task.data.sources[0], member.held_out)
-        outputs = predict_rows(model, held_out, task.data.recipe, task.data.map)
-    return Fitted(history, read_state(model), outputs)

@@ -15,7 +15,7 @@ from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.preprocessing.decoding import decode_outputs
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
-from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
+from gpukeras.engine.predict_loop import choose_rows, count_row_bytes, predict_rows
 from gpukeras.many.fits import FittedModels
 from gpukeras.many.stack import open_stack
 from gpukeras.models.families import predictions
@@ -112,6 +112,10 @@ def predict_outputs(
         joined = np.concatenate(parts, axis=1)
         for place, values in zip(places, joined, strict=True):
             found[place] = values
+    for place in fits.plan.alone:
+        found[place] = predict_rows(fits.model(place + 1), rows, recipe, fits.data.map)
+        if not isinstance(found[place], np.ndarray):
+            return found[place]
     return np.stack(found)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from gpukeras.core.options import Spec, check_count, check_flag, option
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
-from gpukeras.many.alone import train_alone
+from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels
 from gpukeras.many.members import Groups, Member, list_members
@@ -25,6 +25,7 @@ from gpukeras.many.plan import StackPlan, explain_alone, plan_stacks, read_model
 from gpukeras.many.resamples import Resample, open_resamples
 from gpukeras.many.structure import Structure, describe_structure
 from gpukeras.many.training import StackingError, Start, Task, train_stack
+from gpukeras.many.workers.members import train_members
 from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 from gpukeras.training.listener import OnEvent, ProgressReporter
 
@@ -44,6 +45,7 @@ class ManySpec(Spec):
         early_stopping: Patience in epochs, or options, see `early_stopping`; None for none.
         most: Models that train at a time, or "auto" (by memory).
         predictions: Whether the models predict the rows that they held out.
+        workers: Processes that train models which do not stack, or "auto", see `workers.plan`.
     """
 
     epochs: int = option(10, check_count)
@@ -52,6 +54,7 @@ class ManySpec(Spec):
     early_stopping: Any = None
     most: str | int = option("auto", check_count)
     predictions: bool = option(True, check_flag)
+    workers: str | int = option("auto", check_count)
 
 
 def fit_many(
@@ -91,9 +94,9 @@ def fit_many(
         prepare(model, rows)
     began, built = time.perf_counter(), _build(models, members, rows)
     structures = [describe_structure(model) for model in models]
-    plan = _plan(models, structures, members, task, spec.most)
+    plan = _plan(models, structures, members, task, spec)
     starts = [Start(one, built[_key(one)], structures[one.setting]) for one in members]
-    found, plan = _train(starts, plan, task)
+    found, plan = _train(starts, plan, task, spec.workers)
     return FittedModels(
         rows,
         members,
@@ -126,7 +129,7 @@ def _make_task(
 
 
 def _train(
-    starts: Sequence[Start], plan: StackPlan, task: Task
+    starts: Sequence[Start], plan: StackPlan, task: Task, workers: int | str
 ) -> tuple[dict[int, Fitted], StackPlan]:
     """Returns what each model has become, by its number, and the plan as it was carried out."""
     found: dict[int, Fitted] = {}
@@ -134,10 +137,9 @@ def _train(
         try:
             found |= train_stack([starts[place] for place in stack], task)
         except StackingError as error:
-            plan = plan.without(stack, f"a stack of them failed: {error}")
-    for place in plan.alone:
-        found[starts[place].member.number] = train_alone(starts[place], task)
-    return found, plan
+            plan = plan.without([stack], f"a stack of them failed: {error}")
+    alone, how = train_members([starts[place] for place in plan.alone], task, workers)
+    return found | alone, replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
 
 
 # Checks ------------------------------------------------------------------------------------------
@@ -198,22 +200,27 @@ def _plan(
     structures: Sequence[Structure],
     members: Sequence[Member],
     task: Task,
-    most: int | str,
+    spec: ManySpec,
 ) -> StackPlan:
     facts = [read_model_facts(one, task.data.row_bytes, task.batch_size) for one in models]
     alone = {
-        setting: explain_alone(model, task.data, facts[setting], task.device, most)
+        setting: explain_alone(model, task.data, facts[setting], task.device, spec.most)
         for setting, model in enumerate(models)
     }
-    return plan_stacks(
+    plan = plan_stacks(
         [structures[one.setting].key for one in members],
         [len(one.train) for one in members],
         facts,
         [one.setting for one in members],
         free_bytes=devices.free_bytes(task.device),
-        most=most,
+        most=spec.most,
         alone={setting: why for setting, why in alone.items() if why},
     )
+    if spec.workers == "auto" or spec.most not in ("auto", 1):
+        return plan
+    short = task.data.spec.drop_last
+    steps = [count_steps(len(one.train), task.batch_size, short) * task.epochs for one in members]
+    return plan.without_small(steps)
 
 
 # Building ----------------------------------------------------------------------------------------

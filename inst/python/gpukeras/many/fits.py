@@ -34,11 +34,13 @@ class Fitted:
         history: Its history and end.
         state: Its state, see `step.state_variables()`.
         outputs: Its outputs for the rows that it held out, or None.
+        error: Why its training failed, a sentence without its period, or "".
     """
 
     history: ModelHistory
     state: State
     outputs: Any
+    error: str = ""
 
 
 class FittedModels:
@@ -123,6 +125,7 @@ class FittedModels:
             "best_epoch": history.best_epoch,
             "stopped": history.stopped,
             "history": history.metrics,
+            "error": self.fitted[place].error,
         }
 
     def held_out(self, number: int) -> dict[str, Any] | None:

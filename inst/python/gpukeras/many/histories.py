@@ -25,7 +25,8 @@ class ModelHistory:
 
     Args:
         metrics: Each metric's value after each epoch.
-        stopped: "" while it trains, then "completed", "early", "interrupted" or "non_finite".
+        stopped: "" while it trains, then "completed", "early", "interrupted", "non_finite" or,
+            where a worker could not train it, "failed".
         best_epoch: The epoch, from 1, whose weights it ends with; 0 for the last one.
         monitor: Counts epochs without improvement; None without early stopping.
     """

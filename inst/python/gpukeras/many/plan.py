@@ -62,7 +62,7 @@ class StackPlan:
 
     Args:
         stacks: Places of the models of each stack, in the order of training.
-        alone: Places of the models that train one after another.
+        alone: Places of the models that train each by itself.
         structures: How many structures the models have.
         reason: Why.
     """
@@ -77,11 +77,22 @@ class StackPlan:
         """Models of the largest stack."""
         return max(map(len, self.stacks), default=1)
 
-    def without(self, stack: tuple[int, ...], why: str) -> StackPlan:
-        """Returns a plan in which the models of a stack train one after another."""
-        stacks = tuple(one for one in self.stacks if one != stack)
-        reason = f"{self.reason}; {count_of(len(stack), 'model')} one after another: {why}"
-        return replace(self, stacks=stacks, alone=(*self.alone, *stack), reason=reason)
+    def without(self, stacks: Sequence[tuple[int, ...]], why: str) -> StackPlan:
+        """Returns a plan in which the models of stacks train alone."""
+        left = tuple(place for stack in stacks for place in stack)
+        kept = tuple(one for one in self.stacks if one not in stacks)
+        reason = f"{count_of(len(left), 'model')} alone: {why}"
+        reason = f"{self.reason}; {reason}" if kept or self.alone else reason
+        return replace(self, stacks=kept, alone=(*self.alone, *left), reason=reason)
+
+    def without_small(self, steps: Sequence[int]) -> StackPlan:
+        """Returns a plan without stacks that are no faster than their models alone.
+
+        Args:
+            steps: Steps of each model.
+        """
+        small = [one for one in self.stacks if not is_worth(len(one), steps[one[0]])]
+        return self.without(small, "too few have their structure") if small else self
 
 
 def read_model_facts(model: Model, row_bytes: int, batch_size: int) -> ModelFacts:
@@ -213,7 +224,7 @@ def plan_stacks(
     reasons = [_explain(len(places), stacks, limits)] if stacks else []
     if left:
         why = next(iter(alone.values()))
-        reasons.append(f"{count_of(len(left), 'model')} one after another: {why}")
+        reasons.append(f"{count_of(len(left), 'model')} alone: {why}")
     return StackPlan(tuple(stacks), left, len(set(structures)), "; ".join(reasons))
 
 

@@ -19,7 +19,7 @@ from gpukeras.many.structure import Binding
 from gpukeras.models.losses import losses_of
 
 State = dict[str, list[Any]]
-WEIGHTS, REST, OPTIMIZER, METRICS = "weights", "rest", "optimizer", "metrics"
+PARTS = WEIGHTS, REST, OPTIMIZER, METRICS = "weights", "rest", "optimizer", "metrics"
 
 
 def state_variables(model: Model) -> dict[str, list[Any]]:

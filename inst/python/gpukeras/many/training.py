@@ -19,6 +19,7 @@ from gpukeras.engine.optimizer import read_own_rate
 from gpukeras.many.batches import count_steps
 from gpukeras.many.fits import Fitted
 from gpukeras.many.histories import begin_histories, record_epoch
+from gpukeras.many.lanes import Lanes, count_cores, count_lanes, split_evenly
 from gpukeras.many.members import Member
 from gpukeras.many.stack import ModelState, Stack, StoppedError, open_stack
 from gpukeras.many.structure import Structure
@@ -110,7 +111,16 @@ def _train_together(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
     return training.finish()
 
 
-def _open_stack(starts: Sequence[Start], task: Task) -> Stack:
+def _open_stack(starts: Sequence[Start], task: Task) -> Stack | Lanes:
+    """Returns a stack of models, or several where a CPU has cores for them."""
+    steps = task.epochs * count_steps(max(len(one.member.train) for one in starts), task.batch_size)
+    lanes = count_lanes(len(starts), steps, count_cores(), task.device)
+    if lanes > 1:
+        return Lanes([_open_one(starts[part], task) for part in split_evenly(len(starts), lanes)])
+    return _open_one(starts, task)
+
+
+def _open_one(starts: Sequence[Start], task: Task) -> Stack:
     given = [one.state for one in starts]
     return open_stack(
         [one.model for one in starts],
@@ -138,7 +148,7 @@ class _Training:
         self._members, self._task = [one.member for one in starts], task
         self._stack = _open_stack(starts, task)
         self._histories = begin_histories(len(starts), task.stopping)
-        self._best = self._stack.state
+        self._best: Any = self._stack.state
         models = [one.model for one in starts]
         self._exact, self._batched = mixes_rows(models[0]), depends_on_batch(models[0])
         self._first = [read_own_rate(model.optimizer, 0) for model in models]
@@ -152,7 +162,8 @@ class _Training:
 
     def run(self, epoch: int) -> None:
         """Trains an epoch, from 0; one that the user ends in the middle has never been."""
-        before, self._epoch = self._stack.state, epoch
+        before: Any = self._stack.state
+        self._epoch = epoch
         try:
             logs = self._train(epoch)
         except StoppedError:

@@ -21,6 +21,7 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.streams.generator import GeneratorInterrupt
 from gpukeras.many.resamples import Resample, open_resamples, split_dataset
 from gpukeras.search.building import Build
+from gpukeras.search.crew import open_crew
 from gpukeras.search.halving import choose_dropped, choose_job
 from gpukeras.search.options import (
     HELD_OUT,
@@ -245,8 +246,9 @@ def search(
             turns = Turns(build, data, planned, request.fit, states, watch)
             _check_models(turns, running.trials, spec.metric)
             study.begin(identity, [dict(trial.settings) for trial in running.trials.values()])
-            trainer = Stacks(turns, spec.most)
-            running.run(trainer)
+            with open_crew(turns, spec.workers) as crew:
+                trainer = Stacks(crew, spec.most)
+                running.run(trainer)
         if not watch.stopped:
             study.remove_states()
     return running.report(trainer.reason)

@@ -32,6 +32,7 @@ from gpukeras.many.stack import ModelState, read_state
 from gpukeras.many.structure import Structure, describe_structure
 from gpukeras.many.training import Start, Task, train_stack
 from gpukeras.search.attempts import FailedError, StoppedError, attempt
+from gpukeras.search.crew import Crew
 from gpukeras.search.options import BATCH_SIZE
 from gpukeras.search.stack_checkpoints import Checkpoint, load_checkpoints, save_checkpoints
 from gpukeras.search.trials import Outcome, Trial, summarise
@@ -69,15 +70,20 @@ class Stacks:
     """A trainer of many models at a time.
 
     Args:
-        turns: Trains the trials that cannot be stacked.
+        crew: Trains the trials that cannot be stacked.
         most: Models that train at a time, or "auto" (by memory).
     """
 
-    turns: Turns
+    crew: Crew
     most: int | str = "auto"
     _speed: float = 0.0  # seconds of a trial's epoch in the job before
     _alone: dict[int, str] = field(default_factory=dict)  # why a trial trains alone, by its number
     _together: dict[int, int] = field(default_factory=dict)  # models of its stack, by trial
+
+    @property
+    def turns(self) -> Turns:
+        """What makes the models of trials."""
+        return self.crew.turns
 
     @property
     def width(self) -> int:
@@ -87,12 +93,18 @@ class Stacks:
     @property
     def reason(self) -> str:
         """Which trials trained together, and why others did not."""
-        why = next(iter(self._alone.values()), "")
+        why, workers = next(iter(self._alone.values()), ""), self.crew.reason
         if not self._together:
-            return f"one model after another: {why}" if why else ""
+            others = f"one model after another: {why}" if why else ""
+            if self.crew.crossed:
+                others = f"{workers}; not in stacks: {why}" if why else workers
+            elif workers and others:
+                others += f"; {workers}"
+            return others
         largest = count_of(max(self._together.values()), "model")
         trials = count_of(len(self._together), "trial")
         others = f"; {len(self._alone)} alone: {why}" if why else ""
+        others += f"; {workers}" if workers and why else ""
         return f"{trials} in stacks of up to {largest}{others}"
 
     def train(self, trials: Sequence[Trial], epochs: int) -> Iterator[Outcome]:
@@ -111,7 +123,7 @@ class Stacks:
         yield from self._train_together(_Job(self.turns, together, epochs))
         alone = [one.trial for one in opened if one.trial.number in self._alone]
         self._forget(together)
-        yield from self.turns.train(alone, epochs)
+        yield from self.crew.train(alone, epochs)
         if chosen:
             self._speed = (time.monotonic() - began) / len(chosen) / epochs
 

@@ -10,17 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpukeras.core.errors import CheckpointError
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
-from gpukeras.many.resamples import Resample, split_dataset
+from gpukeras.many.alone import Job, run_job
+from gpukeras.many.histories import ModelHistory
+from gpukeras.many.resamples import Resample
 from gpukeras.search.attempts import FailedError, StoppedError, attempt
 from gpukeras.search.building import Build, build_model
 from gpukeras.search.trials import Outcome, Trial, summarise
 from gpukeras.search.watch import Watch
-from gpukeras.training.fit import fit
-from gpukeras.training.model_guard import kept_model
-from gpukeras.training.report import FitReport
 
 BATCH_SIZE = "batch_size"  # the setting that is the training's, not only the builder's
 
@@ -87,37 +85,23 @@ class Turns:
     def _train(self, trial: Trial, epochs: int) -> Outcome:
         began, model = time.monotonic(), self.model(trial)
         places = range(len(self.resamples))
-        histories = [self._fit(model, trial, place, epochs).history for place in places]
+        jobs = [self.job(trial, place, epochs) for place in places]
+        histories = [self._fit(model, job).metrics for job in jobs]
         return summarise(trial.number, epochs, histories, time.monotonic() - began)
 
-    def _fit(self, model: Model, trial: Trial, place: int, epochs: int) -> FitReport:
-        """Trains on one resample, from the initial weights or from the checkpoint."""
-        folder = self._place(trial, place)
-        try:
-            report = self._fit_once(model, trial, place, epochs, folder)
-        except CheckpointError:  # damaged, or of a builder that does not give the same model again
-            if folder is None:
-                raise
-            shutil.rmtree(folder, ignore_errors=True)
-            report = self._fit_once(model, trial, place, epochs, folder)
-        if report.stopped == "interrupted":
-            raise StoppedError
-        if report.stopped == "non_finite":
-            raise FailedError(f"the loss is not finite in epoch {report.epochs + 1}")
-        return report
-
-    def _fit_once(
-        self, model: Model, trial: Trial, place: int, epochs: int, folder: Path | None
-    ) -> FitReport:
+    def job(self, trial: Trial, place: int, epochs: int) -> Job:
+        """Returns the training of a trial on a resample, from where its checkpoint stands."""
+        folder, resample = self._place(trial, place), self.resamples[place]
         checkpoint = None if folder is None else {"folder": str(folder), "keep": 1}
-        with kept_model(model):
-            return fit(
-                model,
-                split_dataset(self.data, self.resamples[place]),
-                {**self.options, "epochs": epochs, "checkpoint": checkpoint},
-                batch_size=trial.settings.get(BATCH_SIZE),
-                on_event=lambda event: self.watch.emit({"kind": "waiting"}),
-            )
+        options = {**self.options, "epochs": epochs, "checkpoint": checkpoint}
+        size = trial.settings.get(BATCH_SIZE)
+        return Job(resample.train, resample.held_out, options, size)
+
+    def _fit(self, model: Model, job: Job) -> ModelHistory:
+        """Trains on one resample, from the initial weights or from the checkpoint."""
+        waiting = {"kind": "waiting"}
+        fitted = run_job(model, self.data, job, lambda event: self.watch.emit(waiting))
+        return check_end(fitted.history)
 
     def _place(self, trial: Trial, place: int) -> Path | None:
         """Returns the folder of a training's checkpoints, and makes its parent."""
@@ -126,3 +110,17 @@ class Turns:
             return None
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{place + 1:04d}"
+
+
+def check_end(history: ModelHistory) -> ModelHistory:
+    """Returns the history of a training that has come to its end.
+
+    Raises:
+        StoppedError: if the user ended it.
+        FailedError: if its loss was no number.
+    """
+    if history.stopped == "interrupted":
+        raise StoppedError
+    if history.stopped == "non_finite":
+        raise FailedError(f"the loss is not finite in epoch {history.epochs + 1}")
+    return history

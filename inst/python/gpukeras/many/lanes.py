@@ -1,0 +1,175 @@
+"""Divides a stack among the cores of a CPU: each lane is a stack that trains in a thread.
+
+A product of small matrices, one for each model, keeps one core busy only, so a program of XLA's
+trains 50 models no faster on two cores than on one. Programs of several lanes run side by side; on
+a GPU there is one lane.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gpukeras.backend import runtime
+from gpukeras.core.prefetch import count_workers
+from gpukeras.many.stack import ModelState, Orders, Stack, StoppedError
+from gpukeras.many.step import State
+
+LEAST = 8  # models of a lane: what a step costs besides its models, they share
+POLL_S = 0.1  # between two questions whether the user wants to stop
+UNEVEN_STEPS = 20_000  # of all models: then a program for each of two sizes is worth its seconds
+
+Result = TypeVar("Result")
+
+
+def count_lanes(models: int, steps: int, cores: int, device: str) -> int:
+    """Returns how many lanes train a stack.
+
+    Args:
+        models: Models of the stack.
+        steps: Steps of each model.
+        cores: Cores that this process may use.
+        device: Where they train.
+    """
+    most = min(cores, models // LEAST)
+    if not device.startswith("CPU") or most < 2:
+        return 1
+    even = next(lanes for lanes in range(most, 0, -1) if models % lanes == 0)
+    return most if 2 * even <= most and models * steps >= UNEVEN_STEPS else even
+
+
+def count_cores() -> int:
+    """Returns the cores that stacks may use: those of this process, or as many as it was set to."""
+    return min(count_workers(), runtime.threads()[0] or count_workers())
+
+
+def split_evenly(models: int, lanes: int) -> list[slice]:
+    """Returns the models of each lane; sizes differ by one at most, larger ones come first."""
+    ends = [models * lane // lanes for lane in range(lanes + 1)]
+    sizes = sorted((end - start for start, end in zip(ends, ends[1:], strict=False)), reverse=True)
+    starts = np.cumsum([0, *sizes]).tolist()
+    return [slice(start, end) for start, end in zip(starts, starts[1:], strict=False)]
+
+
+class Lanes:
+    """Stacks that train side by side, with the methods of one stack of all their models.
+
+    Args:
+        stacks: The stacks.
+    """
+
+    def __init__(self, stacks: Sequence[Stack]) -> None:
+        """Starts no thread yet."""
+        self._stacks = list(stacks)
+        self._slices: list[slice] = []
+        for stack in stacks:
+            start = self._slices[-1].stop if self._slices else 0
+            self._slices.append(slice(start, start + stack.size))
+
+    @property
+    def state(self) -> list[State]:
+        """The state of each lane."""
+        return [stack.state for stack in self._stacks]
+
+    @state.setter
+    def state(self, states: Sequence[State]) -> None:
+        for stack, state in zip(self._stacks, states, strict=True):
+            stack.state = state
+
+    def train(
+        self,
+        orders: Orders,
+        batch_size: int,
+        rates: np.ndarray | None = None,
+        *,
+        epoch: int = 0,
+        exact: bool = False,
+        drop_last: bool = False,
+        stops: Callable[[], bool] = lambda: False,
+    ) -> dict[str, np.ndarray]:
+        """Trains an epoch, see `Stack.train()`; `stops()` is called in this thread."""
+
+        def work(stack: Stack, part: slice, ends: Callable[[], bool]) -> dict[str, np.ndarray]:
+            return stack.train(
+                orders[part],
+                batch_size,
+                None if rates is None else rates[:, part],
+                epoch=epoch,
+                exact=exact,
+                drop_last=drop_last,
+                stops=ends,
+            )
+
+        return _join(self._map(work, stops))
+
+    def evaluate(
+        self, orders: Orders, batch_size: int | None = None, exact: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Returns the loss and metrics of each model, see `Stack.evaluate()`."""
+        return _join(
+            self._map(lambda stack, part, _: stack.evaluate(orders[part], batch_size, exact))
+        )
+
+    def predict(self, orders: Orders) -> list[Any]:
+        """Returns each model's outputs for its rows, see `Stack.predict()`."""
+        parts = self._map(lambda stack, part, _: stack.predict(orders[part]))
+        return [outputs for part in parts for outputs in part]
+
+    def keep(self, better: np.ndarray, before: Sequence[State]) -> list[State]:
+        """Returns a state of those models of now where `better`, and of the others of before."""
+        given = zip(self._stacks, self._slices, before, strict=True)
+        return [stack.keep(better[part], old) for stack, part, old in given]
+
+    def set_rates(self, rates: Sequence[float]) -> None:
+        """Gives each model's optimizer a learning rate."""
+        for stack, part in zip(self._stacks, self._slices, strict=True):
+            stack.set_rates(rates[part])
+
+    def read(self) -> list[ModelState]:
+        """Returns each model's state as NumPy arrays."""
+        return [state for stack in self._stacks for state in stack.read()]
+
+    def _map(
+        self,
+        work: Callable[[Stack, slice, Callable[[], bool]], Result],
+        stops: Callable[[], bool] = lambda: False,
+    ) -> list[Result]:
+        """Returns what a function makes of each stack, in threads; the first error ends all."""
+        ending = threading.Event()
+        with ThreadPoolExecutor(len(self._stacks), thread_name_prefix="gpukeras-lane") as pool:
+            given = zip(self._stacks, self._slices, strict=True)
+            futures = [pool.submit(work, stack, part, ending.is_set) for stack, part in given]
+            try:
+                _await(futures, stops, ending)
+            finally:  # an interrupt too: the pool waits for its threads
+                ending.set()
+        _raise_first([future.exception() for future in futures])
+        return [future.result() for future in futures]
+
+
+def _await(
+    futures: Sequence[Future[Result]], stops: Callable[[], bool], ending: threading.Event
+) -> None:
+    """Waits for threads, up to the first error, and asks now and then whether to end them."""
+    while True:
+        done, left = wait(futures, POLL_S, FIRST_EXCEPTION)
+        if not left or any(future.exception() for future in done):
+            return
+        if not ending.is_set() and stops():
+            ending.set()
+
+
+def _raise_first(errors: Sequence[BaseException | None]) -> None:
+    """Raises the first error; that other threads were ended is none where one failed."""
+    found = [error for error in errors if error is not None]
+    found.sort(key=lambda error: isinstance(error, StoppedError))
+    if found:
+        raise found[0]
+
+
+def _join(logs: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([one[name] for one in logs]) for name in logs[0]}

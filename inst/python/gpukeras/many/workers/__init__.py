@@ -1,0 +1,1 @@
+"""Child processes that train models which do not stack: several at a time, each on its own."""

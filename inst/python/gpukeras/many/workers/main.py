@@ -1,0 +1,132 @@
+"""A worker: `python -m gpukeras.many.workers.main FOLDER SETUP`, a child of the process that plans.
+
+    {"job": 3, "model": "model-2.keras", ...} --> standard input
+    {"ready": true}, {"job": 3, "metrics": {...}, ...} <-- standard output
+
+Rows, models and states lie in the folder. It ends when standard input closes, and when its parent
+has died, in the middle of a training too; the folder then goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import GpuKerasError
+from gpukeras.core.messages import find_reason
+
+LOOK_S = 1.0  # seconds between two checks whether the parent still runs
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Trains what it is asked to, until it is to end.
+
+    Args:
+        arguments: The folder, and the arguments of `devices.setup()` as JSON.
+    """
+    folder, setup = Path(arguments[0]), json.loads(arguments[1])
+    says, asked = os.fdopen(os.dup(1), "w"), queue.SimpleQueue[dict[str, Any]]()
+    os.dup2(2, 1)  # what libraries print is no answer
+    threading.Thread(target=_listen, args=(asked, folder), daemon=True).start()
+    threading.Thread(target=_watch, args=(os.getppid(), folder), daemon=True).start()
+
+    from gpukeras.backend import devices
+    from gpukeras.many.workers.rows import open_rows
+    from gpukeras.models import registry
+
+    devices.setup(**setup)
+    registry.custom_objects()
+    data, models = open_rows(folder), dict[str, Any]()
+    print(json.dumps({"ready": True}), file=says, flush=True)
+    while True:
+        job = asked.get()
+        print(json.dumps({"job": job["job"], **_answer(job, folder, data, models)}), file=says)
+        says.flush()
+
+
+def _listen(asked: queue.SimpleQueue[dict[str, Any]], folder: Path) -> None:
+    for line in sys.stdin:
+        asked.put(json.loads(line))
+    _end(folder)
+
+
+def _watch(parent: int, folder: Path) -> None:
+    # A fork of the parent may hold standard input open.
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    _end(folder)
+
+
+def _end(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)  # the main thread may be in a training
+
+
+def _answer(
+    job: Mapping[str, Any], folder: Path, data: Any, models: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns what came of a training, or why it failed."""
+    began = time.monotonic()
+    try:
+        told = _train(job, folder, data, models)
+    except GpuKerasError as error:
+        told = {"error": error.message.rstrip(".")}
+    except Exception as error:  # whatever Keras refuses of a user's model
+        told = {"error": find_reason(error)}
+    return {**told, "seconds": time.monotonic() - began}
+
+
+def _train(
+    asked: Mapping[str, Any], folder: Path, data: Any, models: dict[str, Any]
+) -> dict[str, Any]:
+    from gpukeras.many.alone import Job, run_job
+
+    name = asked["model"]
+    if name not in models:
+        models.clear()
+        models[name] = _load(folder / name, data)
+    with np.load(folder / asked["rows"]) as rows:
+        job = Job(rows["train"], rows["held_out"], **asked["how"])
+    fitted = run_job(models[name], data, job)
+    if fitted.state or fitted.outputs is not None:
+        _write_arrays(folder / asked["arrays"], fitted)
+    history = fitted.history
+    return {
+        "metrics": history.metrics,
+        "stopped": history.stopped,
+        "best_epoch": history.best_epoch,
+    }
+
+
+def _load(path: Path, data: Any) -> Any:
+    from gpukeras.backend import runtime
+    from gpukeras.training.keras_functions import build_on
+
+    model = runtime.keras().saving.load_model(path)
+    build_on(model, data)
+    return model
+
+
+def _write_arrays(path: Path, fitted: Any) -> None:
+    arrays = {
+        f"{part}-{place}": array
+        for part, values in fitted.state.items()
+        for place, array in enumerate(values)
+    }
+    if isinstance(fitted.outputs, np.ndarray):  # the table has no predictions of several outputs
+        arrays["outputs"] = fitted.outputs
+    np.savez(path, **arrays)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

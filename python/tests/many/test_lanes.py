@@ -1,0 +1,101 @@
+"""A stack is divided among the cores of a CPU, and ends as if it were one."""
+
+import numpy as np
+import pytest
+from small_fits import make_dataset, make_model
+from stacked import ALONE, difference, fit_many
+
+from gpukeras.many import lanes, training
+from gpukeras.many.lanes import count_lanes, split_evenly
+
+pytestmark = pytest.mark.tf
+MODELS = 16
+
+
+@pytest.mark.parametrize(
+    ("models", "steps", "cores", "device", "expected"),
+    [
+        (50, 1000, 1, "CPU:0", 1),
+        (50, 1000, 2, "CPU:0", 2),
+        (50, 100, 4, "CPU:0", 2),  # of 4 lanes two would have another size, and few steps
+        (50, 100_000, 4, "CPU:0", 4),
+        (49, 10, 2, "CPU:0", 1),
+        (49, 8_000, 2, "CPU:0", 2),
+        (15, 8_000, 2, "CPU:0", 1),  # too few for two lanes
+        (64, 10, 8, "CPU:0", 8),
+        (64, 8_000, 8, "GPU:0", 1),
+    ],
+)
+def test_lanes_are_as_many_as_cores_and_models_allow(models, steps, cores, device, expected):
+    assert count_lanes(models, steps, cores, device) == expected
+
+
+@pytest.mark.parametrize(
+    ("models", "count", "sizes"), [(6, 2, [3, 3]), (7, 3, [3, 2, 2]), (3, 1, [3])]
+)
+def test_lanes_hold_each_model_once(models, count, sizes):
+    parts = split_evenly(models, count)
+    assert [part.stop - part.start for part in parts] == sizes
+    assert [place for part in parts for place in range(models)[part]] == list(range(models))
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(training, "count_cores", lambda: 2)
+    opened = []
+    monkeypatch.setattr(
+        training, "Lanes", lambda stacks: opened.append(len(stacks)) or lanes.Lanes(stacks)
+    )
+    yield opened
+    assert set(opened) == {2}
+
+
+def test_models_of_two_lanes_end_as_each_alone(two_cores):
+    stopping = {"patience": 1, "monitor": "val_loss"}
+    given = {"schedule": {"kind": "one_cycle", "max_rate": 0.5}, "early_stopping": stopping}
+    fits = fit_many([make_model()], make_dataset(rows=103), range(4), MODELS // 4, **given)
+    for number in (1, MODELS // 2 + 1, MODELS):
+        assert max(difference(fits, number, **given)) < ALONE
+        model = fits.model(number)
+        x = fits.data.sources[0].gather(fits.members[number - 1].held_out)
+        outputs = fits.fitted[number - 1].outputs
+        np.testing.assert_allclose(outputs, model.predict(x, verbose=0), atol=1e-6)
+
+
+def test_the_user_ends_an_epoch_of_all_lanes(two_cores, monkeypatch):
+    monkeypatch.setattr(lanes, "POLL_S", 0.0)
+    monkeypatch.setattr("gpukeras.training.listener.EVENT_S", 0.0)
+    heard = []
+
+    def on_event(event):
+        heard.append(event["kind"])
+        return "epoch" in heard and event["kind"] == "waiting"
+
+    data = make_dataset(rows=2000, batch_size=1)
+    fits = fit_many([make_model()], data, range(MODELS), epochs=50, on_event=on_event)
+    ends = {(one.history.epochs, one.history.stopped) for one in fits.fitted}
+    ((epochs, stopped),) = ends
+    assert (stopped, 0 < epochs < 50) == ("interrupted", True)
+    whole = fit_many([make_model()], data, range(MODELS), epochs=epochs)
+    for number in (1, MODELS):
+        pairs = zip(fits.model(number).weights, whole.model(number).weights, strict=True)
+        assert all(np.array_equal(one, other) for one, other in pairs)
+
+
+def test_what_is_wrong_in_one_lane_is_the_error_of_all():
+    class Steps:
+        size = 1
+
+        def __init__(self, error):
+            self.error = error
+
+        def train(self, *_, stops, **__):
+            if self.error:
+                raise self.error
+            while not stops():
+                pass
+            raise training.StoppedError
+
+    failing = lanes.Lanes([Steps(None), Steps(ValueError("one of them"))])
+    with pytest.raises(ValueError, match="one of them"):
+        failing.train([np.arange(1)] * 2, 1)
