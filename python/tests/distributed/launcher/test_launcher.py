@@ -172,7 +172,7 @@ if index == 1:
     raise ValueError("no good")
 raise RuntimeError(f"worker 2 (127.0.0.1:7) failed: no good")
 """
-    record = start(code, 3).wait(PATIENCE_S)
+    record = start(code, 3, timeout_s=PATIENCE_S).wait(PATIENCE_S)
     assert statuses(record) == ["failed"] * 3
     assert (record.failure.worker, record.failure.error) == (2, "ValueError: no good")
 
