@@ -86,6 +86,7 @@
 #' fits
 #' summary(fits)
 #' gpu_predict(fits, mtcars[1:3, ])
+#' @order 1
 #' @export
 gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NULL, group = NULL,
                          epochs = 10, batch_size = "auto", schedule = NULL, early_stopping = NULL,

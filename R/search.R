@@ -110,6 +110,7 @@
 #' found
 #' model <- do.call(build, found$best$settings)
 #' history <- gpu_fit(model, train, epochs = found$best$epochs, verbose = FALSE)
+#' @order 1
 #' @export
 gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = NULL, epochs = 27,
                      min_epochs = 1, eta = 3, resamples = NULL, group = NULL, time = NULL,

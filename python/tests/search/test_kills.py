@@ -62,7 +62,7 @@ def values_of(trace):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "way"), [(2, "turns"), (20, "turns"), (20, "stacks"), (20, "workers")]
+    ("wanted", "way"), [(2, "sequential"), (20, "sequential"), (20, "stacks"), (20, "workers")]
 )
 def test_kills_lose_no_finished_trial(tmp_path, wanted, way):
     told, expected = finish(tmp_path / "undisturbed", way)
@@ -73,7 +73,7 @@ def test_kills_lose_no_finished_trial(tmp_path, wanted, way):
         searches += 1
         folder, heard, ended = tmp_path / f"study-{searches}", [], False
         while kills < wanted and not ended:
-            lines = talk(start(folder, way), rng.uniform(0.1, 4 if way == "turns" else 10))
+            lines = talk(start(folder, way), rng.uniform(0.1, 4 if way == "sequential" else 10))
             ended = any(line.startswith("[") for line in lines)
             kills += not ended
             heard += [line for line in lines if not line.startswith("[")]

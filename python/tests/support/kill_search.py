@@ -1,4 +1,4 @@
-"""A search that is killed: `python kill_search.py FOLDER WAY`: "turns", "stacks" or "workers".
+"""A search that is killed: `python kill_search.py FOLDER WAY`: "sequential", "stacks" or "workers".
 
 Prints "begin", then "3 9" when trial 3 has a recorded outcome of 9 epochs. Asks for determinism, as
 gpu_setup(seed = , deterministic = TRUE) does, so that searches can be compared to the last bit.
@@ -29,7 +29,11 @@ def main(folder, way):
     if way == "stacks":
         engine, plan.COMPILE_S = "compiled", 0.0  # also where compiling takes longer than training
     tuning = tune(data, options, on_event=tell, fit={"engine": engine})
-    words = {"turns": "one model after another", "stacks": "in stacks", "workers": "in 2 worker"}
+    words = {
+        "sequential": "one model after another",
+        "stacks": "in stacks",
+        "workers": "in 2 worker",
+    }
     assert words[way] in tuning.together or not told, tuning.together
     print(json.dumps(trace_of(tuning)))
 

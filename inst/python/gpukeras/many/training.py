@@ -19,8 +19,8 @@ from gpukeras.engine.optimizer import read_own_rate
 from gpukeras.many.batches import count_steps
 from gpukeras.many.fits import Fitted
 from gpukeras.many.histories import begin_histories, record_epoch
-from gpukeras.many.lanes import Lanes, count_cores, count_lanes, split_evenly
 from gpukeras.many.members import Member
+from gpukeras.many.partitions import PartitionedStack, count_cores, count_partitions, split_evenly
 from gpukeras.many.stack import ModelState, Stack, StoppedError, open_stack
 from gpukeras.many.structure import Structure
 from gpukeras.models.losses import depends_on_batch
@@ -111,12 +111,14 @@ def _train_together(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
     return training.finish()
 
 
-def _open_stack(starts: Sequence[Start], task: Task) -> Stack | Lanes:
+def _open_stack(starts: Sequence[Start], task: Task) -> Stack | PartitionedStack:
     """Returns a stack of models, or several where a CPU has cores for them."""
     steps = task.epochs * count_steps(max(len(one.member.train) for one in starts), task.batch_size)
-    lanes = count_lanes(len(starts), steps, count_cores(), task.device)
-    if lanes > 1:
-        return Lanes([_open_one(starts[part], task) for part in split_evenly(len(starts), lanes)])
+    partitions = count_partitions(len(starts), steps, count_cores(), task.device)
+    if partitions > 1:
+        return PartitionedStack(
+            [_open_one(starts[part], task) for part in split_evenly(len(starts), partitions)]
+        )
     return _open_one(starts, task)
 
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.core.messages import find_reason
+from gpukeras.search.stopper import Stopper
 from gpukeras.search.trials import Outcome, Trial
-from gpukeras.search.watch import Watch
 
 T = TypeVar("T")
 
@@ -22,20 +22,22 @@ class FailedError(Exception):
     """The trial failed; the message says why."""
 
 
-def attempt(trial: Trial, epochs: int, watch: Watch, run: Callable[[], T]) -> T | Outcome | None:
+def attempt(
+    trial: Trial, epochs: int, stopper: Stopper, run: Callable[[], T]
+) -> T | Outcome | None:
     """Returns what a function returns; the trial's outcome if it fails, None if the search ends.
 
     Args:
         trial: The trial.
         epochs: Epochs that it was to have trained in all.
-        watch: The clock of the search.
+        stopper: The clock of the search.
         run: The function.
     """
     began = time.monotonic()
     try:
         return run()
     except KeyboardInterrupt:
-        watch.interrupt()
+        stopper.interrupt()
         return None
     except StoppedError:
         return None

@@ -21,7 +21,6 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.streams.generator import GeneratorInterrupt
 from gpukeras.many.resamples import Resample, open_resamples, split_dataset
 from gpukeras.search.building import Build
-from gpukeras.search.crew import open_crew
 from gpukeras.search.halving import choose_dropped, choose_job
 from gpukeras.search.options import (
     HELD_OUT,
@@ -41,12 +40,13 @@ from gpukeras.search.report import (
     read_results,
 )
 from gpukeras.search.sampling import draw_settings
+from gpukeras.search.sequential_trainer import SequentialTrainer
 from gpukeras.search.space import Space, describe_space, parse_grid, parse_space
-from gpukeras.search.stacks import Stacks
+from gpukeras.search.stacked_trainer import StackedTrainer
+from gpukeras.search.stopper import OnEvent, Stopper
 from gpukeras.search.study import Study, digest_numbers, open_study
 from gpukeras.search.trials import Outcome, Trainer, Trial
-from gpukeras.search.turns import Turns
-from gpukeras.search.watch import OnEvent, Watch
+from gpukeras.search.worker_trainer import open_worker_trainer
 from gpukeras.training.evaluate import evaluate
 from gpukeras.training.model_guard import kept_model
 
@@ -113,7 +113,7 @@ class Search:
         seed: The seed of settings, folds and models.
         resamples: The splits of the rows.
         study: What is known of the trials.
-        watch: The clock and the listener.
+        stopper: The clock and the listener.
 
     Attributes:
         trials: All trials, by number.
@@ -124,7 +124,7 @@ class Search:
     seed: int
     resamples: Sequence[Resample]
     study: Study
-    watch: Watch
+    stopper: Stopper
 
     def __post_init__(self) -> None:
         """Draws the trials."""
@@ -136,7 +136,7 @@ class Search:
     def run(self, trainer: Trainer) -> None:
         """Trains what the rule asks for, until nothing is left or the search is to end."""
         rule = self.request.spec.rule
-        while not self.watch.look():
+        while not self.stopper.look():
             results = self._results()
             begun = results.get(rule.rungs[0], {})
             waiting = [number for number in self.trials if number not in begun]
@@ -164,10 +164,10 @@ class Search:
             resamples=tuple(each.name for each in self.resamples),
             epochs_spent=count_epochs(outcomes, len(self.resamples)),
             found=self.found,
-            stopped=self.watch.stopped or "completed",
+            stopped=self.stopper.stopped or "completed",
             seed=self.seed,
             folder="" if self.study.folder is None else str(self.study.folder),
-            elapsed_s=self.watch.elapsed_s,
+            elapsed_s=self.stopper.elapsed_s,
             together=together,
             notes=(*self.study.notes, *self._note_few(), *note_failures(outcomes)),
         )
@@ -184,7 +184,7 @@ class Search:
         event |= {"epochs": judged.epochs, "metric": spec.metric, "error": judged.error}
         event["value"] = mean_of(judged, spec.metric)
         event["best"] = None if best is None else best.value
-        self.watch.emit(event)
+        self.stopper.emit(event)
 
     def _note_few(self) -> tuple[str, ...]:
         drawn = len(self.trials)
@@ -234,22 +234,22 @@ def search(
     rows = None if grid is None else parse_grid(grid)
     request = Request(spec, parse_space(settings or {}), rows, check_fit(fit or {}), builder)
     check_design(request.space, rows, spec)
-    watch = Watch(spec.seconds, on_event)
+    stopper = Stopper(spec.seconds, on_event)
     with open_study(None if spec.folder is None else Path(spec.folder)) as study:
         seed = int(study.known.get("seed", new_seed)) if spec.seed is None else spec.seed
         planned = open_resamples(data, resamples, groups=groups, times=times, seed=seed)
         assert isinstance(data, MapDataset)  # `open_resamples()` refuses others
         identity = request.identity(seed, data, planned)
         study.compare(identity)
-        running = Search(request, seed, planned, study, watch)
+        running = Search(request, seed, planned, study, stopper)
         with _open_states(study, spec) as states:
-            turns = Turns(build, data, planned, request.fit, states, watch)
-            _check_models(turns, running.trials, spec.metric)
+            sequential = SequentialTrainer(build, data, planned, request.fit, states, stopper)
+            _check_models(sequential, running.trials, spec.metric)
             study.begin(identity, [dict(trial.settings) for trial in running.trials.values()])
-            with open_crew(turns, spec.workers) as crew:
-                trainer = Stacks(crew, spec.most)
+            with open_worker_trainer(sequential, spec.workers) as worker_trainer:
+                trainer = StackedTrainer(worker_trainer, spec.most)
                 running.run(trainer)
-        if not watch.stopped:
+        if not stopper.stopped:
             study.remove_states()
     return running.report(trainer.reason)
 
@@ -270,7 +270,7 @@ def judge(outcome: Outcome, metric: str) -> Outcome:
     return outcome
 
 
-def _check_models(turns: Turns, trials: Mapping[int, Trial], metric: str) -> None:
+def _check_models(sequential: SequentialTrainer, trials: Mapping[int, Trial], metric: str) -> None:
     """Checks that a trial has a model that fits the rows, and that it has the metric.
 
     Raises:
@@ -280,15 +280,19 @@ def _check_models(turns: Turns, trials: Mapping[int, Trial], metric: str) -> Non
     problem: GpuKerasError | None = None
     for trial in trials.values():
         try:
-            model = turns.model(trial)
+            model = sequential.model(trial)
         except GeneratorInterrupt:
             raise
         except GpuKerasError as error:
             problem = error
             continue
-        held_out = replace(turns.resamples[0], held_out=turns.resamples[0].held_out[:PROBED])
+        held_out = replace(
+            sequential.resamples[0], held_out=sequential.resamples[0].held_out[:PROBED]
+        )
         with kept_model(model):
-            found = evaluate(model, split_dataset(turns.data, held_out), "validation")["metrics"]
+            found = evaluate(model, split_dataset(sequential.data, held_out), "validation")[
+                "metrics"
+            ]
         if metric.removeprefix(HELD_OUT) not in found:
             raise SpecError(
                 f"`metric` is `{metric}`, and the model of trial {trial.number} has no such.",

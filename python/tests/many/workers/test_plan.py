@@ -8,8 +8,8 @@ from gpukeras.many.workers.plan import (
     CONTEXT_MIB,
     RESERVE_MIB,
     GpuFacts,
-    Seat,
     WorkerFacts,
+    WorkerResources,
     plan_workers,
     read_worker_facts,
 )
@@ -70,22 +70,22 @@ TWO = replace(ONE, gpus=(CARD, SECOND))
 )
 def test_facts_decide(facts, changes, devices, reason):
     plan = plan_workers(replace(facts, **changes))
-    assert [seat.device for seat in plan.seats] == devices
+    assert [resources.device for resources in plan.workers] == devices
     assert plan.reason == reason
 
 
 def test_workers_of_a_card_share_its_free_memory():
-    shared = plan_workers(replace(TWO, asked=5)).seats
+    shared = plan_workers(replace(TWO, asked=5)).workers
     first, second = shared[:3], shared[3:]
     limit = (20_000 - RESERVE_MIB) // 3 - CONTEXT_MIB
-    assert set(first) == {Seat("GPU:0", 1, limit, 24_000)}
-    assert sum(seat.memory_mib + CONTEXT_MIB for seat in first) + RESERVE_MIB <= 20_000
-    assert {seat.device for seat in second} == {"GPU:1"}
-    assert all(seat.memory_mib >= TWO.need_mib for seat in shared)
+    assert set(first) == {WorkerResources("GPU:0", 1, limit, 24_000)}
+    assert sum(resources.memory_mib + CONTEXT_MIB for resources in first) + RESERVE_MIB <= 20_000
+    assert {resources.device for resources in second} == {"GPU:1"}
+    assert all(resources.memory_mib >= TWO.need_mib for resources in shared)
 
 
 def test_a_worker_that_has_a_card_for_itself_has_no_limit():
-    assert {seat.memory_mib for seat in plan_workers(TWO).seats} == {None}
+    assert {resources.memory_mib for resources in plan_workers(TWO).workers} == {None}
 
 
 @pytest.mark.tf

@@ -16,18 +16,18 @@ from stacked import ALONE, difference, fit_many
 from gpukeras.backend import runtime
 from gpukeras.many.alone import Job
 from gpukeras.many.workers import pool as pools
-from gpukeras.many.workers.plan import Seat, WorkersPlan
+from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
 from gpukeras.many.workers.pool import (
-    CrossingError,
-    Order,
+    TransferError,
     WorkersError,
+    WorkerTask,
     make_environment,
     make_setup,
     open_pool,
 )
 
 pytestmark = pytest.mark.tf
-PLAN = WorkersPlan((Seat("cpu", 1), Seat("cpu", 1)), "two")
+PLAN = WorkersPlan((WorkerResources("cpu", 1), WorkerResources("cpu", 1)), "two")
 ROWS = np.arange(60, dtype=np.int32)
 
 
@@ -50,8 +50,8 @@ def workers():
     return [one for one in children if "gpukeras.many.workers.main" in one.cmdline()]
 
 
-def order(number, model, epochs=1, **options):
-    return Order(number, model, Job(ROWS[:40], ROWS[40:], {"epochs": epochs, **options}))
+def make_task(number, model, epochs=1, **options):
+    return WorkerTask(number, model, Job(ROWS[:40], ROWS[40:], {"epochs": epochs, **options}))
 
 
 def test_models_of_different_shapes_end_as_one_after_another(lean):
@@ -94,7 +94,7 @@ def note_folder(folders):
 
 def test_a_killed_worker_fails_its_model_only(pool):
     name = pool.keep_model(make_model())
-    list(pool.run([order(1, name), order(2, name)], lambda: False))
+    list(pool.run([make_task(1, name), make_task(2, name)], lambda: False))
     first = workers()
     assert len(first) == 2
     killed = []
@@ -105,8 +105,8 @@ def test_a_killed_worker_fails_its_model_only(pool):
             os.kill(first[0].pid, signal.SIGKILL)
         return False
 
-    orders = [order(number, name, epochs=60) for number in range(3, 7)]
-    found = {each.number: answer for each, answer in pool.run(orders, kill_one)}
+    tasks = [make_task(number, name, epochs=60) for number in range(3, 7)]
+    found = {each.number: answer for each, answer in pool.run(tasks, kill_one)}
     errors = [answer.error for answer in found.values() if answer.error]
     assert errors == ["its worker was killed by SIGKILL, as Linux does where memory runs out"]
     assert sorted(found) == [3, 4, 5, 6]
@@ -117,22 +117,22 @@ def test_a_killed_worker_fails_its_model_only(pool):
 
 def test_a_worker_that_dies_with_nothing_to_do_is_replaced(pool):
     name = pool.keep_model(make_model())
-    list(pool.run([order(1, name), order(2, name)], lambda: False))
+    list(pool.run([make_task(1, name), make_task(2, name)], lambda: False))
     dead = workers()[0]
     dead.kill()
     psutil.wait_procs([dead])
-    found = list(pool.run([order(3, name), order(4, name)], lambda: False))
+    found = list(pool.run([make_task(3, name), make_task(4, name)], lambda: False))
     assert [answer.error for _, answer in found] == ["", ""]
 
 
 def test_what_is_wrong_in_a_training_is_its_answer(pool):
     name = pool.keep_model(make_model())
-    given = [order(1, name, engine="none such"), order(2, name)]
+    given = [make_task(1, name, engine="none such"), make_task(2, name)]
     found = {each.number: answer for each, answer in pool.run(given, lambda: False)}
     assert found[1].fitted is None
     assert found[1].error.startswith("`engine` must be one of")
     assert found[2].fitted.history.stopped == "completed"
-    ((_, answer),) = pool.run([order(3, "missing.keras")], lambda: False)
+    ((_, answer),) = pool.run([make_task(3, "missing.keras")], lambda: False)
     assert "missing.keras" in answer.error
 
 
@@ -142,7 +142,7 @@ def test_own_code_does_not_cross(pool):
 
     model = make_model()
     model.compile("sgd", own_loss)
-    with pytest.raises(CrossingError, match="functions or classes of your own"):
+    with pytest.raises(TransferError, match="functions or classes of your own"):
         pool.keep_model(model)
 
 
@@ -150,8 +150,8 @@ def test_the_user_ends_all(lean):
     others, asked = workers(), []
     with open_pool(PLAN, make_dataset(60)) as pool:
         name = pool.keep_model(make_model())
-        orders = [order(number, name, epochs=100_000) for number in (1, 2)]
-        assert list(pool.run(orders, lambda: asked.append(len(workers())) or len(asked) > 2)) == []
+        tasks = [make_task(number, name, epochs=100_000) for number in (1, 2)]
+        assert list(pool.run(tasks, lambda: asked.append(len(workers())) or len(asked) > 2)) == []
         assert asked[-1] == len(others) + 2
     assert workers() == others
 
@@ -161,7 +161,7 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch):
     with open_pool(PLAN, make_dataset(60)) as pool:
         name = pool.keep_model(make_model())
         with pytest.raises(WorkersError, match="a worker ended, exit status 1: .*none_such"):
-            list(pool.run([order(1, name)], lambda: False))
+            list(pool.run([make_task(1, name)], lambda: False))
 
 
 def test_models_train_here_where_workers_cannot_start(monkeypatch):
@@ -177,11 +177,11 @@ def test_models_train_here_where_workers_cannot_start(monkeypatch):
 
 
 def test_a_worker_s_share_of_a_card_is_its_limit(monkeypatch):
-    seat = Seat("GPU:1", 4, memory_mib=6_000, total_mib=24_000)
-    setup = make_setup(seat)
+    resources = WorkerResources("GPU:1", 4, memory_mib=6_000, total_mib=24_000)
+    setup = make_setup(resources)
     assert (setup["device"], setup["memory"], setup["threads"]) == ("GPU:1", 6_000, 4)
-    assert pools.SHARE not in make_environment(seat)
+    assert pools.SHARE not in make_environment(resources)
     monkeypatch.setattr(runtime, "backend", lambda: "jax")
-    setup = make_setup(seat)
+    setup = make_setup(resources)
     assert (setup["memory"], setup["threads"], setup["backend"]) == ("growth", None, "jax")
-    assert make_environment(seat)[pools.SHARE] == "0.250"
+    assert make_environment(resources)[pools.SHARE] == "0.250"

@@ -12,7 +12,13 @@ from gpukeras.many.plan import read_model_facts
 from gpukeras.many.stack import read_state
 from gpukeras.many.training import Start, Task
 from gpukeras.many.workers.plan import WorkersPlan, plan_workers, read_worker_facts
-from gpukeras.many.workers.pool import CrossingError, Order, WorkerPool, WorkersError, open_pool
+from gpukeras.many.workers.pool import (
+    TransferError,
+    WorkerPool,
+    WorkersError,
+    WorkerTask,
+    open_pool,
+)
 from gpukeras.many.workers.rows import RowsError
 
 
@@ -37,7 +43,7 @@ def train_members(
     needs = [read_model_facts(model, row, size).bytes for model in models]
     plan = plan_workers(read_worker_facts(asked, len(starts), max(needs)))
     found, why = dict[int, Fitted](), plan.reason if asked != "auto" else ""
-    if plan.seats:
+    if plan.workers:
         found, why = _train_beside(starts, task, plan)
     for start in starts:
         if start.member.number not in found:
@@ -54,10 +60,10 @@ def _train_beside(
     numbered = {start.member.number: start for start in starts}
     try:
         with open_pool(plan, task.data) as pool:
-            orders = _list_orders(starts, task, pool, left)
-            for order, answer in pool.run(orders, lambda: _stops(task)):
-                start = numbered[order.number]
-                found[order.number] = answer.fitted or _fail(start, answer.error)
+            given = _list_tasks(starts, task, pool, left)
+            for done, result in pool.run(given, lambda: _stops(task)):
+                start = numbered[done.number]
+                found[done.number] = result.fitted or _fail(start, result.error)
     except (RowsError, WorkersError) as error:
         return found, f"one after another, as no worker could train them: {error}"
     why = f"{count_of(len(found), 'model')} in {plan.reason}" if found else ""
@@ -67,19 +73,19 @@ def _train_beside(
     return found, why
 
 
-def _list_orders(
+def _list_tasks(
     starts: Sequence[Start], task: Task, pool: WorkerPool, left: dict[int, str]
-) -> Iterator[Order]:
-    """Yields the orders of models that can cross; notes why others cannot."""
+) -> Iterator[WorkerTask]:
+    """Yields the tasks of models that can cross; notes why others cannot."""
     names: dict[int, str] = {}
     for start in starts:
         try:
             if id(start.model) not in names:
                 names[id(start.model)] = pool.keep_model(start.model)
-        except CrossingError as error:
+        except TransferError as error:
             left[start.member.number] = str(error)
             continue
-        yield Order(start.member.number, names[id(start.model)], as_job(start, task))
+        yield WorkerTask(start.member.number, names[id(start.model)], as_job(start, task))
 
 
 def _stops(task: Task) -> bool:

@@ -52,7 +52,7 @@ class WorkerFacts:
 
 
 @dataclass(frozen=True)
-class Seat:
+class WorkerResources:
     """What a worker gets.
 
     Args:
@@ -73,11 +73,11 @@ class WorkersPlan:
     """The workers of a training or a search.
 
     Args:
-        seats: What each worker gets; none if models train one after another in this process.
+        workers: What each worker gets; none if models train one after another in this process.
         reason: Why; "" for one worker, which is none.
     """
 
-    seats: tuple[Seat, ...]
+    workers: tuple[WorkerResources, ...]
     reason: str
 
 
@@ -119,7 +119,9 @@ def _plan_cpu(facts: WorkerFacts) -> WorkersPlan:
     count = min(int(facts.asked), facts.jobs)
     threads = max(1, facts.cores // count)
     each = count_of(threads, "thread")
-    return WorkersPlan((Seat("cpu", threads),) * count, f"{_count(count)} with {each} each")
+    return WorkersPlan(
+        (WorkerResources("cpu", threads),) * count, f"{_count(count)} with {each} each"
+    )
 
 
 def _plan_gpus(facts: WorkerFacts) -> WorkersPlan:
@@ -135,14 +137,14 @@ def _plan_gpus(facts: WorkerFacts) -> WorkersPlan:
         few = "one GPU trains one model at a time" if len(facts.gpus) == 1 else ""
         return WorkersPlan((), few if facts.asked == "auto" and few else _explain_little(facts))
     threads = max(1, facts.cores // len(places))
-    seats = tuple(
-        _take_seat(facts.gpus[place], places.count(place), threads) for place in sorted(places)
+    workers = tuple(
+        _share_gpu(facts.gpus[place], places.count(place), threads) for place in sorted(places)
     )
     cards = count_of(len(set(places)), "GPU")
-    reason = f"{_count(len(seats))} on {cards}"
+    reason = f"{_count(len(workers))} on {cards}"
     if len(places) < wanted:
         reason += f": the free memory suffices for no more than {len(places)}"
-    return WorkersPlan(seats, reason)
+    return WorkersPlan(workers, reason)
 
 
 def _count_room(gpu: GpuFacts, need_mib: int) -> int:
@@ -152,11 +154,11 @@ def _count_room(gpu: GpuFacts, need_mib: int) -> int:
     return max(0, gpu.free_mib - RESERVE_MIB) // (CONTEXT_MIB + need_mib)
 
 
-def _take_seat(gpu: GpuFacts, sharing: int, threads: int) -> Seat:
+def _share_gpu(gpu: GpuFacts, sharing: int, threads: int) -> WorkerResources:
     if sharing == 1 or gpu.free_mib is None:
-        return Seat(gpu.name, threads)
+        return WorkerResources(gpu.name, threads)
     limit = (gpu.free_mib - RESERVE_MIB) // sharing - CONTEXT_MIB
-    return Seat(gpu.name, threads, max(1, limit), gpu.total_mib)
+    return WorkerResources(gpu.name, threads, max(1, limit), gpu.total_mib)
 
 
 def _explain_little(facts: WorkerFacts) -> str:

@@ -2,7 +2,7 @@
 
 with open_pool(plan, data) as pool:
     name = pool.keep_model(model)
-    for task, answer in pool.run(tasks, stops): ...
+    for task, result in pool.run(tasks, stops): ...
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gpukeras.many.alone import Job
 from gpukeras.many.fits import Fitted
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.step import PARTS
-from gpukeras.many.workers.plan import Seat, WorkersPlan
+from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
 from gpukeras.many.workers.rows import write_rows
 
 PROGRAM = "gpukeras.many.workers.main"
@@ -45,12 +45,12 @@ class WorkersError(Exception):
     """No worker could be started; the text says why."""
 
 
-class CrossingError(Exception):
+class TransferError(Exception):
     """A model cannot cross to another process; the text says why."""
 
 
 @dataclass(frozen=True)
-class Order:
+class WorkerTask:
     """A training that a worker is to do.
 
     Args:
@@ -65,8 +65,8 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came of an order.
+class TaskResult:
+    """What came of a task.
 
     Args:
         fitted: What the model has become; None if the training failed.
@@ -83,27 +83,27 @@ class Worker(AttachedServer):
     """A worker process.
 
     Args:
-        seat: What it gets.
+        resources: What it gets.
         folder: The folder of rows and models.
 
     Attributes:
         ready: Whether it has started.
-        order: What it does, or None.
+        task: What it does, or None.
     """
 
-    def __init__(self, seat: Seat, folder: Path) -> None:
+    def __init__(self, resources: WorkerResources, folder: Path) -> None:
         """Starts the process and waits for nothing."""
         self.ready, self._read = False, 0
-        self.order: Order | None = None
-        arguments = "-m", PROGRAM, str(folder), json.dumps(make_setup(seat))
-        super().__init__(sys.executable, arguments, make_environment(seat), STOP_S)
+        self.task: WorkerTask | None = None
+        arguments = "-m", PROGRAM, str(folder), json.dumps(make_setup(resources))
+        super().__init__(sys.executable, arguments, make_environment(resources), STOP_S)
 
     def _await(self) -> None:
         """Returns at once: workers start side by side."""
 
-    def give(self, order: Order, message: Mapping[str, Any]) -> None:
-        """Gives it an order; a worker that has died shows that later."""
-        self.order = order
+    def give(self, task: WorkerTask, message: Mapping[str, Any]) -> None:
+        """Gives it a task; a worker that has died shows that later."""
+        self.task = task
         pipe = self._child.stdin
         assert pipe is not None
         with suppress(OSError):
@@ -142,44 +142,44 @@ class WorkerPool:
     def __init__(self, plan: WorkersPlan, folder: Path) -> None:
         """Starts nothing."""
         self._folder, self._models = folder, 0
-        self._seats = list(plan.seats)
-        self._workers: list[Worker | None] = [None] * len(plan.seats)
+        self._resources = list(plan.workers)
+        self._workers: list[Worker | None] = [None] * len(plan.workers)
         self._any_ready = False
 
     def keep_model(self, model: Model) -> str:
         """Writes a model for the workers; returns its name.
 
         Raises:
-            CrossingError: if it cannot cross.
+            TransferError: if it cannot cross.
         """
         if describe_own_code(model):
-            raise CrossingError("models have functions or classes of your own")
+            raise TransferError("models have functions or classes of your own")
         self._models += 1
         name = f"model-{self._models}.keras"
         try:
             runtime.keras().saving.save_model(model, self._folder / name)
         except (*REFUSALS, OSError) as error:
-            raise CrossingError(f"models cannot be saved: {find_reason(error)}") from error
+            raise TransferError(f"models cannot be saved: {find_reason(error)}") from error
         return name
 
     def drop_model(self, name: str) -> None:
-        """Deletes a model that no further order names."""
+        """Deletes a model that no further task names."""
         (self._folder / name).unlink(missing_ok=True)
 
     def run(
-        self, orders: Iterable[Order], stops: Callable[[], bool]
-    ) -> Iterator[tuple[Order, Answer]]:
-        """Yields what came of each order, as soon as it is known; fewer if `stops()` was true.
+        self, tasks: Iterable[WorkerTask], stops: Callable[[], bool]
+    ) -> Iterator[tuple[WorkerTask, TaskResult]]:
+        """Yields what came of each task, as soon as it is known; fewer if `stops()` was true.
 
         Raises:
             WorkersError: if the first workers end before they have started.
         """
-        waiting, busy = iter(orders), True
+        waiting, busy = iter(tasks), True
         while busy:
-            for place in range(len(self._seats)):
+            for place in range(len(self._resources)):
                 self._occupy(place, waiting)
-            busy = any(worker and worker.order for worker in self._workers)
-            heard = [found for found in map(self._hear, range(len(self._seats))) if found]
+            busy = any(worker and worker.task for worker in self._workers)
+            heard = [found for found in map(self._hear, range(len(self._resources))) if found]
             yield from heard
             if stops():
                 self.close()
@@ -192,42 +192,42 @@ class WorkerPool:
         for worker in self._workers:
             if worker is not None:
                 worker.stop()
-        self._workers = [None] * len(self._seats)
+        self._workers = [None] * len(self._resources)
 
-    def _occupy(self, place: int, waiting: Iterator[Order]) -> None:
-        """Gives an idle worker the next order, and starts one where there is none."""
+    def _occupy(self, place: int, waiting: Iterator[WorkerTask]) -> None:
+        """Gives an idle worker the next task, and starts one where there is none."""
         worker = self._workers[place]
-        if worker is not None and worker.order is not None:
+        if worker is not None and worker.task is not None:
             return
-        order = next(waiting, None)
-        if order is None:
+        task = next(waiting, None)
+        if task is None:
             return
         if worker is not None and not worker.runs:  # it died with nothing to do
             worker.stop()
             worker = None
         if worker is None:
-            worker = self._workers[place] = Worker(self._seats[place], self._folder)
-        worker.give(order, self._describe(order))
+            worker = self._workers[place] = Worker(self._resources[place], self._folder)
+        worker.give(task, self._describe(task))
 
-    def _describe(self, order: Order) -> dict[str, Any]:
-        job, number = order.job, order.number
+    def _describe(self, task: WorkerTask) -> dict[str, Any]:
+        job, number = task.job, task.number
         np.savez(self._folder / f"rows-of-{number}.npz", train=job.train, held_out=job.held_out)
         how = {
             name: value for name, value in vars(job).items() if name not in ("train", "held_out")
         }
         rows, arrays = f"rows-of-{number}.npz", f"arrays-of-{number}.npz"
-        return {"job": number, "model": order.model, "rows": rows, "arrays": arrays, "how": how}
+        return {"job": number, "model": task.model, "rows": rows, "arrays": arrays, "how": how}
 
-    def _hear(self, place: int) -> tuple[Order, Answer] | None:
+    def _hear(self, place: int) -> tuple[WorkerTask, TaskResult] | None:
         worker = self._workers[place]
-        if worker is None or worker.order is None:
+        if worker is None or worker.task is None:
             return None
-        runs, order = worker.runs, worker.order
+        runs, task = worker.runs, worker.task
         told = worker.hear()  # after `runs`: what it said last is not lost
         self._any_ready |= worker.ready
         if told is not None:
-            worker.order = None
-            return order, self._read(order, told)
+            worker.task = None
+            return task, self._read(task, told)
         if runs:
             return None
         why = worker.explain_end()
@@ -235,18 +235,18 @@ class WorkerPool:
         worker.stop()
         if not self._any_ready:
             raise WorkersError(why.replace("its worker", "a worker"))
-        return order, Answer(None, why)
+        return task, TaskResult(None, why)
 
-    def _read(self, order: Order, told: Mapping[str, Any]) -> Answer:
+    def _read(self, task: WorkerTask, told: Mapping[str, Any]) -> TaskResult:
         """Reads an answer, and deletes its files."""
-        (self._folder / f"rows-of-{order.number}.npz").unlink(missing_ok=True)
+        (self._folder / f"rows-of-{task.number}.npz").unlink(missing_ok=True)
         if "error" in told:
-            return Answer(None, told["error"], told["seconds"])
+            return TaskResult(None, told["error"], told["seconds"])
         history = ModelHistory(
             metrics=told["metrics"], stopped=told["stopped"], best_epoch=told["best_epoch"]
         )
-        state, outputs = _read_arrays(self._folder / f"arrays-of-{order.number}.npz")
-        return Answer(Fitted(history, state, outputs), seconds=told["seconds"])
+        state, outputs = _read_arrays(self._folder / f"arrays-of-{task.number}.npz")
+        return TaskResult(Fitted(history, state, outputs), seconds=told["seconds"])
 
 
 def _as_plain(value: Any) -> Any:
@@ -292,19 +292,19 @@ def open_pool(plan: WorkersPlan, data: MapDataset) -> Iterator[WorkerPool]:
 # Settings ----------------------------------------------------------------------------------------
 
 
-def make_setup(seat: Seat) -> dict[str, Any]:
-    """Returns the arguments of `devices.setup()` in a worker: those of this process, and its seat.
+def make_setup(resources: WorkerResources) -> dict[str, Any]:
+    """Returns the arguments of `devices.setup()` in a worker: this process' own, and its resources.
 
     JAX takes a share of a card's memory by a variable, see `make_environment()`.
     """
     here, backend = devices.current(), runtime.backend()
-    limited = seat.memory_mib is not None and backend != "jax"
+    limited = resources.memory_mib is not None and backend != "jax"
     return {
-        "device": seat.device,
-        "memory": seat.memory_mib if limited else "growth",
+        "device": resources.device,
+        "memory": resources.memory_mib if limited else "growth",
         "precision": here.precision,
         "jit": here.jit,
-        "threads": seat.threads if backend == "tensorflow" else None,
+        "threads": resources.threads if backend == "tensorflow" else None,
         "seed": here.seed,
         "deterministic": here.deterministic,
         "tf32": bool(runtime.tensor_float_32()),
@@ -312,9 +312,9 @@ def make_setup(seat: Seat) -> dict[str, Any]:
     }
 
 
-def make_environment(seat: Seat) -> dict[str, str]:
+def make_environment(resources: WorkerResources) -> dict[str, str]:
     """Returns the variables of a worker's process."""
     variables = {**child_environment(), "KERAS_BACKEND": runtime.backend()}
-    if runtime.backend() == "jax" and seat.memory_mib is not None and seat.total_mib:
-        variables[SHARE] = f"{seat.memory_mib / seat.total_mib:.3f}"
+    if runtime.backend() == "jax" and resources.memory_mib is not None and resources.total_mib:
+        variables[SHARE] = f"{resources.memory_mib / resources.total_mib:.3f}"
     return variables

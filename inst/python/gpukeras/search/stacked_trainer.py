@@ -32,11 +32,11 @@ from gpukeras.many.stack import ModelState, read_state
 from gpukeras.many.structure import Structure, describe_structure
 from gpukeras.many.training import Start, Task, train_stack
 from gpukeras.search.attempts import FailedError, StoppedError, attempt
-from gpukeras.search.crew import Crew
 from gpukeras.search.options import BATCH_SIZE
+from gpukeras.search.sequential_trainer import SequentialTrainer
 from gpukeras.search.stack_checkpoints import Checkpoint, load_checkpoints, save_checkpoints
 from gpukeras.search.trials import Outcome, Trial, summarise
-from gpukeras.search.turns import Turns
+from gpukeras.search.worker_trainer import WorkerTrainer
 from gpukeras.training.listener import ProgressReporter
 
 STACK = "stack"  # folder of a trial's models that were stacked
@@ -66,37 +66,37 @@ class _Opened:
 
 
 @dataclass
-class Stacks:
+class StackedTrainer:
     """A trainer of many models at a time.
 
     Args:
-        crew: Trains the trials that cannot be stacked.
+        worker_trainer: Trains the trials that cannot be stacked.
         most: Models that train at a time, or "auto" (by memory).
     """
 
-    crew: Crew
+    worker_trainer: WorkerTrainer
     most: int | str = "auto"
     _speed: float = 0.0  # seconds of a trial's epoch in the job before
     _alone: dict[int, str] = field(default_factory=dict)  # why a trial trains alone, by its number
     _together: dict[int, int] = field(default_factory=dict)  # models of its stack, by trial
 
     @property
-    def turns(self) -> Turns:
+    def sequential(self) -> SequentialTrainer:
         """What makes the models of trials."""
-        return self.crew.turns
+        return self.worker_trainer.sequential
 
     @property
     def width(self) -> int:
         """Most trials of a job."""
-        return max(1, MOST_MODELS // len(self.turns.resamples))
+        return max(1, MOST_MODELS // len(self.sequential.resamples))
 
     @property
     def reason(self) -> str:
         """Which trials trained together, and why others did not."""
-        why, workers = next(iter(self._alone.values()), ""), self.crew.reason
+        why, workers = next(iter(self._alone.values()), ""), self.worker_trainer.reason
         if not self._together:
             others = f"one model after another: {why}" if why else ""
-            if self.crew.crossed:
+            if self.worker_trainer.crossed:
                 others = f"{workers}; not in stacks: {why}" if why else workers
             elif workers and others:
                 others += f"; {workers}"
@@ -112,28 +112,28 @@ class Stacks:
         chosen, began = trials[: self._choose_count(len(trials), epochs)], time.monotonic()
         opened: list[_Opened] = []
         for trial in chosen:
-            found = attempt(trial, epochs, self.turns.watch, partial(self._open, trial))
+            found = attempt(trial, epochs, self.sequential.stopper, partial(self._open, trial))
             if isinstance(found, _Opened):
                 opened.append(found)
             elif found is not None:
                 yield found
-        if self.turns.watch.look():
+        if self.sequential.stopper.look():
             return
         together = self._choose_together(opened, epochs)
-        yield from self._train_together(_Job(self.turns, together, epochs))
+        yield from self._train_together(_Job(self.sequential, together, epochs))
         alone = [one.trial for one in opened if one.trial.number in self._alone]
         self._forget(together)
-        yield from self.crew.train(alone, epochs)
+        yield from self.worker_trainer.train(alone, epochs)
         if chosen:
             self._speed = (time.monotonic() - began) / len(chosen) / epochs
 
     def drop(self, trials: Sequence[Trial]) -> None:
         """Deletes what is kept of trials."""
-        self.turns.drop(trials)
+        self.sequential.drop(trials)
 
     def _choose_count(self, count: int, epochs: int) -> int:
         """Returns how many trials to train, so that a search with little time has results."""
-        left = self.turns.watch.left_s
+        left = self.sequential.stopper.left_s
         if left is None:
             return count
         if not self._speed:
@@ -143,7 +143,7 @@ class Stacks:
     # Opening -------------------------------------------------------------------------------------
 
     def _open(self, trial: Trial) -> _Opened:
-        model = self.turns.model(trial)
+        model = self.sequential.model(trial)
         structure, why = None, self._refuse(trial, model)
         if not why:
             try:
@@ -153,23 +153,23 @@ class Stacks:
         if structure is None:
             self._alone.setdefault(trial.number, why)  # the first reason is the cause
         initial = read_state(model)
-        folder, count = self.turns.folder(trial), len(self.turns.resamples)
+        folder, count = self.sequential.folder(trial), len(self.sequential.resamples)
         none: list[Checkpoint | None] = [None] * count
         checkpoints = none if folder is None else load_checkpoints(folder / STACK, initial, count)
         return _Opened(trial, model, structure, initial, checkpoints)
 
     def _refuse(self, trial: Trial, model: Model) -> str:
         """Returns why a trial trains alone, or ""."""
-        options, data = self.turns.options, self.turns.data
+        options, data = self.sequential.options, self.sequential.data
         if self.most == 1:
             return "as asked"
         if options.get("engine", "auto") == "keras":
             return "the engine is Keras'"
         if any(options.get(name) for name in options if name.startswith("clip_")):
             return "gradients are clipped"
-        if self.turns.keeps(trial):
+        if self.sequential.keeps(trial):
             return "it began alone"
-        size = find_batch_size(trial, self.turns.resamples[0], data)
+        size = find_batch_size(trial, self.sequential.resamples[0], data)
         facts = read_model_facts(model, data.row_bytes, size)
         return explain_alone(model, data, facts, devices.current().device, self.most)
 
@@ -180,10 +180,12 @@ class Stacks:
         for one, key in zip(opened, keys, strict=True):
             if key is None:
                 continue
-            resample, data = self.turns.resamples[0], self.turns.data
+            resample, data = self.sequential.resamples[0], self.sequential.data
             size = find_batch_size(one.trial, resample, data)
             steps = epochs * count_steps(len(resample.train), size)
-            if any(one.checkpoints) or is_worth(keys.count(key) * len(self.turns.resamples), steps):
+            if any(one.checkpoints) or is_worth(
+                keys.count(key) * len(self.sequential.resamples), steps
+            ):
                 found.append(one)
             else:
                 self._alone[one.trial.number] = "too few models have its structure"
@@ -192,15 +194,15 @@ class Stacks:
     # Training ------------------------------------------------------------------------------------
 
     def _train_together(self, job: _Job) -> Iterator[Outcome]:
-        watch, began = self.turns.watch, time.monotonic()
+        stopper, began = self.sequential.stopper, time.monotonic()
         for stack in job.plan(self.most):
-            if watch.look():
+            if stopper.look():
                 break
             self._run(job, stack)
         each = (time.monotonic() - began) / max(1, len(job.opened))
         for one in job.opened:
             if one.trial.number not in self._alone:
-                outcome = attempt(one.trial, job.epochs, watch, partial(job.judge, one, each))
+                outcome = attempt(one.trial, job.epochs, stopper, partial(job.judge, one, each))
                 if outcome is not None:
                     yield outcome
         job.save()  # where that fails, no outcome is lost
@@ -210,7 +212,7 @@ class Stacks:
         try:
             job.run(stack)
         except KeyboardInterrupt:
-            self.turns.watch.interrupt()
+            self.sequential.stopper.interrupt()
         except Exception as error:  # alone, a trial shows what is wrong with it
             why = f"a stack of them failed: {find_reason(error)}"
             self._alone |= dict.fromkeys(numbers, why)
@@ -220,7 +222,7 @@ class Stacks:
 
     def _forget(self, opened: Sequence[_Opened]) -> None:
         for one in opened:
-            self.turns.built.pop(one.trial.number, None)
+            self.sequential.built.pop(one.trial.number, None)
 
 
 @dataclass(frozen=True)
@@ -245,10 +247,12 @@ def find_batch_size(trial: Trial, resample: Resample, data: MapDataset) -> int:
 class _Job:
     """The training of trials up to a number of epochs."""
 
-    def __init__(self, turns: Turns, opened: Sequence[_Opened], epochs: int) -> None:
+    def __init__(
+        self, sequential: SequentialTrainer, opened: Sequence[_Opened], epochs: int
+    ) -> None:
         """Numbers the models."""
-        self._turns, self.opened, self.epochs = turns, opened, epochs
-        count = len(turns.resamples)
+        self._sequential, self.opened, self.epochs = sequential, opened, epochs
+        count = len(sequential.resamples)
         self._places = [(one, place) for one in opened for place in range(count)]
         self._before = [_metrics_of(one.checkpoints[place]) for one, place in self._places]
         self._failed: set[int] = set()  # trials whose loss was no number
@@ -265,8 +269,8 @@ class _Job:
             checkpoint = one.checkpoints[place]
             done = 0 if checkpoint is None else checkpoint.epochs
             if done < self.epochs and one.structure is not None:
-                resample = self._turns.resamples[place]
-                size = find_batch_size(one.trial, resample, self._turns.data)
+                resample = self._sequential.resamples[place]
+                size = find_batch_size(one.trial, resample, self._sequential.data)
                 groups.setdefault((one.structure.key, size, done), []).append(number)
         for (_, batch_size, done), numbers in groups.items():
             task = self._make_task(batch_size, done)
@@ -307,16 +311,16 @@ class _Job:
         """Writes where the trials stand, for the next job and for a search after a kill."""
         self._saved = time.monotonic()
         for one in self.opened:
-            folder = self._turns.folder(one.trial)
+            folder = self._sequential.folder(one.trial)
             if folder is not None and one.trial.number not in self._failed:
                 save_checkpoints(folder / STACK, one.checkpoints)
 
     def _make_task(self, batch_size: int, done: int) -> Task:
         def heard(event: Mapping[str, Any]) -> bool:
-            return self._turns.watch.emit({"kind": "waiting"})
+            return self._sequential.stopper.emit({"kind": "waiting"})
 
         return Task(
-            self._turns.data,
+            self._sequential.data,
             self.epochs,
             batch_size,
             devices.current().device,
@@ -329,7 +333,7 @@ class _Job:
     def _start(self, number: int) -> Start:
         one, place = self._places[number]
         assert one.structure is not None
-        resample, checkpoint = self._turns.resamples[place], one.checkpoints[place]
+        resample, checkpoint = self._sequential.resamples[place], one.checkpoints[place]
         member = Member(number, 0, None, resample.name, "", resample.train, resample.held_out)
         state = one.initial if checkpoint is None else checkpoint.state
         return Start(member, one.model, one.structure, state)

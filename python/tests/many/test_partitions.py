@@ -5,8 +5,8 @@ import pytest
 from small_fits import make_dataset, make_model
 from stacked import ALONE, difference, fit_many
 
-from gpukeras.many import lanes, training
-from gpukeras.many.lanes import count_lanes, split_evenly
+from gpukeras.many import partitions, training
+from gpukeras.many.partitions import count_partitions, split_evenly
 
 pytestmark = pytest.mark.tf
 MODELS = 16
@@ -17,17 +17,17 @@ MODELS = 16
     [
         (50, 1000, 1, "CPU:0", 1),
         (50, 1000, 2, "CPU:0", 2),
-        (50, 100, 4, "CPU:0", 2),  # of 4 lanes two would have another size, and few steps
+        (50, 100, 4, "CPU:0", 2),  # of 4 partitions two would have another size, and few steps
         (50, 100_000, 4, "CPU:0", 4),
         (49, 10, 2, "CPU:0", 1),
         (49, 8_000, 2, "CPU:0", 2),
-        (15, 8_000, 2, "CPU:0", 1),  # too few for two lanes
+        (15, 8_000, 2, "CPU:0", 1),  # too few for two partitions
         (64, 10, 8, "CPU:0", 8),
         (64, 8_000, 8, "GPU:0", 1),
     ],
 )
 def test_lanes_are_as_many_as_cores_and_models_allow(models, steps, cores, device, expected):
-    assert count_lanes(models, steps, cores, device) == expected
+    assert count_partitions(models, steps, cores, device) == expected
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,15 @@ def two_cores(monkeypatch):
     monkeypatch.setattr(training, "count_cores", lambda: 2)
     opened = []
     monkeypatch.setattr(
-        training, "Lanes", lambda stacks: opened.append(len(stacks)) or lanes.Lanes(stacks)
+        training,
+        "PartitionedStack",
+        lambda stacks: opened.append(len(stacks)) or partitions.PartitionedStack(stacks),
     )
     yield opened
     assert set(opened) == {2}
 
 
-def test_models_of_two_lanes_end_as_each_alone(two_cores):
+def test_models_of_two_partitions_end_as_each_alone(two_cores):
     stopping = {"patience": 1, "monitor": "val_loss"}
     given = {"schedule": {"kind": "one_cycle", "max_rate": 0.5}, "early_stopping": stopping}
     fits = fit_many([make_model()], make_dataset(rows=103), range(4), MODELS // 4, **given)
@@ -63,7 +65,7 @@ def test_models_of_two_lanes_end_as_each_alone(two_cores):
 
 
 def test_the_user_ends_an_epoch_of_all_lanes(two_cores, monkeypatch):
-    monkeypatch.setattr(lanes, "POLL_S", 0.0)
+    monkeypatch.setattr(partitions, "POLL_S", 0.0)
     monkeypatch.setattr("gpukeras.training.listener.EVENT_S", 0.0)
     heard = []
 
@@ -96,6 +98,6 @@ def test_what_is_wrong_in_one_lane_is_the_error_of_all():
                 pass
             raise training.StoppedError
 
-    failing = lanes.Lanes([Steps(None), Steps(ValueError("one of them"))])
+    failing = partitions.PartitionedStack([Steps(None), Steps(ValueError("one of them"))])
     with pytest.raises(ValueError, match="one of them"):
         failing.train([np.arange(1)] * 2, 1)

@@ -11,7 +11,7 @@ OnEvent = Callable[[dict[str, Any]], Any]
 
 
 @dataclass
-class Watch:
+class Stopper:
     """The clock and the listener of a search.
 
     Args:

@@ -16,11 +16,11 @@ from trialled import build, trace_of, tune
 from gpukeras.many.fits import Fitted
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.resamples import open_resamples
-from gpukeras.many.workers.pool import Answer, CrossingError, WorkersError
-from gpukeras.search.crew import Crew
+from gpukeras.many.workers.pool import TaskResult, TransferError, WorkersError
+from gpukeras.search.sequential_trainer import SequentialTrainer
+from gpukeras.search.stopper import Stopper
 from gpukeras.search.trials import Trial
-from gpukeras.search.turns import Turns
-from gpukeras.search.watch import Watch
+from gpukeras.search.worker_trainer import WorkerTrainer
 
 SUPPORT = Path(__file__).parents[1] / "support"
 TRIALS = [Trial(n, {"units": 2 + n, "rate": 0.1}, seed=n) for n in (1, 2)]
@@ -48,28 +48,28 @@ class Pool:
     """Workers that answer at once."""
 
     def __init__(self, answers, refuses=(), fails=False):
-        self.answers, self.refuses, self.fails, self.orders = answers, refuses, fails, []
+        self.answers, self.refuses, self.fails, self.tasks = answers, refuses, fails, []
 
     def keep_model(self, model):
         if model in self.refuses:
-            raise CrossingError("models have functions or classes of your own")
+            raise TransferError("models have functions or classes of your own")
         return "model-1.keras"
 
     def drop_model(self, name):
         assert name == "model-1.keras"
 
-    def run(self, orders, stops):
+    def run(self, tasks, stops):
         if self.fails:
             raise WorkersError("a worker ended, exit status 1")
-        for order in orders:
-            self.orders.append(order)
-            yield order, self.answers[len(self.orders) - 1]
+        for order in tasks:
+            self.tasks.append(order)
+            yield order, self.answers[len(self.tasks) - 1]
             if stops():
                 return
 
 
-class Turned(Turns):
-    """Turns without models, which tell what was left to them."""
+class Turned(SequentialTrainer):
+    """SequentialTrainer without models, which tell what was left to them."""
 
     error = ValueError
 
@@ -85,82 +85,85 @@ class Turned(Turns):
 
 def answer(loss, stopped="completed"):
     history = ModelHistory(metrics={"loss": [1.0], "val_loss": [loss]}, stopped=stopped)
-    return Answer(Fitted(history, {}, None), seconds=2.0)
+    return TaskResult(Fitted(history, {}, None), seconds=2.0)
 
 
-def make_crew(pool, watch=None, failing=()):
+def make_trainer(pool, stopper=None, failing=()):
     data = make_dataset(60)
-    turns = Turned(build, data, open_resamples(data, 2), {}, None, watch or Watch())
-    turns.failing, turns.left = failing, None
-    crew = Crew(turns, 2, ExitStack())
-    crew._pool, crew._words = pool, "2 worker processes"
-    return crew
+    sequential = Turned(build, data, open_resamples(data, 2), {}, None, stopper or Stopper())
+    sequential.failing, sequential.left = failing, None
+    trainer = WorkerTrainer(sequential, 2, ExitStack())
+    trainer._pool, trainer._words = pool, "2 worker processes"
+    return trainer
 
 
-def train(crew):
-    return [(one.trial, one.metrics, one.error) for one in crew.train(TRIALS, 1)]
+def train(trainer):
+    return [(one.trial, one.metrics, one.error) for one in trainer.train(TRIALS, 1)]
 
 
 def test_a_trial_is_known_once_all_its_models_are():
-    crew = make_crew(Pool([answer(loss) for loss in (0.4, 0.6, 0.1, 0.3)]))
-    first, second = list(crew.train(TRIALS, 1))
+    trainer = make_trainer(Pool([answer(loss) for loss in (0.4, 0.6, 0.1, 0.3)]))
+    first, second = list(trainer.train(TRIALS, 1))
     assert (first.metrics, first.seconds) == ({"val_loss": [0.4, 0.6]}, 4.0)
     assert second.metrics == {"val_loss": [0.1, 0.3]}
-    assert crew.reason == "2 trials in 2 worker processes"
-    assert crew.turns.left == []
+    assert trainer.reason == "2 trials in 2 worker processes"
+    assert trainer.sequential.left == []
 
 
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        (Answer(None, "its worker was killed by SIGKILL"), "its worker was killed by SIGKILL"),
+        (TaskResult(None, "its worker was killed by SIGKILL"), "its worker was killed by SIGKILL"),
         (answer(0.1, "non_finite"), "the loss is not finite in epoch 2"),
     ],
 )
 def test_a_model_that_fails_ends_its_trial_only(given, error):
     pool = Pool([given, answer(0.1), answer(0.3)])
-    assert train(make_crew(pool)) == [(1, {}, error), (2, {"val_loss": [0.1, 0.3]}, "")]
-    assert len(pool.orders) == 3
+    assert train(make_trainer(pool)) == [(1, {}, error), (2, {"val_loss": [0.1, 0.3]}, "")]
+    assert len(pool.tasks) == 3
 
 
 def test_a_builder_that_fails_ends_its_trial_only():
     pool = Pool([answer(0.1), answer(0.3)])
-    found = train(make_crew(pool, failing=[1]))
+    found = train(make_trainer(pool, failing=[1]))
     assert sorted(found)[1] == (2, {"val_loss": [0.1, 0.3]}, "")
     assert sorted(found)[0][2].endswith("no such units")
 
 
 def test_models_that_cannot_cross_are_left_to_turns():
-    crew = make_crew(Pool([answer(0.1), answer(0.3)], refuses=[1]))
-    assert [one[0] for one in train(crew)] == [2]
-    assert crew.turns.left == [1]
-    assert crew.reason == (
+    trainer = make_trainer(Pool([answer(0.1), answer(0.3)], refuses=[1]))
+    assert [one[0] for one in train(trainer)] == [2]
+    assert trainer.sequential.left == [1]
+    assert trainer.reason == (
         "1 trial in 2 worker processes, 1 one after another: models have functions or classes of "
         "your own"
     )
 
 
 def test_workers_that_cannot_start_leave_all_to_turns():
-    crew = make_crew(Pool([], fails=True))
-    assert train(crew) == []
-    assert (crew.turns.left, crew.reason) == ([1, 2], "a worker ended, exit status 1")
-    assert train(crew) == []  # they are not tried again
-    assert crew.turns.left == [1, 2]
+    trainer = make_trainer(Pool([], fails=True))
+    assert train(trainer) == []
+    assert (trainer.sequential.left, trainer.reason) == (
+        [1, 2],
+        "a worker ended, exit status 1",
+    )
+    assert train(trainer) == []  # they are not tried again
+    assert trainer.sequential.left == [1, 2]
 
 
 def test_a_search_that_is_to_end_has_the_outcomes_so_far():
-    watch = Watch(on_event=lambda event: True)
-    crew = make_crew(Pool([answer(0.1)] * 4), watch)
-    assert train(crew) == []
-    assert watch.stopped == "interrupted"
+    stopper = Stopper(on_event=lambda event: True)
+    trainer = make_trainer(Pool([answer(0.1)] * 4), stopper)
+    assert train(trainer) == []
+    assert stopper.stopped == "interrupted"
 
 
 def test_a_builder_that_is_interrupted_ends_the_search():
-    crew = make_crew(Pool([answer(0.1)] * 4), failing=[1])
-    crew.turns.error = KeyboardInterrupt
-    assert train(crew) == []
-    assert crew.turns.watch.stopped == "interrupted"
-    assert crew._pool.orders == []
+    trainer = make_trainer(Pool([answer(0.1)] * 4), failing=[1])
+    trainer.sequential.error = KeyboardInterrupt
+    assert train(trainer) == []
+    assert trainer.sequential.stopper.stopped == "interrupted"
+    assert trainer._pool.tasks == []
 
 
 def test_workers_of_a_killed_search_end_by_themselves(tmp_path):

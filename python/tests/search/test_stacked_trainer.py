@@ -9,11 +9,17 @@ from trialled import build
 
 from gpukeras.core.errors import CheckpointError
 from gpukeras.many.resamples import open_resamples
-from gpukeras.search.crew import Crew
-from gpukeras.search.stacks import FIRST, MOST_MODELS, Stacks, find_batch_size, is_worth
+from gpukeras.search.sequential_trainer import SequentialTrainer
+from gpukeras.search.stacked_trainer import (
+    FIRST,
+    MOST_MODELS,
+    StackedTrainer,
+    find_batch_size,
+    is_worth,
+)
+from gpukeras.search.stopper import Stopper
 from gpukeras.search.trials import Trial
-from gpukeras.search.turns import Turns
-from gpukeras.search.watch import Watch
+from gpukeras.search.worker_trainer import WorkerTrainer
 
 pytestmark = pytest.mark.tf
 
@@ -24,15 +30,17 @@ TRIALS = [
 ]
 
 
-def make_turns(states=None, builder=build, watch=None, folds=2, **options):
+def make_sequential(states=None, builder=build, stopper=None, folds=2, **options):
     data = make_dataset(60)
     resamples = open_resamples(data, folds)
     options = {"engine": "compiled", **options}
-    return Turns(builder, data, resamples, options, states, watch or Watch())
+    return SequentialTrainer(builder, data, resamples, options, states, stopper or Stopper())
 
 
-def make_stacks(*args, most="auto", **options):
-    return Stacks(Crew(make_turns(*args, **options), "auto", ExitStack()), most)
+def make_stacked(*args, most="auto", **options):
+    return StackedTrainer(
+        WorkerTrainer(make_sequential(*args, **options), "auto", ExitStack()), most
+    )
 
 
 @pytest.fixture
@@ -55,15 +63,15 @@ def assert_alike(one, other):
 
 @pytest.mark.usefixtures("stacked_always")
 def test_trials_end_as_each_alone_also_after_a_kill(tmp_path):
-    whole = by_number(make_turns().train(TRIALS, 3))
-    stacks = make_stacks(tmp_path)
+    whole = by_number(make_sequential().train(TRIALS, 3))
+    stacks = make_stacked(tmp_path)
     first = by_number(stacks.train(TRIALS, 1))
     assert sorted(first) == [1, 2, 3]
     assert stacks.reason == "3 trials in stacks of up to 4 models"
-    later = make_stacks(tmp_path)  # of another process
+    later = make_stacked(tmp_path)  # of another process
     for number, outcome in by_number(later.train(TRIALS[:2], 3)).items():
         assert_alike(outcome, whole[number])
-    for number, outcome in by_number(make_stacks(tmp_path).train(TRIALS[:2], 3)).items():
+    for number, outcome in by_number(make_stacked(tmp_path).train(TRIALS[:2], 3)).items():
         assert_alike(outcome, whole[number])  # the outcomes had been lost, not the states
     later.drop(TRIALS[:1])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0002", "0003"]
@@ -76,13 +84,13 @@ def test_what_cannot_be_stacked_is_trained_alone(tmp_path):
         made["model"].run_eagerly = settings["units"] == 3
         return made
 
-    stacks = make_stacks(tmp_path, builder, engine="auto")
+    stacks = make_stacked(tmp_path, builder, engine="auto")
     found = by_number(stacks.train(TRIALS, 1))
-    whole = by_number(make_turns(None, builder, engine="auto").train(TRIALS, 1))
+    whole = by_number(make_sequential(None, builder, engine="auto").train(TRIALS, 1))
     for number, outcome in found.items():
         assert_alike(outcome, whole[number])
     assert stacks.reason == "2 trials in stacks of up to 4 models; 1 alone: it runs eagerly"
-    on = by_number(make_stacks(tmp_path, engine="auto").train(TRIALS[2:], 2))  # eager no more
+    on = by_number(make_stacked(tmp_path, engine="auto").train(TRIALS[2:], 2))  # eager no more
     assert on[3].error == ""
 
 
@@ -99,7 +107,7 @@ def test_what_cannot_be_stacked_is_trained_alone(tmp_path):
     ),
 )
 def test_trainings_that_stacks_do_not_do_are_done_in_turns(options, most, why):
-    stacks = make_stacks(None, most=most, **options)
+    stacks = make_stacked(None, most=most, **options)
     assert sorted(by_number(stacks.train(TRIALS[:2], 1))) == [1, 2]
     assert stacks.reason == f"one model after another: {why}"
 
@@ -107,7 +115,7 @@ def test_trainings_that_stacks_do_not_do_are_done_in_turns(options, most, why):
 @pytest.mark.nightly  # eager models train alone in each run; the next test has the reason
 @pytest.mark.usefixtures("stacked_always")
 def test_a_structure_of_one_model_trains_alone():
-    stacks = make_stacks(folds=[[1.0, 2.0, 3.0]])
+    stacks = make_stacked(folds=[[1.0, 2.0, 3.0]])
     assert sorted(by_number(stacks.train(TRIALS, 1))) == [1, 2, 3]
     assert stacks.reason.endswith("of up to 2 models; 1 alone: too few models have its structure")
 
@@ -117,7 +125,7 @@ def test_few_models_are_worth_a_program_only_if_they_train_long():
     assert is_worth(2, 20_000)
     assert is_worth(20, 10)
     assert not is_worth(1, 1_000_000)
-    stacks = make_stacks()
+    stacks = make_stacked()
     list(stacks.train(TRIALS[:2], 1))
     assert stacks.reason == "one model after another: too few models have its structure"
 
@@ -131,7 +139,7 @@ def test_what_fails_is_an_outcome_and_the_others_go_on():
 
     wild = Trial(4, {"units": 4, "rate": 1e30}, seed=1)
     wrong = Trial(5, {"units": 5, "rate": 0.1}, seed=1)
-    found = by_number(make_stacks(None, builder).train([wild, wrong, TRIALS[0]], 2))
+    found = by_number(make_stacked(None, builder).train([wild, wrong, TRIALS[0]], 2))
     assert found[4].error == "the loss is not finite in epoch 2"
     assert found[5].error == "`builder` failed: no such layer"
     assert found[1].error == ""
@@ -154,7 +162,7 @@ def test_a_stack_that_fails_leaves_its_trials_to_turns(tmp_path):
         model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
         return {"model": model}
 
-    stacks = make_stacks(tmp_path, builder, engine="auto")
+    stacks = make_stacked(tmp_path, builder, engine="auto")
     found = by_number(stacks.train(TRIALS, 1))
     assert [found[number].error for number in (1, 2, 3)] == ["", "", ""]
     assert "; 1 alone: a stack of them failed: " in stacks.reason
@@ -167,16 +175,16 @@ def test_an_interrupt_ends_the_search():
     def on_event(event):
         raise KeyboardInterrupt
 
-    stacks = make_stacks(watch=Watch(None, on_event))
+    stacks = make_stacked(stopper=Stopper(None, on_event))
     assert list(stacks.train(TRIALS[:2], 2)) == []
-    assert stacks.turns.watch.stopped == "interrupted"
+    assert stacks.sequential.stopper.stopped == "interrupted"
 
 
 @pytest.mark.usefixtures("stacked_always")
 def test_outcomes_are_told_before_a_state_that_cannot_be_written_ends_the_search(tmp_path):
     (tmp_path / "0001" / "stack").mkdir(parents=True)
     (tmp_path / "0001" / "stack" / "mine.txt").write_text("keep")
-    outcomes = make_stacks(tmp_path).train(TRIALS[:2], 1)
+    outcomes = make_stacked(tmp_path).train(TRIALS[:2], 1)
     assert [next(outcomes).trial, next(outcomes).trial] == [1, 2]
     with pytest.raises(CheckpointError, match="holds other files"):
         next(outcomes)
@@ -190,23 +198,23 @@ def test_a_search_that_is_to_end_keeps_what_was_trained(tmp_path):
         heard.append(event)
         return len(heard) == 2
 
-    stacks = make_stacks(tmp_path, watch=Watch(None, on_event))
+    stacks = make_stacked(tmp_path, stopper=Stopper(None, on_event))
     assert list(stacks.train(TRIALS[:2], 3)) == []
-    assert stacks.turns.watch.stopped == "interrupted"
-    whole = by_number(make_turns().train(TRIALS[:2], 3))
-    for number, outcome in by_number(make_stacks(tmp_path).train(TRIALS[:2], 3)).items():
+    assert stacks.sequential.stopper.stopped == "interrupted"
+    whole = by_number(make_sequential().train(TRIALS[:2], 3))
+    for number, outcome in by_number(make_stacked(tmp_path).train(TRIALS[:2], 3)).items():
         assert_alike(outcome, whole[number])
 
 
 def test_a_search_with_little_time_trains_few_trials_at_first():
     many = [Trial(number, {"units": 4, "rate": 0.1}, seed=number) for number in range(1, 9)]
-    stacks = make_stacks(watch=Watch(3600.0))
+    stacks = make_stacked(stopper=Stopper(3600.0))
     assert sorted(by_number(stacks.train(many, 1))) == list(range(1, FIRST + 1))
     assert len(by_number(stacks.train(many, 1))) == len(many)
-    assert make_stacks(folds=4).width == MOST_MODELS // 4
+    assert make_stacked(folds=4).width == MOST_MODELS // 4
 
 
 def test_batches_are_those_of_a_model_alone():
-    turns = make_turns()
-    sizes = [find_batch_size(trial, turns.resamples[0], turns.data) for trial in TRIALS]
+    sequential = make_sequential()
+    sizes = [find_batch_size(trial, sequential.resamples[0], sequential.data) for trial in TRIALS]
     assert sizes == [30, 30, 10]  # a fold trains on 30 rows

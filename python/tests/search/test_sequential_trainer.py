@@ -5,9 +5,9 @@ from trialled import build
 
 from gpukeras.many.resamples import open_resamples, split_dataset
 from gpukeras.search.building import build_model
+from gpukeras.search.sequential_trainer import SequentialTrainer
+from gpukeras.search.stopper import Stopper
 from gpukeras.search.trials import Trial, summarise
-from gpukeras.search.turns import Turns
-from gpukeras.search.watch import Watch
 from gpukeras.training.fit import fit
 
 pytestmark = pytest.mark.tf
@@ -16,18 +16,20 @@ TRIAL = Trial(1, {"units": 4, "rate": 0.1}, seed=3)
 OTHER = Trial(2, {"units": 3, "rate": 0.5, "batch_size": 10.0}, seed=8)
 
 
-def make_turns(states=None, builder=build, watch=None, folds=2):
+def make_sequential(states=None, builder=build, stopper=None, folds=2):
     data = make_dataset(60)
     resamples = open_resamples(data, folds)
-    return Turns(builder, data, resamples, {"engine": "keras"}, states, watch or Watch())
+    return SequentialTrainer(
+        builder, data, resamples, {"engine": "keras"}, states, stopper or Stopper()
+    )
 
 
 def test_a_trial_is_trained_as_by_fit_on_each_resample(tmp_path):
-    turns = make_turns()
-    (outcome,) = turns.train([TRIAL], 2)
-    for place, fold in enumerate(turns.resamples):
-        model = build_model(build, TRIAL, turns.data)
-        report = fit(model, split_dataset(turns.data, fold), {"epochs": 2, "engine": "keras"})
+    sequential = make_sequential()
+    (outcome,) = sequential.train([TRIAL], 2)
+    for place, fold in enumerate(sequential.resamples):
+        model = build_model(build, TRIAL, sequential.data)
+        report = fit(model, split_dataset(sequential.data, fold), {"epochs": 2, "engine": "keras"})
         for name, values in outcome.metrics.items():
             assert values[place] == report.history[name][-1]
     assert set(outcome.metrics) == {"val_loss", "val_accuracy"}
@@ -37,18 +39,18 @@ def test_a_trial_is_trained_as_by_fit_on_each_resample(tmp_path):
 
 
 def test_a_trial_goes_on_as_if_it_had_not_been_interrupted(tmp_path):
-    (whole,) = make_turns().train([TRIAL], 3)
-    turns = make_turns(tmp_path)
-    list(turns.train([TRIAL, OTHER], 1))
+    (whole,) = make_sequential().train([TRIAL], 3)
+    sequential = make_sequential(tmp_path)
+    list(sequential.train([TRIAL, OTHER], 1))
     calls = []
-    turns.build = lambda settings, seed: calls.append(settings) or build(settings, seed)
-    (later,) = turns.train([TRIAL], 3)
+    sequential.build = lambda settings, seed: calls.append(settings) or build(settings, seed)
+    (later,) = sequential.train([TRIAL], 3)
     assert later.metrics == whole.metrics
     assert later.history == whole.history
     assert len(calls) == 1  # one model for all resamples
-    turns.drop([TRIAL])
+    sequential.drop([TRIAL])
     assert [path.name for path in tmp_path.iterdir()] == ["0002"]
-    (anew,) = turns.train([TRIAL], 3)
+    (anew,) = sequential.train([TRIAL], 3)
     assert anew.metrics == whole.metrics
 
 
@@ -63,8 +65,8 @@ def test_what_fails_is_an_outcome_and_the_others_go_on(tmp_path):
     wild = Trial(3, {"units": 2, "rate": 1e30}, seed=1)
     wrong = Trial(4, {"units": 5, "rate": 0.1}, seed=1)
     batch = Trial(5, {"units": 2, "rate": 0.1, "batch_size": "all"}, seed=1)
-    turns = make_turns(tmp_path, builder)
-    outcomes = list(turns.train([TRIAL, wild, wrong, batch, OTHER], 2))
+    sequential = make_sequential(tmp_path, builder)
+    outcomes = list(sequential.train([TRIAL, wild, wrong, batch, OTHER], 2))
     assert [outcome.trial for outcome in outcomes] == [1, 3, 4, 5, 2]
     assert outcomes[0].error == "`builder` failed: no such layer"
     assert outcomes[1].error == "the loss is not finite in epoch 2"
@@ -74,36 +76,36 @@ def test_what_fails_is_an_outcome_and_the_others_go_on(tmp_path):
 
 
 def test_the_setting_batch_size_is_the_training_s():
-    turns = make_turns(folds=2)
-    (ten,) = turns.train([OTHER], 1)
+    sequential = make_sequential(folds=2)
+    (ten,) = sequential.train([OTHER], 1)
     settings = {name: value for name, value in OTHER.settings.items() if name != "batch_size"}
-    (own,) = turns.train([Trial(2, settings, seed=8)], 1)
+    (own,) = sequential.train([Trial(2, settings, seed=8)], 1)
     assert ten.metrics != own.metrics
 
 
 def test_a_search_that_is_to_end_leaves_the_trial_without_an_outcome(tmp_path):
-    watch = Watch(None, lambda event: True)
-    turns = make_turns(tmp_path, watch=watch)
-    assert list(turns.train([TRIAL, OTHER], 2)) == []
-    assert watch.stopped == "interrupted"
-    turns.watch = Watch()
-    (outcome,) = turns.train([TRIAL], 2)
-    (whole,) = make_turns().train([TRIAL], 2)
+    stopper = Stopper(None, lambda event: True)
+    sequential = make_sequential(tmp_path, stopper=stopper)
+    assert list(sequential.train([TRIAL, OTHER], 2)) == []
+    assert stopper.stopped == "interrupted"
+    sequential.stopper = Stopper()
+    (outcome,) = sequential.train([TRIAL], 2)
+    (whole,) = make_sequential().train([TRIAL], 2)
     assert outcome.metrics == whole.metrics
 
 
 def test_an_interrupted_builder_ends_the_search():
-    turns = make_turns(builder=lambda settings, seed: {"interrupted": True})
-    assert list(turns.train([TRIAL], 2)) == []
-    assert turns.watch.stopped == "interrupted"
+    sequential = make_sequential(builder=lambda settings, seed: {"interrupted": True})
+    assert list(sequential.train([TRIAL], 2)) == []
+    assert sequential.stopper.stopped == "interrupted"
 
 
 def test_checkpoints_of_another_model_are_left_and_the_trial_begins_anew(tmp_path):
-    turns = make_turns(tmp_path)
-    list(turns.train([TRIAL], 1))
+    sequential = make_sequential(tmp_path)
+    list(sequential.train([TRIAL], 1))
     wider = Trial(1, {**TRIAL.settings, "units": 6}, seed=3)
-    (outcome,) = turns.train([wider], 2)
-    (whole,) = make_turns().train([wider], 2)
+    (outcome,) = sequential.train([wider], 2)
+    (whole,) = make_sequential().train([wider], 2)
     assert outcome.metrics == whole.metrics
 
 

@@ -1,8 +1,8 @@
-"""Divides a stack among the cores of a CPU: each lane is a stack that trains in a thread.
+"""Divides a stack among the cores of a CPU: each partition is a stack that trains in a thread.
 
 A product of small matrices, one for each model, keeps one core busy only, so a program of XLA's
-trains 50 models no faster on two cores than on one. Programs of several lanes run side by side; on
-a GPU there is one lane.
+trains 50 models no faster on two cores than on one. The programs of several partitions run side by
+side; on a GPU there is one partition.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gpukeras.core.prefetch import count_workers
 from gpukeras.many.stack import ModelState, Orders, Stack, StoppedError
 from gpukeras.many.step import State
 
-LEAST = 8  # models of a lane: what a step costs besides its models, they share
+LEAST = 8  # models of a partition: what a step costs besides its models, they share
 POLL_S = 0.1  # between two questions whether the user wants to stop
 UNEVEN_STEPS = 20_000  # of all models: then a program for each of two sizes is worth its seconds
 
 Result = TypeVar("Result")
 
 
-def count_lanes(models: int, steps: int, cores: int, device: str) -> int:
-    """Returns how many lanes train a stack.
+def count_partitions(models: int, steps: int, cores: int, device: str) -> int:
+    """Returns how many partitions train a stack.
 
     Args:
         models: Models of the stack.
@@ -38,7 +38,7 @@ def count_lanes(models: int, steps: int, cores: int, device: str) -> int:
     most = min(cores, models // LEAST)
     if not device.startswith("CPU") or most < 2:
         return 1
-    even = next(lanes for lanes in range(most, 0, -1) if models % lanes == 0)
+    even = next(partitions for partitions in range(most, 0, -1) if models % partitions == 0)
     return most if 2 * even <= most and models * steps >= UNEVEN_STEPS else even
 
 
@@ -47,15 +47,15 @@ def count_cores() -> int:
     return min(count_workers(), runtime.threads()[0] or count_workers())
 
 
-def split_evenly(models: int, lanes: int) -> list[slice]:
-    """Returns the models of each lane; sizes differ by one at most, larger ones come first."""
-    ends = [models * lane // lanes for lane in range(lanes + 1)]
+def split_evenly(models: int, partitions: int) -> list[slice]:
+    """Returns the models of each partition; sizes differ by one at most, larger ones come first."""
+    ends = [models * partition // partitions for partition in range(partitions + 1)]
     sizes = sorted((end - start for start, end in zip(ends, ends[1:], strict=False)), reverse=True)
     starts = np.cumsum([0, *sizes]).tolist()
     return [slice(start, end) for start, end in zip(starts, starts[1:], strict=False)]
 
 
-class Lanes:
+class PartitionedStack:
     """Stacks that train side by side, with the methods of one stack of all their models.
 
     Args:
@@ -72,7 +72,7 @@ class Lanes:
 
     @property
     def state(self) -> list[State]:
-        """The state of each lane."""
+        """The state of each partition."""
         return [stack.state for stack in self._stacks]
 
     @state.setter
@@ -140,7 +140,7 @@ class Lanes:
     ) -> list[Result]:
         """Returns what a function makes of each stack, in threads; the first error ends all."""
         ending = threading.Event()
-        with ThreadPoolExecutor(len(self._stacks), thread_name_prefix="gpukeras-lane") as pool:
+        with ThreadPoolExecutor(len(self._stacks), thread_name_prefix="gpukeras-partition") as pool:
             given = zip(self._stacks, self._slices, strict=True)
             futures = [pool.submit(work, stack, part, ending.is_set) for stack, part in given]
             try:

@@ -17,14 +17,14 @@ from gpukeras.many.histories import ModelHistory
 from gpukeras.many.resamples import Resample
 from gpukeras.search.attempts import FailedError, StoppedError, attempt
 from gpukeras.search.building import Build, build_model
+from gpukeras.search.stopper import Stopper
 from gpukeras.search.trials import Outcome, Trial, summarise
-from gpukeras.search.watch import Watch
 
 BATCH_SIZE = "batch_size"  # the setting that is the training's, not only the builder's
 
 
 @dataclass
-class Turns:
+class SequentialTrainer:
     """A trainer of one model at a time.
 
     A trial's model is built once and trained on one resample after another, always from the same
@@ -37,7 +37,7 @@ class Turns:
         resamples: Their splits.
         options: Fields of `FitSpec` other than `epochs` and `checkpoint`.
         states: Folder of the checkpoints, or None to keep none: then each call begins anew.
-        watch: The clock of the search.
+        stopper: The clock of the search.
     """
 
     build: Build
@@ -45,7 +45,7 @@ class Turns:
     resamples: Sequence[Resample]
     options: Mapping[str, Any]
     states: Path | None
-    watch: Watch
+    stopper: Stopper
     width: int = 1
     reason: str = ""
     built: dict[int, Model] = field(default_factory=dict)
@@ -59,9 +59,9 @@ class Turns:
     def train(self, trials: Sequence[Trial], epochs: int) -> Iterator[Outcome]:
         """Yields an outcome a trial; ends early, without one, when the search is to end."""
         for trial in trials:
-            if self.watch.look():
+            if self.stopper.look():
                 return
-            outcome = attempt(trial, epochs, self.watch, partial(self._train, trial, epochs))
+            outcome = attempt(trial, epochs, self.stopper, partial(self._train, trial, epochs))
             self.built.pop(trial.number, None)
             if outcome is None:
                 return
@@ -100,7 +100,7 @@ class Turns:
     def _fit(self, model: Model, job: Job) -> ModelHistory:
         """Trains on one resample, from the initial weights or from the checkpoint."""
         waiting = {"kind": "waiting"}
-        fitted = run_job(model, self.data, job, lambda event: self.watch.emit(waiting))
+        fitted = run_job(model, self.data, job, lambda event: self.stopper.emit(waiting))
         return check_end(fitted.history)
 
     def _place(self, trial: Trial, place: int) -> Path | None:

@@ -16,25 +16,25 @@ from gpukeras.many.histories import ModelHistory
 from gpukeras.many.plan import read_model_facts
 from gpukeras.many.workers.plan import WorkersPlan, plan_workers, read_worker_facts
 from gpukeras.many.workers.pool import (
-    Answer,
-    CrossingError,
-    Order,
+    TaskResult,
+    TransferError,
     WorkerPool,
     WorkersError,
+    WorkerTask,
     open_pool,
 )
 from gpukeras.many.workers.rows import RowsError
 from gpukeras.search.attempts import FailedError, attempt
+from gpukeras.search.sequential_trainer import SequentialTrainer, check_end
 from gpukeras.search.trials import Outcome, Trial, summarise
-from gpukeras.search.turns import Turns, check_end
 
 
 @dataclass
-class Crew:
+class WorkerTrainer:
     """A trainer of trials that do not stack.
 
     Args:
-        turns: Trains those that cannot cross, and all where there are no workers.
+        sequential: Trains those that cannot cross, and all where there are no workers.
         asked: Workers that the user asked for, or "auto".
         resources: Holds the workers.
 
@@ -42,7 +42,7 @@ class Crew:
         crossed: Numbers of the trials that workers trained.
     """
 
-    turns: Turns
+    sequential: SequentialTrainer
     asked: int | str
     resources: ExitStack
     crossed: set[int] = field(default_factory=set)
@@ -65,7 +65,9 @@ class Crew:
         """Yields an outcome a trial; ends early, with fewer, when the search is to end."""
         left, pool = list(trials), self._open(trials)
         if pool is not None:
-            job = _Job(self.turns, pool, epochs, {one.number: _Progress(one) for one in trials})
+            job = _Job(
+                self.sequential, pool, epochs, {one.number: _Progress(one) for one in trials}
+            )
             try:
                 yield from job.run()
             except WorkersError as error:
@@ -73,29 +75,29 @@ class Crew:
             self.crossed |= {number for number, one in job.progress.items() if one.done}
             self._left |= job.left
             left = [trial for trial in trials if not job.progress[trial.number].done]
-        yield from self.turns.train(left, epochs)
+        yield from self.sequential.train(left, epochs)
 
     def _open(self, trials: Sequence[Trial]) -> WorkerPool | None:
         """Returns the workers for trials; they start where the first of them are trained."""
-        if self._refused or self.turns.watch.look() or not trials:
+        if self._refused or self.sequential.stopper.look() or not trials:
             return None
         plan = self._plan(trials)
         if self._pool is None:
             self._words = plan.reason
-        if plan.seats and self._pool is None:
+        if plan.workers and self._pool is None:
             try:
-                self._pool = self.resources.enter_context(open_pool(plan, self.turns.data))
+                self._pool = self.resources.enter_context(open_pool(plan, self.sequential.data))
             except RowsError as error:
                 self._refused, self._words = True, str(error)
-        return self._pool if plan.seats else None
+        return self._pool if plan.workers else None
 
     def _plan(self, trials: Sequence[Trial]) -> WorkersPlan:
-        data, built = self.turns.data, self.turns.built
+        data, built = self.sequential.data, self.sequential.built
         models = [built[one.number] for one in trials if one.number in built]
         size = data.spec.batch_size
         rows = 1 if isinstance(size, str) else size
         needs = [read_model_facts(model, data.row_bytes, rows).bytes for model in models]
-        count = len(trials) * len(self.turns.resamples)
+        count = len(trials) * len(self.sequential.resamples)
         return plan_workers(read_worker_facts(self.asked, count, max(needs, default=0)))
 
 
@@ -123,7 +125,7 @@ class _Job:
     """The training of trials by workers.
 
     Args:
-        turns: What makes models and their trainings.
+        sequential: What makes models and their trainings.
         pool: The workers.
         epochs: Epochs that each trial is to have trained in all.
         progress: The trials, by number.
@@ -132,69 +134,73 @@ class _Job:
         left: Why trials did not cross, by number.
     """
 
-    turns: Turns
+    sequential: SequentialTrainer
     pool: WorkerPool
     epochs: int
     progress: dict[int, _Progress]
     left: dict[int, str] = field(default_factory=dict)
-    _places: dict[int, tuple[_Progress, int]] = field(default_factory=dict)  # of an order
+    _places: dict[int, tuple[_Progress, int]] = field(default_factory=dict)  # by number of the task
     _failed: list[Outcome] = field(default_factory=list)  # before they came to a worker
 
     def run(self) -> Iterator[Outcome]:
         """Yields outcomes; fewer when the search is to end, and where models cannot cross."""
-        watch = self.turns.watch
+        stopper = self.sequential.stopper
         try:
-            for order, answer in self.pool.run(self._list_orders(), self._stops):
-                outcome = self._note(*self._places[order.number], answer)
+            for task, result in self.pool.run(self._list_tasks(), self._stops):
+                outcome = self._note(*self._places[task.number], result)
                 if outcome is not None:
                     yield outcome
                 yield from self._take_failed()
             yield from self._take_failed()
         except KeyboardInterrupt:
-            watch.interrupt()
+            stopper.interrupt()
 
     def _stops(self) -> bool:
-        return self.turns.watch.emit({"kind": "waiting"})
+        return self.sequential.stopper.emit({"kind": "waiting"})
 
-    def _list_orders(self) -> Iterator[Order]:
+    def _list_tasks(self) -> Iterator[WorkerTask]:
         """Yields the trainings of models that can cross."""
         for number, one in self.progress.items():
-            if self.turns.watch.look():  # a builder was interrupted
+            if self.sequential.stopper.look():  # a builder was interrupted
                 return
-            kept = attempt(one.trial, self.epochs, self.turns.watch, partial(self._keep, one.trial))
+            kept = attempt(
+                one.trial, self.epochs, self.sequential.stopper, partial(self._keep, one.trial)
+            )
             if isinstance(kept, Outcome):
                 one.done = True
                 self._failed.append(kept)
             if not isinstance(kept, str) or not kept:
                 continue
-            self.turns.built.pop(number, None)
+            self.sequential.built.pop(number, None)
             one.model = kept
-            for place in range(len(self.turns.resamples)):
+            for place in range(len(self.sequential.resamples)):
                 if not one.done:  # where a resample failed, the others are not worth their time
-                    order = len(self._places) + 1
-                    self._places[order] = one, place
-                    yield Order(order, kept, self.turns.job(one.trial, place, self.epochs))
+                    number = len(self._places) + 1
+                    self._places[number] = one, place
+                    yield WorkerTask(
+                        number, kept, self.sequential.job(one.trial, place, self.epochs)
+                    )
 
     def _keep(self, trial: Trial) -> str:
         """Returns the name of a trial's model for the workers; "" if it cannot cross."""
         try:
-            return self.pool.keep_model(self.turns.model(trial))
-        except CrossingError as error:
+            return self.pool.keep_model(self.sequential.model(trial))
+        except TransferError as error:
             self.left[trial.number] = str(error)
             return ""
 
-    def _note(self, one: _Progress, place: int, answer: Answer) -> Outcome | None:
+    def _note(self, one: _Progress, place: int, result: TaskResult) -> Outcome | None:
         """Notes what came of a trial's model; returns the outcome once it is known."""
-        one.seconds += answer.seconds
+        one.seconds += result.seconds
         if one.done:
             return None
-        number, why = one.trial.number, answer.error
-        if answer.fitted is not None:
+        number, why = one.trial.number, result.error
+        if result.fitted is not None:
             try:
-                one.histories[place] = check_end(answer.fitted.history)
+                one.histories[place] = check_end(result.fitted.history)
             except FailedError as error:
                 why = str(error)
-        one.done = bool(why) or len(one.histories) == len(self.turns.resamples)
+        one.done = bool(why) or len(one.histories) == len(self.sequential.resamples)
         if one.done:
             self.pool.drop_model(one.model)
         if why:
@@ -210,12 +216,12 @@ class _Job:
 
 
 @contextmanager
-def open_crew(turns: Turns, asked: int | str) -> Iterator[Crew]:
+def open_worker_trainer(sequential: SequentialTrainer, asked: int | str) -> Iterator[WorkerTrainer]:
     """Yields a trainer of trials that do not stack; ends its workers.
 
     Args:
-        turns: See `Crew`.
-        asked: See `Crew`.
+        sequential: See `WorkerTrainer`.
+        asked: See `WorkerTrainer`.
     """
     with ExitStack() as resources:
-        yield Crew(turns, asked, resources)
+        yield WorkerTrainer(sequential, asked, resources)
