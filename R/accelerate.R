@@ -16,9 +16,9 @@
 #' shuffle them, so after `keras3::set_random_seed()` each epoch sees the same batches. Batches of
 #' pipelines and generators are read by Keras' own iterator, as often as Keras reads them, and many
 #' of them are trained in a call. Numbers that a script draws after a training are those that it
-#' would draw after Keras' own. Engines may differ from Keras in the last digits of float32. A loss that is no number does not end a
-#' training, as in Keras. A call that fails before the first update is run by Keras; a later error
-#' is the script's.
+#' would draw after Keras' own. Engines may differ from Keras in the last digits of float32. A loss
+#' that is no number does not end a training, as in Keras. A call that fails before the first update
+#' is run by Keras; a later error is the script's.
 #'
 #' @section Which calls are taken over:
 #' | pattern | engine |
@@ -30,7 +30,8 @@
 #' | ... of a model with a `train_step()`, loss, metric or layer of its own | gpukeras |
 #' | `fit()` of tf.data pipelines, also of those that shuffle, draw or call Python or R | gpukeras |
 #' | `fit()` of a `PyDataset`; of a generator with `steps_per_epoch` | gpukeras |
-#' | ... with `class_weight`, `steps_per_epoch`, `validation_steps`; `shuffle = "batch"` | gpukeras |
+#' | ... with `class_weight`, `steps_per_epoch`, `validation_steps` | gpukeras |
+#' | ... with `shuffle = "batch"` | gpukeras |
 #' | `fit()` and `evaluate()` of missing values, of integers of any size | gpukeras |
 #' | `fit()` of several outputs, with a short last batch too, on TensorFlow | gpukeras |
 #' | `evaluate()` of two batches or more, without callbacks; of tf.data pipelines too | gpukeras |
@@ -38,7 +39,8 @@
 #' | fewer batches: there is nothing to gain | keras |
 #' | callbacks that work on each batch; a progress bar of one's own | keras |
 #' | `fit()` of batches whose number is unknown: at their end Keras counts a step more | keras |
-#' | `evaluate()` and `predict()` of generators and `PyDataset`s; validation by a generator | keras |
+#' | `evaluate()` and `predict()` of generators and `PyDataset`s | keras |
+#' | validation by a generator | keras |
 #' | `predict()` of missing values, of integers beyond 2^24, with `steps` | keras |
 #' | texts; rows whose shape varies; ragged and sparse batches of pipelines | keras |
 #' | on JAX: all but arrays; several outputs with a short last batch | keras |

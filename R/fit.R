@@ -18,10 +18,10 @@
 #' before, can make up for the build time: so many short trainings, such as folds, pay for it
 #' together. Where the winner is known, nothing is measured: on a CPU, small batches of dense layers
 #' (25 MFLOP a step at most, 7,000 steps or more) are trained by `"compiled"` from the start. A
-#' model with operations that XLA rejects trains without it. If XLA's program won, a later training of an equal model on this
-#' computer starts with it, as far as the batches pay for its start. The history reports which
-#' engine was chosen, why, and the measured times. Dropout draws different numbers in the compiled
-#' engine, so set `engine` if runs must repeat bit for bit.
+#' model with operations that XLA rejects trains without it. If XLA's program won, a later training
+#' of an equal model on this computer starts with it, as far as the batches pay for its start. The
+#' history reports which engine was chosen, why, and the measured times. Dropout draws different
+#' numbers in the compiled engine, so set `engine` if runs must repeat bit for bit.
 #'
 #' On a GPU, XLA waits for the host in each step of a program whose number of steps it does not
 #' know. There `"compiled"` consists of programs of 1, 8, 64 and 512 steps, as far as calls are that

@@ -6,8 +6,8 @@
 #' position. Other columns are ignored.
 #'
 #' @param model A Keras 3 model; or a [gpu_fit_many()] result, of which it gives a data frame of the
-#'   mean of the models' predictions, their standard deviation, and the range of the share `interval`
-#'   of the models (0.9).
+#'   mean of the models' predictions, their standard deviation, and the range of the share
+#'   `interval` of the models (0.9).
 #' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of
 #'   inputs, if training had one; or a [gpu_dataset()], whose rows are used in their original order.
 #'   For a function or a `tf.data.Dataset` (also passed directly), one epoch in its own order.
