@@ -22,8 +22,8 @@
 #' Beside it may stand `"type"`, `"response"` or `"class"`, and `"interval"`, such as 0.9, for a
 #' model of [gpu_calibrate()]. Factors are texts, a missing value is `null`, a date is
 #' `"2026-11-24"` and a time `"2026-11-24T12:00:00Z"`, with an offset from UTC. Other columns are
-#' ignored. Terms that R computes, such as `log(wt)` in a formula, are columns of that name: clients compute them,
-#' and `$terms` lists them.
+#' ignored. Terms that R computes, such as `log(wt)` in a formula, are columns of that name:
+#' clients compute them, and `$terms` lists them.
 #'
 #' The answer is `{"predictions": [...]}` with a value for each row: a number, a class, or an object
 #' for several (by class, by output, or `.pred`, `.pred_lower` and `.pred_upper`). `null` stands for
