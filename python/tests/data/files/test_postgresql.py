@@ -27,6 +27,14 @@ def test_numbers_are_packed_and_other_columns_are_not():
     )
 
 
+def test_part_of_many_numbers_is_packed():
+    types = {f"x{number}": "float4" for number in range(20)}
+    plan = plan_query("SELECT * FROM t", types, list(types))
+    names = list(types)
+    assert plan.items == (tuple(names[:8]), *((name,) for name in names[8:]))
+    assert plan.reason == "8 columns of numbers packed"
+
+
 def test_few_numbers_of_a_type_are_left_alone():
     types = {"a": "float8", "b": "float8", "i": "int4", "j": "int2"}
     plan = plan_query("SELECT * FROM t", types, list(types))
