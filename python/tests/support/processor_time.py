@@ -1,11 +1,13 @@
 """Seconds of the processor that tests take, of their own and of processes they have waited for.
 
 A busy computer changes them far less than the time that passes, so they show which tests make a run
-long. `conftest.py` has these hooks.
+long. `conftest.py` has these hooks. A run ends with the longest; the file that the environment
+variable GPUKERAS_SECONDS names gets a line for each function.
 """
 
 import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +40,9 @@ def pytest_terminal_summary(terminalreporter):
             seconds[report.nodeid.partition("[")[0]] += report.processor_s
     if not seconds:
         return
+    if path := os.environ.get("GPUKERAS_SECONDS"):
+        lines = [f"{taken:.2f}\t{name}\n" for name, taken in seconds.most_common()]
+        Path(path).write_text("".join(lines), encoding="utf-8")
     terminalreporter.section("seconds of the processor")
     for name, taken in seconds.most_common(MOST):
         terminalreporter.line(f"{taken:6.1f} s  {name}")
