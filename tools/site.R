@@ -8,6 +8,9 @@ quick <- "--quick" %in% arguments
 folder <- c(setdiff(arguments, "--quick"), file.path("doc", "site"))[[1]]
 
 options(pkgdown.internet = FALSE, cli.num_colors = 1L)
+# For the link of a package that is not installed, as in `library(keras3)`, downlit asks CRAN.
+no_urls <- function() data.frame(Package = character(), URL = character())
+utils::assignInNamespace("CRAN_urls", no_urls, "downlit")
 # What would not be found is an error here, not a page that is missing.
 pkgdown::check_pkgdown()
 built <- tempfile("site-")
