@@ -78,12 +78,14 @@ describe <- function(x) {
   if (is.null(x)) {
     return("NULL")
   }
-  if (is.atomic(x) && length(x) == 1 && is.null(dim(x))) {
+  if (is.atomic(x) && length(x) == 1 && is.null(dim(x)) && !is.object(x)) {
     text <- is.character(x) && !is.na(x)
     return(if (text) sprintf("\"%s\"", substr(x, 1, 40)) else format(x))
   }
   size <- if (is.null(dim(x))) paste("of length", length(x)) else paste(dim(x), collapse = " x ")
-  paste(with_article(class(x)[1]), size)
+  kind <- class(x)[1]
+  if (kind %in% c("matrix", "array") && !is.numeric(x)) kind <- paste(typeof(x), kind)
+  paste(with_article(kind), size)
 }
 
 # A noun with its article: "a list", "an array".
