@@ -165,14 +165,11 @@ as_seeds <- function(seeds, builder, call = caller_env()) {
   if (is.null(seeds)) {
     return(NULL)
   }
-  if (!is.numeric(seeds) || anyNA(seeds) || any(seeds != round(seeds)) || any(seeds < 0)) {
+  if (!is.numeric(seeds) || anyNA(seeds) || any(seeds != round(seeds) | seeds < 0)) {
     abort_spec(seeds, "seeds", "a number of seeds, or whole numbers of at least 0", call)
   }
-  if (length(seeds) != 1) {
-    return(seeds)
-  }
-  if (seeds == 0) abort_spec(seeds, "seeds", "at least one seed", call)
-  seq_len(seeds)
+  if (identical(as.double(seeds), 0)) abort_spec(seeds, "seeds", "at least one seed", call)
+  if (length(seeds) == 1) seq_len(seeds) else seeds
 }
 
 # A model for each setting; for each seed too, if the function has an argument `seed`.

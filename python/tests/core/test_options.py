@@ -148,7 +148,8 @@ def test_whole_numbers_are_written_with_all_their_digits():
         core_options.check_count("seed", 3e9, 0, 2**31 - 1)
     with pytest.raises(SpecError, match="from 1e-12 to 1000, not 1234567[.]$"):
         core_options.check_number("rate", 1234567.0, 1e-12, 1000.0)
-    assert core_options.describe(math.inf) == "inf"
+    assert core_options.describe(-math.inf) == "-Inf"
+    assert core_options.describe(math.nan) == "NaN"
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**4299)])

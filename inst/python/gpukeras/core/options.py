@@ -132,9 +132,10 @@ def check_text(arg: str, value: Any, what: str, hint: str = "") -> str:
 
 
 def _write(number: float) -> str:
-    """Writes whole numbers with all their digits."""
-    whole = math.isfinite(number) and number == int(number)
-    return f"{number:.15g}" if whole else f"{number:g}"
+    """Writes whole numbers with all their digits, and what is no number as R does."""
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "Inf" if number > 0 else "-Inf"
+    return f"{number:.15g}" if number == int(number) else f"{number:g}"
 
 
 def _range_text(low: float, high: float) -> str:
