@@ -308,7 +308,7 @@ def transform_column(
         DataError: for a changed type, a new level, or values that cannot be trained on; names the
             column.
     """
-    column = _as_kind(rule, column)
+    column = imputation.as_kind(column, rule.kind, rule.zone, rule.units)
     _check_kind(rule, column, arg)
     if rule.indicator:
         out[:, -1] = imputation.is_missing(column)
@@ -372,24 +372,6 @@ def _look_at(
     scaled = (rule.center, rule.scale) != (0.0, 1.0)
     for rows in row_blocks(len(values), values.itemsize):
         notes.look(values[rows], (rule.name,), arg, scaled)
-
-
-def _as_kind(rule: ColumnRule, column: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a column without any value as one of the rule's kind: R's `NA` is a logical."""
-    kind = "category" if rule.kind == "text" else rule.kind
-    missing = imputation.is_missing(column)
-    if kind_of(column) == kind or not missing.all():
-        return column
-    if kind == "category":
-        values = np.zeros(len(missing), dtype=np.int32)
-        return {**column, "kind": "character", "values": values, "levels": ()}
-    own = {"kind": "numeric" if kind == "number" else kind, "zone": rule.zone, "units": rule.units}
-    return {
-        **column,
-        **own,
-        "values": np.full(len(missing), np.nan),
-        "offsets": np.zeros(len(missing)),
-    }
 
 
 def _check_kind(rule: ColumnRule, column: Mapping[str, Any], arg: str) -> None:
