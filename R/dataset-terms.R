@@ -20,7 +20,19 @@ expand_terms <- function(terms, call) {
   for (term in unlist(lapply(features, split_crossed), recursive = FALSE)) {
     check_term_call(term, call)
   }
-  new_parts(if (response > 0) variables[[response]], features, offsets)
+  label <- if (response > 0) variables[[response]]
+  check_label_apart(label, features, call)
+  new_parts(label, features, offsets)
+}
+
+# lm() warns, and drops the label; here a network would learn to copy it.
+check_label_apart <- function(label, features, call) {
+  if (list(label) %in% unlist(lapply(features, split_crossed), recursive = FALSE)) {
+    abort_gpukeras(
+      sprintf("The formula has its label, `%s`, among the features.", name_term(label)),
+      code = "data", hint = "Remove it from the right side.", arg = "formula", call = call
+    )
+  }
 }
 
 # What terms() takes for a column of a matrix, and has another meaning for who writes it.

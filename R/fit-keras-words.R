@@ -119,7 +119,8 @@ check_rows <- function(data, y, options, call) {
       arg = "y", call = call
     )
   }
-  if (!sequence && !are_rows(data) || inherits(data, "python.builtin.generator")) {
+  others <- c("python.builtin.generator", "keras.src.layers.layer.Layer") # models are layers
+  if (!sequence && !are_rows(data) || inherits(data, others)) {
     abort_gpukeras(
       sprintf("`data` must be a gpu_dataset or rows, not %s.", describe(data)),
       code = "spec", arg = "data", call = call,

@@ -71,8 +71,8 @@
 #' - `summary()` has a row for each setting and group: mean, standard error and rank of a metric.
 #' - `fits[[3]]` is the third model, an ordinary compiled Keras model for [gpu_predict()],
 #'   [gpu_save()] and [gpu_fit()]; `fits[["best"]]` the one with the best metric.
-#' - `$history` has each metric of each epoch, `$predictions` the predictions for the rows that the
-#'   models held out.
+#' - `$histories` has each metric of each epoch, by model; `$predictions` the predictions for the
+#'   rows that the models held out.
 #' - [gpu_predict()] of all of them is the mean of their predictions, with its spread.
 #' @section Errors:
 #' `gpukeras_error_spec` for folds that leak, bad grids and seeds, `gpukeras_error_model` for models
@@ -95,7 +95,7 @@ gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NU
   given <- as_many_rows(data, model, group, ...)
   check_settings_grid(grid, given$builder)
   seeds <- as_seeds(seeds, given$builder)
-  built <- build_settings(given$builder, grid, seeds, given$data)
+  built <- build_settings(given$builder, grid, seeds)
   options <- list(
     epochs = epochs, batch_size = as_batch_size(batch_size) %||% "auto",
     schedule = as_options(schedule),
@@ -165,14 +165,15 @@ as_seeds <- function(seeds, builder, call = caller_env()) {
   if (is.null(seeds)) {
     return(NULL)
   }
-  if (!is.numeric(seeds) || anyNA(seeds) || any(seeds != round(seeds)) || any(seeds < 0)) {
-    abort_spec(seeds, "seeds", "a number of seeds, or whole numbers", call)
+  if (!is.numeric(seeds) || anyNA(seeds) || any(seeds != round(seeds) | seeds < 0)) {
+    abort_spec(seeds, "seeds", "a number of seeds, or whole numbers of at least 0", call)
   }
+  if (identical(as.double(seeds), 0)) abort_spec(seeds, "seeds", "at least one seed", call)
   if (length(seeds) == 1) seq_len(seeds) else seeds
 }
 
 # A model for each setting; for each seed too, if the function has an argument `seed`.
-build_settings <- function(builder, grid, seeds, data) {
+build_settings <- function(builder, grid, seeds, call = caller_env()) {
   settings <- if (is.null(grid)) list(list()) else rows_of(grid)
   seeded <- !is.null(seeds) && "seed" %in% names(formals(builder)) && !"seed" %in% names(grid)
   if (seeded) {
@@ -180,7 +181,7 @@ build_settings <- function(builder, grid, seeds, data) {
       lapply(seeds, function(seed) c(one, list(seed = seed)))
     }), recursive = FALSE)
   }
-  models <- lapply(settings, function(one) check_model(do.call(builder, one)))
+  models <- lapply(settings, function(one) check_model(do.call(builder, one), "model()", call))
   list(models = models, settings = settings, seeded = seeded)
 }
 
@@ -212,11 +213,11 @@ predict_fits <- function(fits, newdata, type = "response", interval = NULL, call
   recipe <- use_recipe(fits[[1]], NULL, call)
   args <- list(fits = handle, type = type, interval = interval %||% 0.9)
   if (inherits(newdata, "gpu_dataset")) {
-    args$data <- check_alive(newdata)$handle
+    args$data <- check_alive(newdata, call)$handle
   } else {
     args$features <- as_new_features(newdata, recipe, call)
   }
-  record <- call_core("fits_predict", args)
+  record <- call_core("fits_predict", args, call)
   values <- as_prediction(record, NULL)
   if (is.null(record$sd)) {
     return(values)

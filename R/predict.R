@@ -9,8 +9,9 @@
 #'   mean of the models' predictions, their standard deviation, and the range of the share
 #'   `interval` of the models (0.9).
 #' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of
-#'   inputs, if training had one; or a [gpu_dataset()], whose rows are used in their original order.
-#'   For a function or a `tf.data.Dataset` (also passed directly), one epoch in its own order.
+#'   inputs, if training had one; or a [gpu_dataset()], whose rows are used in their original order;
+#'   of a function or a `tf.data.Dataset`, one epoch in its own order. A `tf.data.Dataset` can also
+#'   be passed directly.
 #' @param type `"response"`: numbers, or probabilities of the classes (of the second one if there
 #'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
 #'   or an integer, as the labels were: see the section on classes. For a model with a

@@ -1,15 +1,16 @@
 # Resamples of gpu_tune(): folds by number, row numbers, and splits of the package rsample.
 
 # As the core takes them: a number, or a list by name of row numbers.
-as_resamples <- function(resamples, data, call = caller_env()) {
+as_resamples <- function(resamples, data, arg = caller_arg(resamples), call = caller_env()) {
+  force(arg)
   if (inherits(resamples, "rset")) {
-    return(as_rsample_folds(resamples, data, call))
+    return(as_rsample_folds(resamples, data, arg, call))
   }
   if (inherits(resamples, "rsplit")) {
     resamples <- list(splits = list(resamples), id = "Resample1")
-    return(as_rsample_folds(resamples, data, call))
+    return(as_rsample_folds(resamples, data, arg, call))
   }
-  check_no_na_options(list(resamples = resamples), call)
+  check_no_na_options(rlang::set_names(list(resamples), arg), call)
   if (rlang::is_bare_list(resamples)) lapply(resamples, as_fold) else resamples
 }
 
@@ -23,18 +24,18 @@ as_row_numbers <- function(rows) {
 }
 
 # rsample's splits know both parts: bootstraps repeat rows, and folds in time leave some out.
-as_rsample_folds <- function(resamples, data, call) {
+as_rsample_folds <- function(resamples, data, arg, call) {
   rlang::check_installed("rsample", "to read its splits.")
   splits <- resamples$splits
   rows <- nrow(splits[[1]]$data)
   if (!is.null(rows) && rows != dim(data)[1]) {
     abort_gpukeras(
       sprintf(
-        "`resamples` splits %s, and `data` has %s.",
+        "`%s` splits %s, and `data` has %s.", arg,
         count_of(rows, "rows"), count_of(dim(data)[1], "rows")
       ),
       code = "spec", hint = "Split the data frame that the dataset was made of.",
-      arg = "resamples", call = call
+      arg = arg, call = call
     )
   }
   labels <- c(list(resamples$id), resamples[grepl("^id[0-9]+$", names(resamples))])

@@ -73,17 +73,27 @@ abort_spec <- function(x, arg, expected, call) {
   )
 }
 
+is_plain_scalar <- function(x) {
+  is.atomic(x) && length(x) == 1 && is.null(dim(x)) && !is.object(x)
+}
+
 # Describes a value for an error message by its class and size, not by its data.
 describe <- function(x) {
   if (is.null(x)) {
     return("NULL")
   }
-  if (is.atomic(x) && length(x) == 1 && is.null(dim(x))) {
+  if (is_plain_scalar(x)) {
     text <- is.character(x) && !is.na(x)
     return(if (text) sprintf("\"%s\"", substr(x, 1, 40)) else format(x))
   }
   size <- if (is.null(dim(x))) paste("of length", length(x)) else paste(dim(x), collapse = " x ")
-  paste(with_article(class(x)[1]), size)
+  paste(with_article(kind_of(x)), size)
+}
+
+# The first class; of a matrix that is not of numbers the type too.
+kind_of <- function(x) {
+  kind <- class(x)[1]
+  if (kind %in% c("matrix", "array") && !is.numeric(x)) paste(typeof(x), kind) else kind
 }
 
 # A noun with its article: "a list", "an array".

@@ -93,6 +93,14 @@ test_that("an offset is a group after the user's, which may name terms of severa
   expect_null(formula_inputs(NULL, split(y ~ x)))
 })
 
+test_that("a label among the features is refused", {
+  expect_snapshot(error = TRUE, {
+    split(y ~ y + x)
+    split(log(e) ~ x + a:log(e))
+  })
+  expect_named(split(log(e) ~ x + e)$x, c("x", "e"))
+})
+
 test_that("an interaction of too many levels, and an offset of images, are refused by name", {
   wide <- data.frame(y = 1:2000, a = factor(1:2000), b = factor(2000:1), x = 1)
   expect_snapshot(split(y ~ a:x, wide), error = TRUE)

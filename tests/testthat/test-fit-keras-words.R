@@ -167,6 +167,7 @@ expect_refused(list(
     case("data", "an element `inputs`", gpu_fit(model, list(inputs = x, labels = y))),
   "an environment as rows" =
     case("spec", "not an environment", gpu_fit(model, new.env(), y)),
+  "a model as rows" = case("spec", "`data` must be a gpu_dataset", gpu_fit(model, model)),
   "a word of keras3 in a dataset" =
     case("spec", "called `validation` here", gpu_dataset(x, y, validation_split = 0.2)),
   "weights of new rows" =

@@ -24,6 +24,12 @@ test_that("folds, seeds and settings make a table of models, and their ensemble"
   expect_equal(found$mean, rowMeans(all), tolerance = 1e-5)
   expect_equal(found$sd, apply(all, 1, sd), tolerance = 1e-4)
   expect_equal(found$upper, apply(all, 1, quantile, 0.95), tolerance = 1e-4)
+  expect_length(fits$histories[[12]]$val_loss, 3)
+  expect_snapshot(error = TRUE, {
+    gpu_predict(fits, mtcars, type = "class")
+    gpu_predict(fits, mtcars, type = "quantile")
+    gpu_predict(fits, mtcars, interval = 2)
+  })
 })
 
 test_that("a formula makes a model for each group, and classes keep their levels", {
@@ -54,6 +60,9 @@ test_that("what does not fit is named before anything trains", {
     gpu_fit_many(cars, model, grid = list(b = 1))
     gpu_fit_many(cars, model, seeds = "a")
     gpu_fit_many(cars, model, seeds = c(1, 1))
+    gpu_fit_many(cars, model, seeds = 0)
+    gpu_fit_many(cars, function() 5)
+    gpu_fit_many(cars, model, folds = NA)
     gpu_fit_many(cars, model, folds = list(1:3, 99))
     gpu_fit_many(cars, model, folds = list(1:3), together = rep(1, 32))
   })

@@ -25,7 +25,10 @@ test_that("descriptions never show a user's data", {
   expect_identical(describe(1.5), "1.5")
   expect_identical(describe(strrep("x", 100)), sprintf("\"%s\"", strrep("x", 40)))
   expect_identical(describe(c("secret", "secret")), "a character of length 2")
+  expect_identical(describe(factor("secret")), "a factor of length 1")
+  expect_identical(describe(as.Date("2024-01-02")), "a Date of length 1")
   expect_identical(describe(matrix(1, 2, 3)), "a matrix 2 x 3")
+  expect_identical(describe(matrix(1i, 2, 3)), "a complex matrix 2 x 3")
   expect_identical(describe(data.frame(secret = 1:2)), "a data.frame 2 x 1")
 })
 

@@ -143,6 +143,15 @@ def test_descriptions_never_show_a_users_data():
     assert len(core_options.describe("x" * 1000)) < 50
 
 
+def test_whole_numbers_are_written_with_all_their_digits():
+    with pytest.raises(SpecError, match="from 0 to 2147483647, not 3000000000[.]$"):
+        core_options.check_count("seed", 3e9, 0, 2**31 - 1)
+    with pytest.raises(SpecError, match="from 1e-12 to 1000, not 1234567[.]$"):
+        core_options.check_number("rate", 1234567.0, 1e-12, 1000.0)
+    assert core_options.describe(-math.inf) == "-Inf"
+    assert core_options.describe(math.nan) == "NaN"
+
+
 @pytest.mark.parametrize("value", [10**400, -(10**4299)])
 @pytest.mark.parametrize(
     "check", [core_options.check_number, core_options.check_count, core_options.check_positive]

@@ -178,7 +178,7 @@ def test_what_is_written_beside_lies_in_a_folder_of_this_user_alone(folder):
         one.write_text("half")
     assert list(folder.iterdir()) == []
     with (
-        pytest.raises(DataError, match="cannot be written to a file: No such file"),
+        pytest.raises(DataError, match="cannot be written to the file m.keras: No such file"),
         written_beside(folder / "none" / "m.keras", "model"),
     ):
         pass

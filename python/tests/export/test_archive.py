@@ -147,10 +147,14 @@ def test_what_cannot_be_saved_leaves_no_trace(tmp_path, model):
         save_archive(bad, str(path), overwrite=True)
     assert path.read_text() == "mine"
     assert os.listdir(tmp_path) == ["model.keras"]
-    with pytest.raises(DataError, match="cannot be written to a file: No such file"):
+    with pytest.raises(DataError, match="cannot be written to the file model.keras: No such file"):
         save_archive(model, str(tmp_path / "nowhere" / "model.keras"))
-    with pytest.raises(SpecError, match="must end with \".keras\", not '.h5'"):
+    with pytest.raises(SpecError, match='must end with ".keras", not "model.h5"') as told:
         save_archive(model, str(tmp_path / "model.h5"))
+    assert "older format" in told.value.hint
+    with pytest.raises(SpecError, match='must end with ".keras", not "model"') as told:
+        save_archive(model, str(tmp_path / "model"))
+    assert told.value.hint == ""
     with pytest.raises(SpecError, match="must be a Keras 3 model"):
         save_archive(3, str(path))
 

@@ -45,7 +45,7 @@ def test_the_format_goes_by_the_suffix(name, path, chosen):
     ("name", "path", "said"),
     [
         ("tflite", "m", "`format` must be one of"),
-        ("onnx", "m", '`path` must end with ".onnx" for ONNX'),
+        ("onnx", "m", '`path` must end with ".onnx" for ONNX, not ""'),
         ("litert", "m.onnx", '`path` must end with ".tflite" for LiteRT'),
         ("savedmodel", "m.onnx", "`path` must be a folder for SavedModel"),
         ("auto", "m.keras", "gpu_save"),

@@ -54,6 +54,14 @@ def test_classes_are_those_of_the_mean_probability(fits):
     assert (np.asarray(classes["values"]) == mean.argmax(axis=1) + 1).all()
 
 
+@pytest.mark.parametrize("type_", ["quantile", "classes"])
+def test_types_that_have_no_mean_are_refused(fits, type_):
+    from gpukeras.many.ensemble import predict_many
+
+    with pytest.raises(SpecError, match=f'`type` must be one of "response", "class", not "{type_}'):
+        predict_many(fits, data=make_dataset(), type=type_)
+
+
 def test_new_rows_are_encoded_as_in_training(fits):
     from gpukeras.many.ensemble import predict_many
 

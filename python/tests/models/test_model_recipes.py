@@ -41,8 +41,9 @@ def test_mixed_classes_want_a_loss_of_one_column_a_class():
     with pytest.raises(ModelError, match="mixes classes by `mixup`"):
         fit.fit(make_model(units=2), data, {"epochs": 1})
     plain = builder.assemble(x, {"batch_size": 8}, labels)
-    with pytest.raises(DataError, match="was encoded by its own means and levels"):
+    with pytest.raises(DataError, match="was encoded by its own means and levels") as told:
         evaluate.evaluate(model, plain)
+    assert told.value.hint.startswith("Make it by gpu_dataset(recipe = model)")
     again = builder.assemble(x, {"batch_size": 8}, labels, recipe=data.recipe)
     assert evaluate.evaluate(model, again)["metrics"].keys() == {"loss", "accuracy"}
 

@@ -33,7 +33,7 @@ def test_a_trial_has_the_same_weights_whenever_it_is_built():
 def test_a_model_that_does_not_fit_the_rows_is_refused():
     with pytest.raises(ModelError):
         build_model(build, TRIAL, make_dataset(40, columns=6))
-    with pytest.raises(SpecError):
+    with pytest.raises(SpecError, match=r"`builder\(\)` must be a Keras 3 model, not "):
         build_model(lambda settings, seed: {"model": "a model"}, TRIAL, make_dataset(40))
 
 

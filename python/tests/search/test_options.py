@@ -11,7 +11,7 @@ FIXED = parse_space({"rate": {"kind": "values", "values": [0.1]}})
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trials": 0}, "`trials` must be a whole number from 1 to 1e+06, not 0."),
+        ({"trials": 0}, "`trials` must be a whole number from 1 to 1000000, not 0."),
         ({"seconds": 0}, "`seconds` must be above 0, not 0."),
         ({"epochs": 1.5}, "`epochs` must be a whole number of at least 1, not 1.5."),
         ({"eta": 1}, "`eta` must be a whole number of at least 2, not 1."),

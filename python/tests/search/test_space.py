@@ -51,7 +51,7 @@ def test_whole_numbers_are_whole_and_stay_within_their_range():
         ),
         (
             {"low": 1, "high": 1e12, "integer": True},
-            "`a` must be a range of whole numbers with a whole `high`, not 1e+12.",
+            "`a` must be a range of whole numbers with a whole `high`, not 1000000000000.",
         ),
         ({"low": 0.0, "high": 1.0, "log": "yes"}, '`log` must be TRUE or FALSE, not "yes".'),
     ],
@@ -76,7 +76,7 @@ def test_a_range_that_cannot_be_is_refused_by_name(fields, message):
         (
             [float("nan")],
             "`a` must have numbers, strings, TRUE or FALSE, or vectors of these, without missing "
-            "values, not nan.",
+            "values, not NaN.",
         ),
     ],
 )
@@ -144,6 +144,13 @@ def test_conditions_that_are_never_met_are_refused(when, message):
     assert caught.value.message == message
 
 
+def test_a_lone_setting_that_depends_on_itself_is_told_that_it_is_alone():
+    setting = {"kind": "range", "low": 0.0, "high": 1.0, "when": {"a": 1.0}}
+    with pytest.raises(SpecError) as caught:
+        parse_space({"a": setting})
+    assert caught.value.hint == "There is no other setting."
+
+
 def test_conditions_in_a_circle_are_refused():
     with pytest.raises(SpecError) as caught:
         parse_space(
@@ -163,7 +170,7 @@ def test_conditions_in_a_circle_are_refused():
         (
             [{"a": float("nan")}],
             "`grid$a` must have numbers, strings, TRUE or FALSE, or vectors of these, without "
-            "missing values, not nan.",
+            "missing values, not NaN.",
         ),
     ],
 )

@@ -107,7 +107,7 @@ def choose_format(name: str, path: str) -> str:
     form = FORMATS[name]
     if form.suffix and suffix != form.suffix:
         raise SpecError(
-            f'`path` must end with "{form.suffix}" for {form.title}, not {suffix!r}.', arg="path"
+            f'`path` must end with "{form.suffix}" for {form.title}, not "{suffix}".', arg="path"
         )
     if not form.suffix and suffix in OTHERS:
         hint = "gpu_save() writes .keras files." if suffix == ".keras" else "Give `format`."

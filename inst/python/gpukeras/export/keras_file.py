@@ -35,10 +35,11 @@ WITH_FUNCTIONS = ("activations", "constraints", "initializers", "losses", "metri
 def check_ending(path: Any, arg: str = "path") -> Path:
     """Returns the absolute path of a file that must end with ".keras"."""
     if not isinstance(path, str) or not path.endswith(SUFFIX):
-        found = describe(path) if not isinstance(path, str) else repr(Path(path).suffix)
+        name = Path(path).name if isinstance(path, str) else path
+        old = isinstance(path, str) and path.endswith((".h5", ".hdf5"))
         raise SpecError(
-            f'`{arg}` must end with "{SUFFIX}", not {found}.',
-            hint="Files of the older format .h5 load by keras.saving.load_model().",
+            f'`{arg}` must end with "{SUFFIX}", not {describe(name)}.',
+            hint="Files of the older format .h5 load by keras.saving.load_model()." if old else "",
             arg=arg,
         )
     return Path(path).expanduser().absolute()
@@ -77,7 +78,7 @@ def write_errors(target: Path, arg: str, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"`{arg}` cannot be written to a {what}: {system_reason(error)}.",
+            f"`{arg}` cannot be written to the {what} {target.name}: {system_reason(error)}.",
             hint="Check the folder, its permissions, and the room on the disk.",
             arg=arg,
             path=str(target),

@@ -9,10 +9,10 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.options import check_fraction
+from gpukeras.core.options import check_choice, check_fraction
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.transforms import open_device_transform
-from gpukeras.data.preprocessing.decoding import decode_outputs
+from gpukeras.data.preprocessing.decoding import decode_outputs, refuse_classes
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.engine.predict_loop import choose_rows, count_row_bytes, predict_rows
@@ -52,7 +52,7 @@ def predict_many(
         SpecError, DataError, ModelError: for what cannot be predicted.
     """
     share = check_fraction("interval", interval)
-    predictions.check_type(type, None)
+    check_choice("type", type, TYPES)
     model = fits.model(1)
     recipe, rows, complete = open_rows(model, features, data)
     if not isinstance(rows, RowSource):
@@ -126,6 +126,8 @@ def _join(
     rule, family = recipe.label, family_of(model)
     if kind == "class":
         reading = choose_reading(rule, model.loss, outputs.shape[-1])
+        if not reading:
+            raise refuse_classes([rule] if rule else [])
         mean = outputs.mean(axis=0)
         return decode_outputs({"": rule} if rule else {}, {"": mean}, {"": reading})[0]
     if family is not None:

@@ -24,22 +24,22 @@ from gpukeras.models.variables import has_call
 OLD_KERAS = ("tf_keras.", "keras.engine.", "keras.src.engine.", "tensorflow.python.keras.")
 
 
-def check_model(model: Model, *, compiled: bool = True) -> None:
-    """Checks that a value is a Keras model that can be trained.
+def check_model(model: Model, *, compiled: bool = True, arg: str = "model") -> None:
+    """Checks that a value is a Keras model that can be trained; `arg` names it in messages.
 
     Raises:
         SpecError: if it is not a Keras 3 model.
         ModelError: if it is a Keras 2 model, or not compiled.
     """
-    refuse_old(model)
+    refuse_old(model, arg)
     if not tensor_ops.is_keras_model(model):
         hint = "Make one with keras3, with reticulate, or with gpu_mlp()."
-        raise refused_value("model", model, "a Keras 3 model", hint)
+        raise refused_value(arg, model, "a Keras 3 model", hint)
     if compiled and not model.compiled:
         raise ModelError(
-            "`model` is not compiled.",
+            f"`{arg}` is not compiled.",
             hint="Call compile() with an optimizer and a loss first.",
-            arg="model",
+            arg=arg,
         )
     if compiled:
         require_no_strategy(model)

@@ -54,7 +54,8 @@ def check_encoding(model: Model, recipe: Recipe) -> None:
     if not same_encoding(tied, recipe):
         raise DataError(
             "`data` was encoded by its own means and levels, not by those that trained `model`.",
-            hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",
+            hint="Make it by gpu_dataset(recipe = model); gpu_evaluate() and gpu_predict() also "
+            "take the data frame or matrix itself.",
             arg="data",
         )
     check_order(tied, recipe, "data")

@@ -41,7 +41,7 @@ def build_model(build: Build, trial: Trial, data: Dataset) -> Model:
     if answer.get("failed"):
         raise GeneratorError(f"`builder` failed: {answer.get('message', '')}")
     model = answer["model"]
-    model_checks.check_model(model)
+    model_checks.check_model(model, arg="builder()")
     model_checks.check_rows(model, data, fits=True)
     model_checks.check_rows(model, data, "data", step="test", fits=True)
     build_on(model, data)

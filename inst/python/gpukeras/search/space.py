@@ -265,9 +265,10 @@ def _check_conditions(setting: Setting, by_name: Mapping[str, Setting]) -> None:
         parent = by_name.get(name)
         if parent is None or parent is setting:
             what = "itself" if parent is setting else f"`{name}`, which is no setting"
+            others = ", ".join(one for one in by_name if one != setting.name)
             raise SpecError(
                 f"`{setting.name}` depends on {what}.",
-                hint=f"Other settings are {', '.join(n for n in by_name if n != setting.name)}.",
+                hint=f"Other settings are {others}." if others else "There is no other setting.",
                 arg=setting.name,
             )
         if not isinstance(parent, Values):

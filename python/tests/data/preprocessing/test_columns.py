@@ -62,6 +62,25 @@ def test_what_was_whole_in_training_is_imputed_without_indicator():
     np.testing.assert_array_equal(transform(rule, column([0], "factor", [])), [[0, 1]])
 
 
+@pytest.mark.parametrize("kind", ["logical", "character"])
+@pytest.mark.parametrize(
+    "trained",
+    [
+        column([1, 2, 0], "factor", ["u", "v"]),
+        column([1.0, 3.0, NAN]),
+        date(1, 3, NAN),
+        column([60.0, 90.0, NAN], "duration", units="mins"),
+        column([0.0, 86400.0, NAN], "time", zone="UTC", offsets=np.zeros(3)),
+    ],
+    ids=lambda trained: trained["kind"],
+)
+def test_a_column_without_any_value_is_of_the_kind_of_training(trained, kind):
+    rule = learn(trained)
+    empty = column([0, 0] if kind == "character" else [NAN, NAN], kind, name=rule.name)
+    expected = transform(rule, trained)[[2, 2]]
+    np.testing.assert_array_equal(transform(rule, empty), expected)
+
+
 def test_statistics_are_those_of_the_values_that_are_there():
     rule = learn(column([1.0, NAN, 3.0, 100.0]), keep=[True, True, True, False])
     assert (rule.center, rule.scale, rule.fill) == (2.0, 1.0, 2.0)

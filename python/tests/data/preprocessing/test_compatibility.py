@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpukeras.data.preprocessing.compatibility import keeps_values, same_encoding
+from gpukeras.data.preprocessing.compatibility import check_order, keeps_values, same_encoding
 from gpukeras.data.preprocessing.recipe import AS_IS, STRINGS, Input, Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 
@@ -31,6 +31,16 @@ def test_a_recipe_that_learned_nothing_keeps_values(recipe, keeps):
     assert keeps_values(recipe) == keeps
     assert same_encoding(recipe, BATCHES) == keeps
     assert same_encoding(BATCHES, recipe) == keeps
+
+
+def test_inputs_are_told_by_name_and_not_by_their_order():
+    one, two = Input("a", SCALED), Input("b", replace(COLUMNS, names=("u", "v")))
+    given = Recipe("inputs", (8,), inputs=(one, two))
+    turned = replace(given, inputs=(two, one))
+    assert same_encoding(given, turned)
+    check_order(given, turned, "data")
+    swapped = (Input("a", two.recipe), Input("b", one.recipe))
+    assert not same_encoding(given, replace(given, inputs=swapped))
 
 
 def test_rows_of_another_length_are_the_models_business_where_values_are_kept():

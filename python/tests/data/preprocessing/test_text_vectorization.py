@@ -54,7 +54,7 @@ def test_options_are_normalised():
         ({"standardize": "none"}, r"`standardize` must be one of"),
         ({"max_tokens": 1}, r"`max_tokens` must be a whole number from 2"),
         ({"max_tokens": 2, "output": "int"}, r"`max_tokens` must be .* from 3"),
-        ({"max_tokens": 2.0**25}, r"`max_tokens` must be a whole number from 2 to 1.6"),
+        ({"max_tokens": 2.0**25}, r"`max_tokens` must be a whole number from 2 to 16777216"),
         ({"sequence_length": 5}, r"`sequence_length` needs `output = \"int\"`"),
         ({"sequence_length": 0, "output": "int"}, r"`sequence_length` must be a whole"),
         ({"ngrams": 0}, r"`ngrams` must be a whole number from 1 to 100"),

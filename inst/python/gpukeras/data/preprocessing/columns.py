@@ -308,6 +308,7 @@ def transform_column(
         DataError: for a changed type, a new level, or values that cannot be trained on; names the
             column.
     """
+    column = imputation.as_kind(column, rule.kind, rule.zone, rule.units)
     _check_kind(rule, column, arg)
     if rule.indicator:
         out[:, -1] = imputation.is_missing(column)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpukeras.core.errors import SpecError
 from gpukeras.data.preprocessing.column_order import check_same_names
-from gpukeras.data.preprocessing.recipe import AS_IS, STRINGS, Recipe
+from gpukeras.data.preprocessing.recipe import AS_IS, STRINGS, Input, Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 
 
@@ -19,14 +19,15 @@ def keeps_values(recipe: Recipe) -> bool:
 
 
 def same_encoding(one: Recipe, other: Recipe) -> bool:
-    """Whether two recipes encode the same values as the same numbers."""
+    """Whether two recipes encode the same values as the same numbers; parts are told by name."""
     if AS_IS in (one.kind, other.kind):
         return keeps_values(one) and keeps_values(other)
 
     def essence(recipe: Recipe) -> tuple[Any, ...]:
         numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
         image = (recipe.interpolation, recipe.crop_to_aspect_ratio, recipe.uncropped)
-        parts = (recipe.groups, [(part.name, essence(part.recipe)) for part in recipe.inputs])
+        inputs = [(part.name, essence(part.recipe)) for part in _by_name(recipe)]
+        parts = (recipe.groups, inputs)
         # If values are unchanged, the model itself decides which shapes it takes.
         shape = () if recipe.kind == "array" and keeps_values(recipe) else recipe.shape
         own = (recipe.kind, shape, recipe.columns, recipe.mapped)
@@ -60,7 +61,7 @@ def check_order(one: Recipe, other: Recipe, arg: str) -> None:
     if AS_IS in (one.kind, other.kind):
         return
     check_same_names(one.names, other.names, arg)
-    for part, own in zip(one.inputs, other.inputs, strict=True):
+    for part, own in zip(_by_name(one), _by_name(other), strict=True):
         check_order(part.recipe, own.recipe, f"{arg}${part.name}")
 
 
@@ -80,6 +81,11 @@ def check_numbers(data: Any, arg: str) -> None:
     )
 
 
+def _by_name(recipe: Recipe) -> list[Input]:
+    """Returns the inputs of a recipe; their order in a row is not the model's."""
+    return sorted(recipe.inputs, key=lambda part: part.name)
+
+
 def _label_essence(label: LabelRule) -> tuple[Any, ...]:
-    outputs = [(output.name, _label_essence(output.rule)) for output in label.outputs]
+    outputs = {output.name: _label_essence(output.rule) for output in label.outputs}
     return (label.levels, label.pixels, outputs)

@@ -41,6 +41,18 @@ def is_missing(column: Mapping[str, Any]) -> np.ndarray:
     return values == 0 if column["kind"] in CATEGORIES else np.isnan(values)
 
 
+def as_kind(column: Mapping[str, Any], kind: str, zone: str, units: str) -> Mapping[str, Any]:
+    """Returns a column without any value as one of a rule's kind: R's `NA` alone is a logical."""
+    kind = {"number": "numeric", "category": "character", "text": "character"}.get(kind, kind)
+    same = column["kind"] == kind or {column["kind"], kind} <= set(CATEGORIES)
+    if same or not (missing := is_missing(column)).all():
+        return column
+    if kind in CATEGORIES:
+        return {**column, "kind": kind, "values": np.zeros(len(missing), np.int32), "levels": ()}
+    values = {"values": np.full(len(missing), np.nan), "offsets": np.zeros(len(missing))}
+    return {**column, **values, "kind": kind, "zone": zone, "units": units}
+
+
 def count_missing(
     features: Mapping[str, Any], rows: int, known: Collection[str] | None, arg: str
 ) -> tuple[np.ndarray, dict[str, int]]:

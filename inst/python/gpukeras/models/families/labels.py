@@ -63,16 +63,16 @@ def _check_number(family: FamilySpec | Family, label: LabelRule, arg: str) -> No
     if family.name in COUNTS:
         _check_counts(family, found, arg)
     elif family.name == "gamma" and found.minimum <= 0:
-        raise _refuse(family, arg, "numbers above 0", f"{found.minimum:g}")
+        raise _refuse(family, arg, "numbers above 0", _side(found.minimum))
     elif family.name == "beta" and not 0 < found.minimum <= found.maximum < 1:
         beyond = found.minimum if found.minimum <= 0 else found.maximum
         hint = "Squeeze 0 and 1 into the range, as by (y * (n - 1) + 0.5) / n."
-        raise _refuse(family, arg, "numbers between 0 and 1, both excluded", f"{beyond:g}", hint)
+        raise _refuse(family, arg, "numbers between 0 and 1, both excluded", _side(beyond), hint)
 
 
 def _check_counts(family: FamilySpec | Family, found: ColumnRange, arg: str) -> None:
     if found.minimum < 0:
-        raise _refuse(family, arg, "counts of at least 0", f"{found.minimum:g}")
+        raise _refuse(family, arg, "counts of at least 0", _side(found.minimum))
     if not found.whole:
         hint = "Counts per exposure are counts with offset(log(exposure))."
         raise _refuse(family, arg, "whole numbers", "fractions", hint)
@@ -92,7 +92,7 @@ def _check_columns_of_labels(family: FamilySpec | Family, label: LabelRule, arg:
     if label.kind != "matrix" or len(label.row_shape) != 1:
         raise _refuse(family, arg, "a matrix with a column of 0 and 1 for each label", _say(label))
     if not label.whole or label.minimum < 0 or label.maximum > 1:
-        found = f"{label.minimum:g} to {label.maximum:g}" if label.whole else "fractions"
+        found = "other whole numbers" if label.whole else "fractions"
         raise _refuse(family, arg, "0 and 1", found)
 
 
@@ -109,7 +109,7 @@ def _check_trials(family: FamilySpec | Family, label: LabelRule, arg: str) -> No
     for column, found in zip(("successes", "failures"), read_ranges(label), strict=False):
         if found.minimum < 0:
             hint = "Failures are the trials less the successes."
-            raise _refuse(family, arg, f"{column} of at least 0", f"{found.minimum:g}", hint)
+            raise _refuse(family, arg, f"{column} of at least 0", _side(found.minimum), hint)
         if not found.whole:
             hint = "Counts, not shares: successes and failures."
             raise _refuse(family, arg, f"whole {column}", "fractions", hint)
@@ -123,9 +123,9 @@ def _check_survival(family: FamilySpec | Family, label: LabelRule, arg: str) -> 
         return
     time, status = label.ranges
     if time.minimum <= 0:
-        raise _refuse(family, arg, "times above 0", f"{time.minimum:g}")
+        raise _refuse(family, arg, "times above 0", _side(time.minimum))
     if not status.whole or status.minimum < 0 or status.maximum > 1:
-        found = f"{status.minimum:g} to {status.maximum:g}" if status.whole else "fractions"
+        found = "other whole numbers" if status.whole else "fractions"
         hint = "1 is an event, 0 a row that was lost before."
         raise _refuse(family, arg, "a status of 0 or 1", found, hint)
     if status.maximum == 0 and isinstance(family, FamilySpec):  # other rows may have none
@@ -137,6 +137,13 @@ def _say(label: LabelRule) -> str:
         return f"a factor of {label.units} levels"
     kinds = {"binary": "0 and 1", "number": "numbers", "matrix": f"{label.units} columns"}
     return kinds.get(label.kind, label.kind)
+
+
+def _side(number: float) -> str:
+    """Says on which side of a range a number lies; a message shows no data."""
+    if number in (0, 1):
+        return f"{number:g}"
+    return "negative numbers" if number < 0 else "numbers above 1"
 
 
 def _refuse(
