@@ -8,6 +8,7 @@ import pytest
 
 import gpukeras
 from gpukeras import CheckpointError
+from gpukeras.checkpoint.store import CheckpointStore
 from gpukeras.search.study import open_study
 from gpukeras.search.trials import Outcome, Trial
 
@@ -60,6 +61,18 @@ def test_without_a_folder_nothing_is_written():
         study.record(TRIAL, FIRST)
         study.remove_states()
         assert study.outcomes == {2: {1: FIRST}}
+
+
+def test_files_that_others_put_among_the_checkpoints_stay(tmp_path):
+    mine = tmp_path / "states" / "0001" / "weights.h5"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with open_study(tmp_path) as study:
+        study.begin(IDENTITY, DRAWN)
+        with CheckpointStore(tmp_path / "states" / "0002") as store:
+            store.save({}, {})
+        study.remove_states()
+    assert [path for path in (tmp_path / "states").rglob("*") if path.is_file()] == [mine]
 
 
 def test_numbers_that_json_has_no_words_for_are_null(tmp_path):
@@ -150,6 +163,7 @@ def test_a_process_killed_before_the_first_file_left_an_empty_study(tmp_path):
 RECORDING = """
 import itertools, sys
 from pathlib import Path
+from gpukeras.checkpoint.store import CheckpointStore
 from gpukeras.search.study import open_study
 from gpukeras.search.trials import Outcome, Trial
 with open_study(Path(sys.argv[1])) as study:

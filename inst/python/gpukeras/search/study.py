@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.checkpoint.identity import find_changes
+from gpukeras.checkpoint.store import remove_stores
 from gpukeras.core.atomic_dir import sync_folder, write_text
 from gpukeras.core.errors import CheckpointError
 from gpukeras.core.file_lock import FolderLock, TakenError
@@ -121,9 +121,9 @@ class Study:
             _write(self.folder / TRIALS / f"{trial.number:04d}.json", found)
 
     def remove_states(self) -> None:
-        """Deletes the checkpoints of a search that is complete."""
+        """Deletes the checkpoints of a search that is complete; other files stay."""
         if self.folder is not None:
-            shutil.rmtree(self.folder / STATES, ignore_errors=True)
+            remove_stores(self.folder / STATES)
 
     def _errors(self, verb: str) -> Any:
         assert self.folder is not None
