@@ -112,7 +112,12 @@ def as_job(start: Start, task: Task) -> Job:
         task: What the models share.
     """
     stopping = None if task.stopping is None else asdict(task.stopping)
-    options = {"epochs": task.epochs, "schedule": task.schedule, "early_stopping": stopping}
+    options = {
+        "epochs": task.epochs,
+        "schedule": task.schedule,
+        "early_stopping": stopping,
+        "engine": task.engine,
+    }
     member = start.member
     return Job(
         member.train,

@@ -42,6 +42,7 @@ class Task:
         stopping: When to stop a model early; None for never.
         schedule: Learning rate schedule, see `lr_tables`; None for the optimizers' own rates.
         predictions: Whether the models predict the rows that they held out.
+        engine: The engine of models that do not stack.
         after_epoch: Called after each epoch with a function that reads what the models have become.
     """
 
@@ -54,6 +55,7 @@ class Task:
     stopping: EarlyStoppingSpec | None = None
     schedule: Mapping[str, Any] | None = None
     predictions: bool = True
+    engine: str = "auto"
     after_epoch: Callable[[Callable[[], dict[int, Fitted]]], None] | None = None
 
 
