@@ -164,7 +164,7 @@ def digest_numbers(rows: np.ndarray) -> str:
 
 
 def _check_new(folder: Path) -> None:
-    """Checks that a folder without `study.json` has nothing that a new search would take for its own.
+    """Checks that a folder without `study.json` has nothing that a new search would take for its.
 
     Raises:
         CheckpointError: naming what is in it.
