@@ -73,7 +73,8 @@
 #'   [gpu_save()] and [gpu_fit()]; `fits[["best"]]` the one with the best metric.
 #' - `$histories` has each metric of each epoch, by model; `$predictions` the predictions for the
 #'   rows that the models held out.
-#' - [gpu_predict()] of all of them is the mean of their predictions, with its spread.
+#' - [gpu_predict()] of all of them is the mean of their predictions, with its spread. Models
+#'   without a whole epoch, such as one whose worker died, do not count.
 #' @section Errors:
 #' `gpukeras_error_spec` for folds that leak, bad grids and seeds, `gpukeras_error_model` for models
 #' that do not fit the rows or cannot be copied, before anything is trained.

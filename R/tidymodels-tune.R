@@ -21,21 +21,25 @@
 #' Candidates of other `hidden_units`, `activation` or `epochs` make another program, and so do
 #' recipes that give other numbers of columns; `learn_rate`, `penalty` and `dropout` share one, but
 #' for zeros of the last two. Compiling a program takes seconds, so a few short trainings of a
-#' structure are done one after another, as by `tune::tune_grid()`.
+#' structure are done one after another, as by `tune::tune_grid()`, or by `workers`.
 #'
 #' The preprocessing runs twice: once to know what is to be trained, and once for the predictions.
-#' The encoded rows of all resamples are in memory at a time. Everything happens in this process:
-#' workers of future or mirai are not used. Models that cannot be trained beside others, such as
-#' those with callbacks or `ema`, train alone, and a message says how many and why.
+#' The encoded rows of all resamples are in memory at a time. tune's loop runs in this process:
+#' workers of future or mirai are not used. `workers` trains models that do not stack, and those of
+#' which there are too few, in processes of their own, several at a time, as in [gpu_fit_many()].
+#' Models that cannot be trained beside others, such as those with callbacks or `ema`, train alone,
+#' and a message says how many and why.
 #'
 #' @param object,... See `tune::tune_grid()`: a model with the engine `"gpukeras"` and a
 #'   preprocessor, or a workflow; `resamples`, `grid`, `metrics` and others.
 #' @param control See `tune::control_grid()`.
+#' @param workers Processes that train models which do not stack, several at a time. `"auto"` is one
+#'   for each GPU where there are several, and none elsewhere.
 #' @param verbose Whether to show the progress of the training.
 #' @return As of `tune::tune_grid()`.
 #' @section Errors:
-#' `gpukeras_error_spec` for a model of another engine; tune's own errors. A model that fails is
-#' among tune's notes: `tune::show_notes()`.
+#' `gpukeras_error_spec` for a model of another engine, or `workers` that cannot be; tune's own
+#' errors. A model that fails is among tune's notes: `tune::show_notes()`.
 #' @seealso [gpukeras-tidymodels] for the engine, [gpu_tune()] for a search that leaves bad
 #'   candidates behind early.
 #' @examplesIf rlang::is_installed(c("tune", "yardstick")) && gpukeras:::can_run_examples()
@@ -48,15 +52,16 @@
 #' )
 #' tune::show_best(found, metric = "rmse")
 #' @export
-gpu_tune_grid <- function(object, ..., control = NULL, verbose = TRUE) {
+gpu_tune_grid <- function(object, ..., control = NULL, workers = "auto", verbose = TRUE) {
   check_engine(object)
+  check_workers(workers)
   rlang::check_installed("tune", "for `gpu_tune_grid()`.")
   control <- control %||% tune::control_grid()
   control$allow_par <- FALSE # what gpu_mlp_fit() notes lies in this process
   run_together(function(quiet) {
     if (quiet) control$verbose <- TRUE # tune shows no bar then, and its messages are held back
     tune::tune_grid(object, ..., control = control)
-  }, verbose)
+  }, verbose, workers)
 }
 
 check_engine <- function(object, call = caller_env()) {
@@ -77,16 +82,21 @@ check_engine <- function(object, call = caller_env()) {
   }
 }
 
+# Before tune prepares any rows: the core checks it where it trains no model.
+check_workers <- function(workers, call = caller_env()) {
+  core_together(list(), workers, NULL, call)
+}
+
 # Runs a loop that asks for models, trains them, and runs it again. `run` takes whether it is quiet.
-run_together <- function(run, verbose, listener = progress_listener(verbose, call),
-                         call = caller_env()) {
+run_together <- function(run, verbose, workers = "auto",
+                         listener = progress_listener(verbose, call), call = caller_env()) {
   force(listener)
   the$together <- rlang::env(recording = TRUE, asked = list(), rows = list(), alone = character())
   on.exit(the$together <- NULL)
   if (!exists(".Random.seed", globalenv(), inherits = FALSE)) draw_seed()
   seed <- get(".Random.seed", globalenv(), inherits = FALSE)
   suppressWarnings(suppressMessages(run(TRUE)))
-  train_asked(the$together, listener, call)
+  train_asked(the$together, workers, listener, call)
   assign(".Random.seed", seed, globalenv())
   found <- run(FALSE)
   if (verbose) tell_alone(the$together$alone)
@@ -148,18 +158,14 @@ refuse_together <- function(fit) {
 }
 
 # Trains all that was asked for, and remembers histories, or why a model was left alone.
-train_asked <- function(together, listener, call) {
+train_asked <- function(together, workers, listener, call) {
   together$recording <- FALSE
   together$rows <- list()
   asked <- Filter(function(one) !is.null(one$model), together$asked)
   if (length(asked) == 0) {
     return(invisible())
   }
-  each <- function(name) unname(lapply(asked, `[[`, name))
-  trained <- suspendInterrupts(call_core("fit_together", list(
-    models = each("model"), datasets = each("data"), seeds = each("seed"),
-    options = each("options"), on_event = listener
-  ), call))
+  trained <- suspendInterrupts(core_together(asked, workers, listener, call))
   for (place in seq_along(asked)) {
     one <- trained[[place]]
     key <- names(asked)[place]
@@ -168,6 +174,14 @@ train_asked <- function(together, listener, call) {
     together$asked[[key]]$refused <- one$refused
     if (!is.null(one$report)) together$asked[[key]]$history <- new_gpu_history(one$report)
   }
+}
+
+core_together <- function(asked, workers, listener, call) {
+  each <- function(name) unname(lapply(asked, `[[`, name))
+  call_core("fit_together", check_no_na_options(list(
+    models = each("model"), datasets = each("data"), seeds = each("seed"),
+    options = each("options"), workers = workers, on_event = listener
+  ), call), call)
 }
 
 tell_alone <- function(alone) {

@@ -9,7 +9,8 @@ a_loop <- function(cases) {
       tryCatch(
         {
           fit <- rlang::exec(gpu_mlp_fit, mpg ~ wt + hp, !!!case)
-          list(values = predict(fit, mtcars[1:3, ]), engine = fit$history$engine$engine)
+          engine <- fit$history$engine
+          list(values = predict(fit, mtcars[1:3, ]), engine = engine$engine, why = engine$reason)
         },
         error = function(condition) conditionMessage(condition)
       )
@@ -78,8 +79,33 @@ test_that("an interrupt ends it", {
   expect_null(the$together)
 })
 
+test_that("models of different structures train in workers", {
+  skip_without_tensorflow()
+  cases <- lapply(c(2, 3), function(units) a_case(1:20, units = units, epochs = 3, seed = 1))
+  alone <- a_loop(cases)(FALSE)
+  expect_silent(found <- run_together(a_loop(cases), verbose = FALSE, workers = 2))
+  expect_equal(values_of(found), values_of(alone), tolerance = 1e-5)
+  expect_identical(engines_of(found), rep("superstep", 2))
+  expect_match(vapply(found, `[[`, "", "why"), "^2 models in 2 worker processes with ")
+  expect_null(the$together)
+  cases <- list(cases[[1]], a_case(1:20, units = 2, epochs = 3, seed = 1, clip_norm = 1))
+  expect_snapshot(found <- run_together(a_loop(cases), verbose = TRUE, workers = 2))
+})
+
+a_spec <- function(engine) structure(list(engine = engine), class = c("mlp", "model_spec"))
+
+test_that("workers that cannot be are refused before anything is prepared", {
+  skip_without_tensorflow()
+  expect_snapshot(error = TRUE, {
+    gpu_tune_grid(a_spec("gpukeras"), workers = 0)
+    gpu_tune_grid(a_spec("gpukeras"), workers = "two")
+    gpu_tune_grid(a_spec("gpukeras"), workers = 1.5)
+    gpu_tune_grid(a_spec("gpukeras"), workers = NA)
+    gpu_tune_grid(a_spec("gpukeras"), workers = NULL)
+  })
+})
+
 test_that("other engines are refused", {
-  a_spec <- function(engine) structure(list(engine = engine), class = c("mlp", "model_spec"))
   expect_snapshot(error = TRUE, {
     gpu_tune_grid("mlp")
     gpu_tune_grid(a_spec("nnet"))

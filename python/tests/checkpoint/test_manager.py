@@ -6,10 +6,10 @@ from checkpointed import damage, small_files
 from saved_states import IDENTITY, make_state
 from small_fits import make_dataset, make_model
 
-from gpukeras import CheckpointError, SpecError
+from gpukeras import SpecError
 from gpukeras.checkpoint.manager import Checkpointer, Saver, open_saver
 from gpukeras.checkpoint.state import pack_state
-from gpukeras.checkpoint.store import CheckpointStore
+from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
 from gpukeras.core.options import FitSpec
 
 
@@ -30,7 +30,7 @@ def test_another_training_is_refused_and_stays(tmp_path):
     with Checkpointer(tmp_path / "run", IDENTITY) as kept:
         kept.save(make_state(1))
     with Checkpointer(tmp_path / "run", {**IDENTITY, "batch_size": 64}) as kept:
-        with pytest.raises(CheckpointError) as caught:
+        with pytest.raises(UnusableError) as caught:
             kept.resume()
         expected = "`checkpoint` holds another training: the batch size was 32 and is 64."
         assert caught.value.message == expected
@@ -58,7 +58,7 @@ def test_a_state_of_another_version_is_a_clear_error(tmp_path):
         store.save({"identity": IDENTITY, "state": {**plain, "later": 1}}, arrays)
     with (
         Checkpointer(tmp_path / "run", IDENTITY) as kept,
-        pytest.raises(CheckpointError, match="saved by another version of gpukeras"),
+        pytest.raises(UnusableError, match="saved by another version of gpukeras"),
     ):
         kept.resume()
 
@@ -109,7 +109,7 @@ def test_a_training_has_the_saver_that_it_asked_for(tmp_path):
     with open_saver(model, data, plan, FitSpec(checkpoint={"folder": str(folder)})) as saver:
         assert saver.folder == str(folder)
         with (
-            pytest.raises(CheckpointError, match="another training"),
+            pytest.raises(InUseError, match="another training"),
             open_saver(model, data, plan, FitSpec(checkpoint={"folder": str(folder)})),
         ):
             pass

@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras import CheckpointError
-from gpukeras.checkpoint.store import HISTORY, LOCK, CheckpointStore
+from gpukeras.checkpoint.store import (
+    HISTORY,
+    LOCK,
+    CheckpointStore,
+    InUseError,
+    UnusableError,
+    remove_stores,
+)
 
 SAVER = """
 import sys
@@ -73,11 +80,45 @@ def test_if_all_are_damaged_nothing_is_loaded_and_nothing_removed(folder):
     for path in folder.glob("checkpoint-*"):
         path.write_bytes(b"")
     with CheckpointStore(folder) as store:
-        with pytest.raises(CheckpointError, match="all checkpoints in run are damaged") as caught:
+        with pytest.raises(UnusableError, match="all checkpoints in run are damaged") as caught:
             store.load()
         assert "000002.gpukeras was passed over: its beginning" in caught.value.message
         assert caught.value.details["path"] == str(folder)
     assert len(numbers(folder)) == 2
+
+
+def test_checkpoints_are_cleared_and_other_files_stay(folder):
+    with CheckpointStore(folder) as store:
+        save(store, 1)
+        save(store, 2)
+        (folder / "notes.txt").write_text("mine")
+        store.clear()
+        assert store.load() is None
+    assert numbers(folder) == ["notes.txt"]
+    with CheckpointStore(folder) as store:  # it is a store still
+        save(store, 3)
+    assert numbers(folder) == ["checkpoint-000001.gpukeras", "notes.txt"]
+
+
+def test_stores_are_removed_and_other_files_stay(tmp_path):
+    root = tmp_path / "states"
+    for name in ("1/1", "1/2", "2/1"):
+        (root / name).mkdir(parents=True)
+        with CheckpointStore(root / name) as store:
+            save(store, 1)
+            store.write_history({"loss": [1.0]})
+    mine = [root / "1/2/notes.txt", root / "3/history.json", root / "3/checkpoint-1.gpukeras"]
+    (root / "3").mkdir()
+    for path in mine:
+        path.write_text("mine")
+    remove_stores(root)
+    assert sorted(path for path in root.rglob("*") if path.is_file()) == sorted(mine)
+    assert sorted(path.name for path in root.iterdir()) == ["1", "3"]
+    for path in mine:
+        path.unlink()
+    remove_stores(root)
+    assert not root.exists()
+    remove_stores(root)  # again does nothing
 
 
 @settings(max_examples=25)
@@ -199,7 +240,7 @@ def test_a_folder_that_could_not_be_opened_is_not_kept_from_others(folder):
 
 
 def test_a_second_training_of_the_same_process_is_refused(folder):
-    with CheckpointStore(folder), pytest.raises(CheckpointError, match="another training"):
+    with CheckpointStore(folder), pytest.raises(InUseError, match="another training"):
         CheckpointStore(folder)
     CheckpointStore(folder).close()
 

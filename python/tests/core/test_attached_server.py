@@ -1,13 +1,20 @@
 """Servers in child processes: started, counted, stopped, and their last words."""
 
 import os
+import subprocess
 import sys
 import time
 
 import pytest
 from children import PATIENCE_S
 
-from gpukeras.core.attached_server import AttachedServer, list_running, server_runs, stop_server
+from gpukeras.core.attached_server import (
+    AttachedServer,
+    Output,
+    list_running,
+    server_runs,
+    stop_server,
+)
 
 pytestmark = pytest.mark.process
 WAITS = "import sys; print('listens', flush=True); sys.stdin.read()"
@@ -21,7 +28,7 @@ class Server(AttachedServer):
     def _await(self):
         deadline = time.monotonic() + PATIENCE_S
         while self.runs and time.monotonic() < deadline:
-            if os.pread(self._out.fileno(), 100, 0):
+            if self._out.read():
                 return
             time.sleep(0.01)
         raise RuntimeError(f"{self._status()}: {self._last_words()}")
@@ -42,3 +49,35 @@ def test_a_server_that_ends_at_once_is_not_kept_and_leaves_its_last_words():
     with pytest.raises(RuntimeError, match="^exit status 1: many words$"):
         Server(FAILS)
     assert list_running() == []
+
+
+def test_an_output_is_read_while_a_child_writes_it():
+    output = Output()
+    writes = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
+    command = [sys.executable, "-c", writes]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output.written) as child:
+        for whole in (b"one\n", b"one\ntwo\n", b"one\ntwo\nthree\n"):
+            child.stdin.write(whole.splitlines(True)[-1])
+            child.stdin.flush()
+            deadline = time.monotonic() + PATIENCE_S
+            while len(output.read()) < len(whole) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert output.read() == whole
+            assert output.read(4, 4) == whole[4:8]
+        child.stdin.close()
+    output.close()
+
+
+def test_an_output_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    Output().close()
+
+    def refuse(path):
+        raise PermissionError(path)  # as Windows does where a file is open
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        output = Output()
+    assert len(list(tmp_path.iterdir())) == 1
+    output.close()
+    assert list(tmp_path.iterdir()) == []

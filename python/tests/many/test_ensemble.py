@@ -1,10 +1,14 @@
 """The mean of many models' predictions, and their spread."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from small_fits import make_dataset, make_model
 
 from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.many.histories import ModelHistory
 
 pytestmark = pytest.mark.tf
 
@@ -43,6 +47,27 @@ def test_models_that_trained_alone_count_too():
     np.testing.assert_allclose(
         predict_many(fits, data=rows)["values"], each.mean(axis=0), atol=1e-6
     )
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_models_without_an_epoch_do_not_count(fits, alone):
+    from gpukeras.many.ensemble import predict_many
+
+    rows = make_dataset(rows=20, seed=5)
+    failed = replace(fits.fitted[1], history=ModelHistory(stopped="failed"), error="it was killed")
+    some = copy.copy(fits)
+    some.fitted = [fits.fitted[0], failed, fits.fitted[2]]
+    if alone:
+        some.plan = replace(fits.plan, stacks=(), alone=(0, 1, 2))
+    record = predict_many(some, data=rows)
+    x = rows.sources[0].gather(slice(None))
+    each = np.stack([fits.model(number).predict(x, verbose=0) for number in (1, 3)])
+    np.testing.assert_allclose(record["values"], each.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(record["sd"], each.std(axis=0, ddof=1), atol=1e-6)
+    assert record["models"] == 2
+    some.fitted = [failed] * 3
+    with pytest.raises(ModelError, match="No model has trained a whole epoch"):
+        predict_many(some, data=rows)
 
 
 def test_classes_are_those_of_the_mean_probability(fits):

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from children import PATHS
 from small_fits import make_dataset, make_model
 
+from gpukeras import SpecError
 from gpukeras.data.dataset import build_dataset
 
 FEW = "too few of a structure, or too short, for a program of their own"
@@ -35,10 +37,10 @@ def make_mlp(data, seed, **options):
     return build_mlp(data, options)
 
 
-def fit_together(models, datasets, seeds, options):
+def fit_together(models, datasets, seeds, options, **more):
     from gpukeras.many.fit_together import fit_together
 
-    return fit_together(models, datasets, seeds, options)
+    return fit_together(models, datasets, seeds, options, **more)
 
 
 def fit_alone(model, data, seed, options):
@@ -47,6 +49,24 @@ def fit_alone(model, data, seed, options):
     rows = copy.copy(data)
     rows.spec = replace(rows.spec, seed=seed)
     return fit(model, rows, {**options, "engine": "superstep"})
+
+
+def assert_as_alone(cases, models, trained, options):
+    for (data, seed, given), mine, one, own in zip(cases, models, trained, options, strict=True):
+        other = make_mlp(data, seed, **given)
+        alone = fit_alone(other, data, seed, own)
+        for weights, expected in zip(mine.get_weights(), other.get_weights(), strict=True):
+            np.testing.assert_allclose(weights, expected, atol=1e-5)
+        report = one.report
+        assert (report.epochs, report.stopped, report.best_epoch, report.rows) == (
+            alone.epochs,
+            alone.stopped,
+            alone.best_epoch,
+            alone.rows,
+        )
+        np.testing.assert_allclose(report.learning_rate, alone.learning_rate, rtol=1e-6)
+        for name, values in alone.history.items():
+            np.testing.assert_allclose(report.history[name], values, rtol=1e-4)
 
 
 @pytest.mark.tf
@@ -62,22 +82,9 @@ def test_each_ends_as_alone():
     models = [make_mlp(data, seed, **given) for data, seed, given in cases]
     datasets, seeds = [data for data, *_ in cases], [seed for _, seed, _ in cases]
     trained = fit_together(models, datasets, seeds, [options] * 2)
-    for (data, seed, given), mine, one in zip(cases, models, trained, strict=True):
-        other = make_mlp(data, seed, **given)
-        alone = fit_alone(other, data, seed, options)
-        for weights, expected in zip(mine.get_weights(), other.get_weights(), strict=True):
-            np.testing.assert_allclose(weights, expected, atol=1e-5)
-        report = one.report
-        assert (report.epochs, report.stopped, report.best_epoch, report.rows) == (
-            alone.epochs,
-            alone.stopped,
-            alone.best_epoch,
-            alone.rows,
-        )
-        np.testing.assert_allclose(report.learning_rate, alone.learning_rate, rtol=1e-6)
-        for name, values in alone.history.items():
-            np.testing.assert_allclose(report.history[name], values, rtol=1e-4)
-        assert report.engine.reason == "2 models of one structure trained as one program"
+    assert_as_alone(cases, models, trained, [options] * 2)
+    for one in trained:
+        assert one.report.engine.reason == "2 models of one structure trained as one program"
 
 
 @pytest.mark.tf
@@ -119,6 +126,55 @@ def test_a_few_short_trainings_are_left_alone(monkeypatch):
     models = [make_mlp(data, seed) for seed in (1, 2)]
     trained = fit_together(models, [data, data], [1, 2], [{"epochs": 1}] * 2)
     assert [one.refused for one in trained] == [FEW, FEW]
+
+
+@pytest.mark.tf
+def test_models_that_do_not_stack_train_in_workers(monkeypatch):
+    monkeypatch.undo()  # too few of a structure
+    monkeypatch.setenv("PYTHONPATH", PATHS)
+    first = make_numbers(rows=90, seed=1, validation=0.25)
+    second = make_numbers(rows=77, seed=2, validation=0.25)
+    cases = [(first, 5, {}), (second, 6, {"units": [3]}), (second, 7, {"units": [2]})]
+    stopped = {"epochs": 6, "early_stopping": {"patience": 1}}
+    options = [stopped, {"epochs": 3, "schedule": SCHEDULE}, {"epochs": 2}]
+    models = [make_mlp(data, seed, **given) for data, seed, given in cases]
+    given = [data for data, *_ in cases], [seed for _, seed, _ in cases], options
+    trained = fit_together(models, *given, workers=2)
+    assert_as_alone(cases, models, trained, options)
+    for one in trained:
+        assert one.report.engine.engine == "superstep"
+        assert one.report.engine.reason == "3 models in 2 worker processes with 1 thread each"
+
+
+@pytest.mark.tf
+def test_what_no_worker_trains_is_left_alone(monkeypatch):
+    monkeypatch.setattr("gpukeras.many.workers.pool.PROGRAM", "gpukeras.no_such_module")
+    numbers, wide = make_numbers(), make_numbers(columns=4)
+    models = [make_mlp(numbers, 1), make_mlp(numbers, 2, units=[2]), make_mlp(wide, 3)]
+    given = [numbers, numbers, wide], [1, 1, 1], [{"epochs": 1}] * 3
+    one, other, third = (each.refused for each in fit_together(models, *given, workers=2))
+    assert one == other
+    assert one.startswith(f"{FEW}; one after another, as no worker could train them: a worker")
+    assert third == f"{FEW}; there is one model to train"
+
+
+@pytest.mark.tf
+def test_the_user_ends_the_training_in_workers(monkeypatch):
+    monkeypatch.setattr("gpukeras.training.listener.EVENT_S", -1.0)
+    data = make_numbers()
+    models = [make_mlp(data, 1), make_mlp(data, 2, units=[2])]
+    before = [model.get_weights()[0] for model in models]
+    given = [data, data], [1, 2], [{"epochs": 2, "schedule": SCHEDULE}] * 2
+    trained = fit_together(models, *given, workers=2, on_event=lambda event: True)
+    assert [one.report.stopped for one in trained] == ["interrupted"] * 2
+    for model, weights in zip(models, before, strict=True):
+        np.testing.assert_array_equal(model.get_weights()[0], weights)
+
+
+@pytest.mark.parametrize("workers", [0, "two", 1.5])
+def test_workers_are_auto_or_a_number(workers):
+    with pytest.raises(SpecError, match="`workers` must be a whole number of at least 1"):
+        fit_together([], [], [], [], workers=workers)
 
 
 @pytest.mark.tf

@@ -7,6 +7,7 @@ from stacked import ALONE, difference, fit_many
 
 from gpukeras.many import partitions, training
 from gpukeras.many.partitions import count_partitions, split_evenly
+from gpukeras.many.stack import Epoch
 
 pytestmark = pytest.mark.tf
 MODELS = 16
@@ -91,7 +92,7 @@ def test_what_is_wrong_in_one_lane_is_the_error_of_all():
         def __init__(self, error):
             self.error = error
 
-        def train(self, *_, stops, **__):
+        def train(self, epoch, stops):
             if self.error:
                 raise self.error
             while not stops():
@@ -100,4 +101,14 @@ def test_what_is_wrong_in_one_lane_is_the_error_of_all():
 
     failing = partitions.PartitionedStack([Steps(None), Steps(ValueError("one of them"))])
     with pytest.raises(ValueError, match="one of them"):
-        failing.train([np.arange(1)] * 2, 1)
+        failing.train(Epoch([np.arange(1)] * 2, 1))
+
+
+def test_a_partition_has_the_rows_and_rates_of_its_models():
+    rates = np.arange(6.0).reshape(2, 3)
+    whole = Epoch([np.arange(place) for place in range(3)], 4, rates, 5, exact=True, drop_last=True)
+    part = whole.part(slice(1, 3))
+    assert [len(rows) for rows in part.orders] == [1, 2]
+    np.testing.assert_array_equal(part.rates, rates[:, 1:])
+    assert (part.batch_size, part.number, part.exact, part.drop_last) == (4, 5, True, True)
+    assert Epoch(whole.orders, 4).part(slice(0, 1)).rates is None

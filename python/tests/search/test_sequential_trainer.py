@@ -1,8 +1,15 @@
+import shutil
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from small_fits import make_dataset
 from trialled import build
 
+from gpukeras.checkpoint.store import LOCK, CheckpointStore
+from gpukeras.core.file_lock import FolderLock
+from gpukeras.many import alone
 from gpukeras.many.resamples import open_resamples, split_dataset
 from gpukeras.search.building import build_model
 from gpukeras.search.sequential_trainer import SequentialTrainer
@@ -107,6 +114,40 @@ def test_checkpoints_of_another_model_are_left_and_the_trial_begins_anew(tmp_pat
     (outcome,) = sequential.train([wider], 2)
     (whole,) = make_sequential().train([wider], 2)
     assert outcome.metrics == whole.metrics
+
+
+def test_damaged_checkpoints_go_and_a_user_s_files_stay(tmp_path):
+    sequential = make_sequential(tmp_path)
+    (whole,) = sequential.train([TRIAL], 1)
+    first, second = tmp_path / "0001" / "0001", tmp_path / "0001" / "0002"
+    for path in first.glob("checkpoint-*"):
+        path.write_bytes(b"damaged")
+    (first / "notes.txt").write_text("mine")
+    (anew,) = sequential.train([TRIAL], 1)
+    assert anew.metrics == whole.metrics
+    shutil.rmtree(second)
+    second.mkdir()
+    (second / "notes.txt").write_text("mine")
+    (refused,) = sequential.train([TRIAL], 1)
+    assert refused.error == "`checkpoint`: 0002 holds other files, and no checkpoints"
+    sequential.drop([TRIAL])
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(files) == [first / "notes.txt", second / "notes.txt"]
+
+
+def test_checkpoints_that_a_dying_worker_holds_are_waited_for(tmp_path, monkeypatch):
+    sequential = make_sequential(tmp_path)
+    list(sequential.train([TRIAL], 1))
+    (whole,) = make_sequential().train([TRIAL], 2)
+    held = FolderLock(tmp_path / "0001" / "0002" / LOCK)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: held.close())
+    monkeypatch.setattr(alone, "time", clock)
+    (outcome,) = sequential.train([TRIAL], 2)
+    assert (outcome.error, outcome.metrics) == ("", whole.metrics)
+    with CheckpointStore(tmp_path / "0001" / "0001"):
+        monkeypatch.setattr(alone, "FREE_S", -1.0)
+        (refused,) = sequential.train([TRIAL], 3)
+    assert "another training (process" in refused.error
 
 
 def test_metrics_of_several_numbers_are_metrics_of_their_own():

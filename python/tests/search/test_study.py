@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import pytest
 
 import gpukeras
 from gpukeras import CheckpointError
+from gpukeras.checkpoint.store import CheckpointStore
+from gpukeras.search.report import make_trace
 from gpukeras.search.study import open_study
 from gpukeras.search.trials import Outcome, Trial
 
@@ -62,12 +65,35 @@ def test_without_a_folder_nothing_is_written():
         assert study.outcomes == {2: {1: FIRST}}
 
 
+def test_files_that_others_put_among_the_checkpoints_stay(tmp_path):
+    mine = tmp_path / "states" / "0001" / "weights.h5"
+    with open_study(tmp_path) as study:
+        study.begin(IDENTITY, DRAWN)
+        mine.parent.mkdir(parents=True)
+        mine.write_text("mine")
+        with CheckpointStore(tmp_path / "states" / "0002") as store:
+            store.save({}, {})
+        study.remove_states()
+    assert [path for path in (tmp_path / "states").rglob("*") if path.is_file()] == [mine]
+
+
 def test_numbers_that_json_has_no_words_for_are_null(tmp_path):
     with open_study(tmp_path) as study:
         study.begin(IDENTITY, DRAWN)
         study.record(TRIAL, Outcome(2, 1, {}, {"loss": [float("nan")]}, error="not finite"))
     with open_study(tmp_path) as study:
         assert study.outcomes[2][1].history == {"loss": [None]}
+
+
+def test_a_metric_that_is_no_number_on_a_resample_is_none_after_reading_either(tmp_path):
+    found = Outcome(2, 1, {"val_loss": [0.5, 0.7], "val_auc": [0.5, float("nan")]})
+    with open_study(tmp_path) as study:
+        study.begin(IDENTITY, DRAWN)
+        study.record(TRIAL, found)
+    with open_study(tmp_path) as study:
+        (row,) = make_trace("val_loss", {2: TRIAL}, study.outcomes)
+    assert row.metrics["val_loss"] == pytest.approx(0.6)
+    assert math.isnan(row.metrics["val_auc"])
 
 
 @pytest.mark.parametrize(
@@ -110,6 +136,34 @@ def test_a_folder_of_other_files_is_refused(tmp_path):
     assert caught.value.message == "`folder` holds other files, and no search."
 
 
+@pytest.mark.parametrize("name", ["trials", "states"])
+def test_what_an_earlier_search_left_is_not_taken_for_that_of_a_new_one(tmp_path, name):
+    keep(tmp_path)
+    (tmp_path / "states" / "0002").mkdir()
+    (tmp_path / "study.json").unlink()
+    if name == "states":
+        (tmp_path / "trials" / "0002.json").unlink()
+    with pytest.raises(CheckpointError) as caught:
+        open_study(tmp_path).__enter__()
+    expected = f"`folder` has {name}, and no study.json that says of which search."
+    assert caught.value.message == expected
+    assert caught.value.hint == "Give another folder, or delete this one to begin anew."
+
+
+def test_a_partial_file_of_others_is_another_file(tmp_path):
+    (tmp_path / "download.partial").write_text("half a film")
+    with pytest.raises(CheckpointError, match="holds other files, and no search"):
+        open_study(tmp_path).__enter__()
+
+
+def test_a_study_that_is_damaged_is_not_mended_by_deleting_its_file(tmp_path):
+    keep(tmp_path)
+    (tmp_path / "study.json").write_text("{")
+    with pytest.raises(CheckpointError, match="has a damaged file, study.json") as caught:
+        open_study(tmp_path).__enter__()
+    assert caught.value.hint == "Give another folder, or delete this one to begin anew."
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     with pytest.raises(CheckpointError) as caught:
         open_study(tmp_path / "no" / "study").__enter__()
@@ -150,6 +204,7 @@ def test_a_process_killed_before_the_first_file_left_an_empty_study(tmp_path):
 RECORDING = """
 import itertools, sys
 from pathlib import Path
+from gpukeras.checkpoint.store import CheckpointStore
 from gpukeras.search.study import open_study
 from gpukeras.search.trials import Outcome, Trial
 with open_study(Path(sys.argv[1])) as study:

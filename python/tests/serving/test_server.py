@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -191,22 +191,42 @@ def test_the_token_is_in_no_argument_and_no_description(guarded):
     assert TOKEN not in repr(vars(guarded["handle"]))
 
 
+def begin(port, size):
+    """A client whose request is in flight: the server has asked for its body, and waits for it."""
+    client = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+    lines = [
+        "POST /predict HTTP/1.1",
+        "Host: localhost",
+        f"Authorization: Bearer {TOKEN}",
+        "Content-Type: application/json",
+        f"Content-Length: {size}",
+        "Expect: 100-continue",
+    ]
+    client.sendall("\r\n".join([*lines, "", ""]).encode())
+    assert receive(client) == b"HTTP/1.1 100 Continue"
+    return client
+
+
+def receive(client):
+    """The first line of an answer whose headers have arrived."""
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        part = client.recv(4096)
+        assert part, answer
+        answer += part
+    return answer.partition(b"\r\n")[0]
+
+
 def test_a_stopped_server_answers_what_is_in_flight(guarded, rows):
     """The last test of this server, since it stops it."""
-    authorized = {"Authorization": f"Bearer {TOKEN}"}
-    answers = []
-
-    def client():
-        answers.append(ask(guarded["port"], body={"rows": rows[0][:3]}, headers=authorized))
-
-    asked = [threading.Thread(target=client) for _ in range(4)]
-    for thread in asked:
-        thread.start()
-    time.sleep(0.2)  # they have arrived, and wait for others
-    stop_server(guarded["handle"])
-    for thread in asked:
-        thread.join(PATIENCE_S)
-    assert [answer[0] for answer in answers] == [200] * 4
+    body = json.dumps({"rows": rows[0][:3]}).encode()
+    with ExitStack() as clients:
+        asked = [clients.enter_context(begin(guarded["port"], len(body))) for _ in range(4)]
+        for client in asked:
+            client.sendall(body)  # with it they wait for others
+        stop_server(guarded["handle"])
+        answers = [receive(client) for client in asked]
+    assert answers == [b"HTTP/1.1 200 OK"] * 4
     assert server_runs(guarded["handle"]) is False
     stop_server(guarded["handle"])  # again does nothing
     with pytest.raises(ConnectionRefusedError):
@@ -280,6 +300,7 @@ def test_what_a_child_says_is_its_address_or_its_error():
 def test_a_child_that_dies_or_hangs_is_told(tmp_path, monkeypatch):
     from gpukeras.serving.options import ServeSpec
 
+    monkeypatch.delattr(os, "pread")  # Windows has none
     monkeypatch.setattr(server, "PROGRAM", "gpukeras.no_such_module")
     with pytest.raises(ServiceError, match="The server ended before it listened: exit status 1, "):
         server.PredictionServer("m.keras", ServeSpec(), sys.executable)

@@ -13,7 +13,7 @@ from gpukeras.checkpoint.fingerprint import describe_training
 from gpukeras.checkpoint.format import DamagedError
 from gpukeras.checkpoint.identity import find_changes, find_mismatch
 from gpukeras.checkpoint.state import TrainingState, check_plain, pack_state, unpack_state
-from gpukeras.checkpoint.store import KEEP, CheckpointStore, Saved
+from gpukeras.checkpoint.store import KEEP, CheckpointStore, Saved, UnusableError
 from gpukeras.core.errors import CheckpointError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import (
@@ -128,7 +128,8 @@ class Checkpointer(Saver):
         """Returns the newest undamaged state, or None if there is no checkpoint.
 
         Raises:
-            CheckpointError: if it belongs to another training, or all are damaged.
+            UnusableError: if it belongs to another training, or all are damaged.
+            CheckpointError: if the folder cannot be read.
         """
         saved = self._store.load(self._check_whole)
         if saved is None:
@@ -188,7 +189,7 @@ class Checkpointer(Saver):
 
     def _check(self, mismatch: str) -> None:
         if mismatch:
-            raise CheckpointError(
+            raise UnusableError(
                 f"`checkpoint` holds another training: {mismatch}.",
                 hint="Give another folder, or delete this one to begin anew.",
                 arg="checkpoint",
@@ -199,7 +200,7 @@ class Checkpointer(Saver):
         try:
             return unpack_state(saved.plain["state"], saved.arrays)
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
+            raise UnusableError(
                 "`checkpoint` was saved by another version of gpukeras, which kept other things.",
                 hint="Give another folder, or train with that version.",
                 arg="checkpoint",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,14 @@ HISTORY = "history.json"
 LOCK = ".gpukeras-lock"
 _NAME = re.compile(r"checkpoint-([0-9]+)\.gpukeras")
 _PARTIAL = re.compile(r"\.(checkpoint-\d+\.gpukeras|history\.json)\.partial")
+
+
+class UnusableError(CheckpointError):
+    """Checkpoints are damaged, or of another training: this one cannot resume from them."""
+
+
+class InUseError(CheckpointError):
+    """Another process trains with the folder."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,8 @@ class CheckpointStore:
         keep: Number of undamaged checkpoints that are kept.
 
     Raises:
-        CheckpointError: if it cannot be written, holds other files, or another training uses it.
+        InUseError: if another training uses it.
+        CheckpointError: if it cannot be written, or holds other files.
     """
 
     def __init__(self, folder: str | Path, keep: int = KEEP) -> None:
@@ -103,7 +113,8 @@ class CheckpointStore:
             check: Raises a `DamagedError` for an undamaged file that is no state of a training.
 
         Raises:
-            CheckpointError: if there are checkpoints, and all are damaged.
+            UnusableError: if there are checkpoints, and all are damaged.
+            CheckpointError: if the folder cannot be read.
         """
         notes: list[str] = []
         with self._errors("read"):
@@ -122,8 +133,19 @@ class CheckpointStore:
             raise self._error(
                 f"all checkpoints in {self.folder.name} are damaged. {notes[0]}",
                 "Give another folder, or delete this one, to begin anew.",
+                UnusableError,
             )
         return None
+
+    def clear(self) -> None:
+        """Deletes all checkpoints, and nothing else that lies in the folder.
+
+        Raises:
+            CheckpointError: if one cannot be deleted.
+        """
+        with self._errors("written"):
+            for number in self._numbers():
+                self._path(number).unlink(missing_ok=True)
 
     def write_history(self, record: Any) -> Path:
         """Writes the history of a training as JSON into the folder, for R and for people.
@@ -183,6 +205,7 @@ class CheckpointStore:
             raise self._error(
                 f"another training{process} uses {self.folder.name}.",
                 "Give each training a folder of its own, or wait until the other has ended.",
+                InUseError,
             ) from error
 
     def _clean(self) -> None:
@@ -233,10 +256,32 @@ class CheckpointStore:
             message = f"{self.folder.name} cannot be {what}: {system_reason(error)}."
             raise self._error(message, hint) from error
 
-    def _error(self, message: str, hint: str) -> CheckpointError:
-        return CheckpointError(
-            f"`checkpoint`: {message}", hint=hint, arg="checkpoint", path=str(self.folder)
-        )
+    def _error(
+        self, message: str, hint: str, kind: type[CheckpointError] = CheckpointError
+    ) -> CheckpointError:
+        return kind(f"`checkpoint`: {message}", hint=hint, arg="checkpoint", path=str(self.folder))
+
+
+def remove_stores(folder: Path) -> None:
+    """Deletes the stores in a folder and below it, and the folders that are empty then.
+
+    Files that no store has written stay, and what cannot be deleted.
+
+    Args:
+        folder: The folder, which may be missing.
+    """
+    for path, _, names in os.walk(folder, topdown=False):
+        ours = [name for name in names if _is_stored(name)] if LOCK in names else []
+        for name in ours:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(path, name))
+        with contextlib.suppress(OSError):  # it holds other files
+            os.rmdir(path)
+
+
+def _is_stored(name: str) -> bool:
+    """Whether a store writes files of a name."""
+    return name in (LOCK, HISTORY) or bool(_NAME.fullmatch(name) or _PARTIAL.fullmatch(name))
 
 
 def to_plain(value: Any) -> Any:

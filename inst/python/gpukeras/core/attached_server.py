@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from gpukeras.core.child_process import end_attached, explain_status, start_attached
 
 _running: list[AttachedServer] = []  # a server ends when its pipe closes, so references are kept
+
+
+class Output:
+    """A file that a child process writes while this process reads it.
+
+    The child inherits the position of the handle that it writes by, so reading has a handle of its
+    own. Writes never block on a missing reader, and nothing is left on disk when this process dies,
+    but on Windows.
+
+    Attributes:
+        written: The handle for the child.
+    """
+
+    def __init__(self) -> None:
+        """Creates the file."""
+        handle, self._path = tempfile.mkstemp(prefix="gpukeras-")
+        self.written = os.fdopen(handle, "wb")
+        self._own = open(self._path, "rb", buffering=0)  # noqa: SIM115 (for the server's life)
+        self._remove()
+
+    def read(self, place: int = 0, size: int = -1) -> bytes:
+        """Returns what was written from a place on, of at most a size."""
+        self._own.seek(place)
+        return self._own.read(size)
+
+    def close(self) -> None:
+        """Closes the file, which is gone then."""
+        self.written.close()
+        self._own.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        with suppress(OSError):  # Windows removes no open file
+            if self._path:
+                os.unlink(self._path)
+                self._path = ""
 
 
 class AttachedServer(ABC):
@@ -30,9 +68,9 @@ class AttachedServer(ABC):
     ) -> None:
         """Starts the server and waits until it answers."""
         self._stop_s = stop_s
-        self._out = tempfile.TemporaryFile()  # noqa: SIM115 (for the server's life)
-        self._err = tempfile.TemporaryFile()  # noqa: SIM115
-        self._child = start_attached(python, arguments, environment, self._out, self._err)
+        self._out, self._err = Output(), Output()
+        written = self._out.written, self._err.written
+        self._child = start_attached(python, arguments, environment, *written)
         try:
             self._await()
         except BaseException:  # an interrupt too
@@ -59,7 +97,6 @@ class AttachedServer(ABC):
 
     def _last_words(self) -> str:
         """Returns the last line that a server which has ended wrote to standard error, or ""."""
-        self._err.seek(0)
         lines = self._err.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:300].rstrip(".") if lines else ""
 

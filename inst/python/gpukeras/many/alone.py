@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import CheckpointError
+from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.sources.selected_rows import SelectedRows
@@ -24,6 +24,10 @@ from gpukeras.training.fit import fit
 from gpukeras.training.listener import OnEvent
 from gpukeras.training.model_guard import kept_model
 from gpukeras.training.report import FitReport
+
+# Seconds that a folder's checkpoints may be in use, and between two looks: a worker ends soon after
+# the process that started it was killed.
+FREE_S, POLL_S = 10.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -53,25 +57,31 @@ def run_job(model: Model, data: MapDataset, job: Job, on_event: OnEvent | None =
     """Trains a model as `fit()` does, and leaves it as it was.
 
     Checkpoints that are damaged, or of a model that its builder does not give again, are deleted:
-    the training begins anew.
+    the training begins anew. Other files in their folder stay.
 
     Args:
         model: A compiled and built model.
         data: The rows.
         job: The training.
         on_event: See `fit()`.
+
+    Raises:
+        CheckpointError: if the folder of the checkpoints cannot be used.
     """
     rows = split_dataset(data, Resample("", job.train, job.held_out))
     if job.seed is not None:
         rows.spec = replace(rows.spec, seed=job.seed)
-    folder = (job.options.get("checkpoint") or {}).get("folder")
-    try:
-        return _run(model, rows, job, on_event)
-    except CheckpointError:
-        if folder is None:
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-        return _run(model, rows, job, on_event)
+    until = time.monotonic() + FREE_S
+    while True:
+        try:
+            return _run(model, rows, job, on_event)
+        except UnusableError:
+            with CheckpointStore(job.options["checkpoint"]["folder"]) as store:
+                store.clear()
+        except InUseError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(POLL_S)
 
 
 def _run(model: Model, rows: MapDataset, job: Job, on_event: OnEvent | None) -> Fitted:
@@ -102,7 +112,12 @@ def as_job(start: Start, task: Task) -> Job:
         task: What the models share.
     """
     stopping = None if task.stopping is None else asdict(task.stopping)
-    options = {"epochs": task.epochs, "schedule": task.schedule, "early_stopping": stopping}
+    options = {
+        "epochs": task.epochs,
+        "schedule": task.schedule,
+        "early_stopping": stopping,
+        "engine": task.engine,
+    }
     member = start.member
     return Job(
         member.train,

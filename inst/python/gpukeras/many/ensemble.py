@@ -38,6 +38,7 @@ def predict_many(
 
     Args:
         fits: The models, which all count alike: a deep ensemble (Lakshminarayanan et al. 2017).
+            Those that have no epoch, as one whose worker died, do not count.
         features: New rows, see `training.predict()`.
         data: Alternatively a dataset with numbered rows.
         type: "response", or "class" by the mean of the probabilities.
@@ -69,7 +70,23 @@ def predict_many(
             arg="model",
         )
     record = _join(model, recipe, outputs, type, share)
-    return {**_keep_places(record, complete), "models": len(fits.members)}
+    return {**_keep_places(record, complete), "models": len(list_trained(fits))}
+
+
+def list_trained(fits: FittedModels) -> list[int]:
+    """Returns the places of the models that have trained at least an epoch.
+
+    Raises:
+        ModelError: if there is none.
+    """
+    trained = [place for place, one in enumerate(fits.fitted) if one.history.epochs]
+    if not trained:
+        raise ModelError(
+            "No model has trained a whole epoch, so there is nothing to predict with.",
+            hint="`fits$table$stopped` says how each ended.",
+            arg="model",
+        )
+    return trained
 
 
 def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:
@@ -88,12 +105,15 @@ def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[st
 def predict_outputs(
     fits: FittedModels, model: Model, rows: RowSource, recipe: Recipe
 ) -> np.ndarray | Any:
-    """Returns the outputs of all models for the same rows, (models, rows, ...)."""
+    """Returns the outputs of all trained models for the same rows, (models, rows, ...)."""
     size = choose_rows(len(rows), rows.row_bytes, count_row_bytes(model))
     size = max(1, size // max(1, fits.plan.most))
     encode = open_device_transform(recipe, size, None, rows.texts)
-    found: list[Any] = [None] * len(fits.members)
-    for places in fits.plan.stacks:
+    trained, found = list_trained(fits), dict[int, Any]()
+    for stacked in fits.plan.stacks:
+        places = [place for place in stacked if place in trained]
+        if not places:
+            continue
         members = [fits.members[place] for place in places]
         stack = open_stack(
             [fits.built[one.setting, one.seed] for one in members],
@@ -112,11 +132,11 @@ def predict_outputs(
         joined = np.concatenate(parts, axis=1)
         for place, values in zip(places, joined, strict=True):
             found[place] = values
-    for place in fits.plan.alone:
+    for place in set(fits.plan.alone) & set(trained):
         found[place] = predict_rows(fits.model(place + 1), rows, recipe, fits.data.map)
         if not isinstance(found[place], np.ndarray):
             return found[place]
-    return np.stack(found)
+    return np.stack([found[place] for place in trained])
 
 
 def _join(

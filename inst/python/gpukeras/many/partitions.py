@@ -16,7 +16,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.prefetch import count_workers
-from gpukeras.many.stack import ModelState, Orders, Stack, StoppedError
+from gpukeras.many.stack import Epoch, ModelState, Orders, Stack, StoppedError
 from gpukeras.many.step import State
 
 LEAST = 8  # models of a partition: what a step costs besides its models, they share
@@ -81,30 +81,12 @@ class PartitionedStack:
             stack.state = state
 
     def train(
-        self,
-        orders: Orders,
-        batch_size: int,
-        rates: np.ndarray | None = None,
-        *,
-        epoch: int = 0,
-        exact: bool = False,
-        drop_last: bool = False,
-        stops: Callable[[], bool] = lambda: False,
+        self, epoch: Epoch, stops: Callable[[], bool] = lambda: False
     ) -> dict[str, np.ndarray]:
         """Trains an epoch, see `Stack.train()`; `stops()` is called in this thread."""
-
-        def work(stack: Stack, part: slice, ends: Callable[[], bool]) -> dict[str, np.ndarray]:
-            return stack.train(
-                orders[part],
-                batch_size,
-                None if rates is None else rates[:, part],
-                epoch=epoch,
-                exact=exact,
-                drop_last=drop_last,
-                stops=ends,
-            )
-
-        return _join(self._map(work, stops))
+        return _join(
+            self._map(lambda stack, part, ends: stack.train(epoch.part(part), ends), stops)
+        )
 
     def evaluate(
         self, orders: Orders, batch_size: int | None = None, exact: bool = False

@@ -6,6 +6,7 @@ The rows are those of one dataset, which lie in memory once; each model has batc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,33 @@ NO_ROWS = np.zeros(0, np.int32)
 
 class StoppedError(Exception):
     """The user wants to stop within an epoch."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What models train on in an epoch.
+
+    Args:
+        orders: Each model's row numbers in the epoch's order; empty for one that rests.
+        batch_size: Rows per batch.
+        rates: The learning rate of each model's steps, (steps, models), float32, or None for those
+            in the models' state.
+        number: The epoch's number, from 0, by which augmentation draws.
+        exact: See `plan_epoch()`.
+        drop_last: See `plan_epoch()`.
+    """
+
+    orders: Orders
+    batch_size: int
+    rates: np.ndarray | None = None
+    number: int = 0
+    exact: bool = False
+    drop_last: bool = False
+
+    def part(self, models: slice) -> Epoch:
+        """Returns the epoch of some of the models."""
+        rates = None if self.rates is None else self.rates[:, models]
+        return replace(self, orders=self.orders[models], rates=rates)
 
 
 class Stack:
@@ -65,35 +93,21 @@ class Stack:
         self._outputs = count_row_bytes(self._model)
 
     def train(
-        self,
-        orders: Orders,
-        batch_size: int,
-        rates: np.ndarray | None = None,
-        *,
-        epoch: int = 0,
-        exact: bool = False,
-        drop_last: bool = False,
-        stops: Callable[[], bool] = lambda: False,
+        self, epoch: Epoch, stops: Callable[[], bool] = lambda: False
     ) -> dict[str, np.ndarray]:
         """Trains an epoch; returns the models' logs.
 
         Args:
-            orders: Each model's row numbers in the epoch's order; empty for one that rests.
-            batch_size: Rows per batch.
-            rates: The learning rate of each model's steps, (steps, models), float32, or None for
-                those in the state.
-            epoch: The epoch, from 0, by which augmentation draws.
-            exact: See `plan_epoch()`.
-            drop_last: See `plan_epoch()`.
+            epoch: The rows of each model and how they train on them.
             stops: Called between blocks; true ends the epoch.
 
         Raises:
             StoppedError: if `stops()` was true; the state is one within the epoch.
         """
         self._reset()
-        pieces = plan_epoch(orders, batch_size, exact, drop_last)
+        pieces = plan_epoch(epoch.orders, epoch.batch_size, epoch.exact, epoch.drop_last)
         for place, piece in enumerate(pieces):
-            self._run("train", piece, rates, epoch * len(pieces) + place, stops)
+            self._run("train", piece, epoch.rates, epoch.number * len(pieces) + place, stops)
         return self._read_logs()
 
     def evaluate(

@@ -21,7 +21,7 @@ from gpukeras.many.fits import Fitted
 from gpukeras.many.histories import begin_histories, record_epoch
 from gpukeras.many.members import Member
 from gpukeras.many.partitions import PartitionedStack, count_cores, count_partitions, split_evenly
-from gpukeras.many.stack import ModelState, Stack, StoppedError, open_stack
+from gpukeras.many.stack import Epoch, ModelState, Stack, StoppedError, open_stack
 from gpukeras.many.structure import Structure
 from gpukeras.models.losses import depends_on_batch
 from gpukeras.training.callbacks.early_stopping import EarlyStoppingSpec
@@ -42,6 +42,7 @@ class Task:
         stopping: When to stop a model early; None for never.
         schedule: Learning rate schedule, see `lr_tables`; None for the optimizers' own rates.
         predictions: Whether the models predict the rows that they held out.
+        engine: The engine of models that do not stack.
         after_epoch: Called after each epoch with a function that reads what the models have become.
     """
 
@@ -54,6 +55,7 @@ class Task:
     stopping: EarlyStoppingSpec | None = None
     schedule: Mapping[str, Any] | None = None
     predictions: bool = True
+    engine: str = "auto"
     after_epoch: Callable[[Callable[[], dict[int, Fitted]]], None] | None = None
 
 
@@ -200,15 +202,15 @@ class _Training:
 
     def _train(self, epoch: int) -> dict[str, np.ndarray]:
         stack, task, places = self._stack, self._task, range(len(self._members))
-        logs = stack.train(
+        inputs = Epoch(
             [self._order(place, epoch) for place in places],
             task.batch_size,
             None if self._rates is None else self._rates[epoch],
-            epoch=epoch,
-            exact=self._exact,
-            drop_last=task.data.spec.drop_last,
-            stops=self._stops,
+            epoch,
+            self._exact,
+            task.data.spec.drop_last,
         )
+        logs = stack.train(inputs, self._stops)
         if any(len(one.held_out) for one in self._members):
             size = task.batch_size if self._batched else None
             held = stack.evaluate([self._held(place) for place in places], size, self._batched)

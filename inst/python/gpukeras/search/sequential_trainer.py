@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpukeras.checkpoint.store import remove_stores
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
 from gpukeras.many.alone import Job, run_job
@@ -71,7 +71,7 @@ class SequentialTrainer:
         """Deletes the checkpoints of trials."""
         for folder in map(self.folder, trials):
             if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_stores(folder)
 
     def folder(self, trial: Trial) -> Path | None:
         """Returns the folder of what is kept of a trial, which may be missing."""

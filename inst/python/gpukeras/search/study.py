@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.checkpoint.identity import find_changes
+from gpukeras.checkpoint.store import remove_stores
 from gpukeras.core.atomic_dir import sync_folder, write_text
 from gpukeras.core.errors import CheckpointError
 from gpukeras.core.file_lock import FolderLock, TakenError
@@ -121,9 +121,9 @@ class Study:
             _write(self.folder / TRIALS / f"{trial.number:04d}.json", found)
 
     def remove_states(self) -> None:
-        """Deletes the checkpoints of a search that is complete."""
+        """Deletes the checkpoints of a search that is complete; other files stay."""
         if self.folder is not None:
-            shutil.rmtree(self.folder / STATES, ignore_errors=True)
+            remove_stores(self.folder / STATES)
 
     def _errors(self, verb: str) -> Any:
         assert self.folder is not None
@@ -146,10 +146,8 @@ def open_study(folder: Path | None) -> Iterator[Study]:
         return
     with _folder_errors(folder, "used"):
         folder.mkdir(exist_ok=True)
-        others = [name for name in os.listdir(folder) if name not in (STUDY, TRIALS, STATES, LOCK)]
-        others = [name for name in others if not name.endswith(".partial")]
-        if others and not (folder / STUDY).exists():
-            raise _refuse(folder, "holds other files, and no search", "Give a folder of its own.")
+        if not (folder / STUDY).exists():
+            _check_new(folder)
         lock = _lock(folder)
     try:
         with _folder_errors(folder, "read"):
@@ -163,6 +161,20 @@ def digest_numbers(rows: np.ndarray) -> str:
     """Returns how many row numbers there are, with a digest of them: "120 rows, 3f2a9c10"."""
     crc = zlib.crc32(np.ascontiguousarray(rows, np.int32).data)
     return f"{count_of(len(rows), 'row')}, {crc:08x}"
+
+
+def _check_new(folder: Path) -> None:
+    """Checks that a folder without `study.json` has nothing that a new search would take for its.
+
+    Raises:
+        CheckpointError: naming what is in it.
+    """
+    if set(os.listdir(folder)) - {TRIALS, STATES, LOCK, f"{STUDY}.partial"}:
+        raise _refuse(folder, "holds other files, and no search", "Give a folder of its own.")
+    for name in (TRIALS, STATES):  # a killed process left them empty
+        if (folder / name).exists() and any((folder / name).iterdir()):
+            hint = "Give another folder, or delete this one to begin anew."
+            raise _refuse(folder, f"has {name}, and no {STUDY} that says of which search", hint)
 
 
 def _lock(folder: Path) -> FolderLock:
@@ -191,10 +203,19 @@ def _read_study(folder: Path) -> Study:
 def _read_outcomes(folder: Path, path: Path, number: int) -> dict[int, Outcome]:
     found = _read(folder, path)
     try:
-        outcomes = [Outcome(trial=number, **rung) for rung in found["rungs"]]
+        outcomes = [Outcome(trial=number, **_read_metrics(rung)) for rung in found["rungs"]]
         return {outcome.epochs: outcome for outcome in outcomes}
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise _damaged(folder, path) from error
+
+
+def _read_metrics(rung: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of an outcome, whose metrics are numbers again where JSON has none."""
+    metrics = {
+        name: [math.nan if value is None else value for value in values]
+        for name, values in rung["metrics"].items()
+    }
+    return {**rung, "metrics": metrics}
 
 
 def _read(folder: Path, path: Path) -> dict[str, Any]:
@@ -209,7 +230,10 @@ def _read(folder: Path, path: Path) -> dict[str, Any]:
 
 def _damaged(folder: Path, path: Path) -> CheckpointError:
     name = path.relative_to(folder).as_posix()
-    return _refuse(folder, f"has a damaged file, {name}", "Delete the file: its trial is repeated.")
+    hint = "Delete the file: its trial is repeated."
+    if name == STUDY:
+        hint = "Give another folder, or delete this one to begin anew."
+    return _refuse(folder, f"has a damaged file, {name}", hint)
 
 
 def _refuse(folder: Path, what: str, hint: str) -> CheckpointError:

@@ -71,8 +71,7 @@ class PredictionServer(AttachedServer):
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             runs = self.runs
-            # Not read(): the child writes at the same position.
-            told = read_told(os.pread(self._out.fileno(), SAID_BYTES, 0))
+            told = read_told(self._out.read(0, SAID_BYTES))
             if told is not None:
                 self._told.update(told)
                 return

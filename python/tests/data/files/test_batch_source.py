@@ -1,23 +1,21 @@
 """Objects that give record batches: only the columns wanted are read, in the order of the rows."""
 
 import sqlite3
-import threading
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
+from duck import add_watched, open_duck
 
 from gpukeras.data.files.batch_source import open_query, open_source
 
 
 @pytest.fixture
 def duck():
-    duckdb = pytest.importorskip("duckdb")
-    connection = duckdb.connect()
-    yield connection
-    connection.close()
+    with open_duck() as connection:
+        yield connection
 
 
 def test_a_dataset_of_arrow_reads_only_the_columns_wanted(tmp_path):
@@ -29,13 +27,7 @@ def test_a_dataset_of_arrow_reads_only_the_columns_wanted(tmp_path):
 
 
 def test_columns_of_duckdb_that_are_left_out_are_not_computed(duck):
-    seen = []
-
-    def watched(value: int) -> int:
-        seen.append(threading.get_ident())
-        return value
-
-    duck.create_function("watched", watched, ["BIGINT"], "BIGINT")
+    seen = add_watched(duck)
     query = 'SELECT range AS a, watched(range) AS "b""c" FROM range(10)'
     found = open_query(duck, query)
     assert found.schema.names == ["a", 'b"c']

@@ -1,13 +1,13 @@
 """Rows that come once: of Arrow objects, queries and addresses."""
 
 import ctypes
-import threading
 from datetime import date, datetime, timezone
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
+from duck import add_watched, open_duck
 from postgres import PASSWORD, explain_missing, serve
 
 from gpukeras import DataError, SpecError
@@ -140,10 +140,8 @@ SELECT * FROM (VALUES
 
 @pytest.fixture
 def duck():
-    duckdb = pytest.importorskip("duckdb")
-    connection = duckdb.connect()
-    yield connection
-    connection.close()
+    with open_duck() as connection:
+        yield connection
 
 
 @pytest.fixture
@@ -210,13 +208,7 @@ def test_a_closed_connection_is_an_error(name, request):
 
 
 def test_a_query_runs_once_on_a_thread_of_the_reader(duck):
-    seen = []
-
-    def watched(value: int) -> int:
-        seen.append(threading.get_ident())
-        return value
-
-    duck.create_function("watched", watched, ["BIGINT"], "BIGINT")
+    seen = add_watched(duck)
     query = "SELECT watched(range) AS a FROM range(10)"
     assert read(open_stream({"connection": duck, "query": query}, "x")).num_rows == 10
     assert len(seen) == 10

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gpukeras.backend import runtime
+from gpukeras.models.families.base import Likelihood
 from gpukeras.models.families.registry import LIKELIHOODS, likelihood
 from gpukeras.models.families.spec import KINDS, Family, FamilySpec
 
@@ -15,6 +16,7 @@ COUNTS, AMOUNTS = np.array([0, 1, 5, 40, 1000]), np.array([0.01, 0.5, 3.0, 40.0,
 SHARES = np.array([0.001, 0.2, 0.5, 0.9, 0.999])
 MEANS = np.array([0.2, 1.5, 4.0, 50.0, 999.0])
 SIZES = np.array([0.3, 2.0, 7.0, 100.0, 1e4])
+COLUMNS = {"ordinal": 3, "multinomial": 3}
 PINBALL = [(0.1, -0.5), (0.5, 0.2), (0.9, 1.5)]
 
 
@@ -111,6 +113,24 @@ def test_ordinal(link, cdf):
     assert limits[0] < limits[1]
 
 
+def test_classes_and_labels():
+    chances = single(np.random.default_rng(2).dirichlet(np.ones(3), 4))
+    codes = [0, 2, 1, 1]
+    found = loss("multinomial", codes, *chances.T, columns=3)
+    same(found, -np.log(chances[np.arange(4), codes]))
+    labels = np.array([[0, 1, 1], [0, 0, 0], [1, 1, 1], [1, 0, 0]])
+    found = loss("multi_label", labels, *chances.T, columns=3)
+    same(found, -stats.bernoulli.logpmf(labels, chances).sum(axis=1))
+
+
+def test_a_likelihood_without_a_loss_cannot_be_made():
+    class Unfinished(Likelihood):
+        """Has parameters only."""
+
+    with pytest.raises(TypeError, match="loss"):
+        Unfinished()
+
+
 def cases():
     for name, kind in KINDS.items():
         for link in kind.links:
@@ -120,10 +140,10 @@ def cases():
 
 @pytest.mark.parametrize(("name", "link", "dispersion"), list(cases()))
 def test_extreme_predictors_have_finite_losses_and_gradients(name, link, dispersion):
-    if name in ("multinomial", "multi_label") or (name == "gaussian" and dispersion == "none"):
+    if name == "gaussian" and dispersion == "none":
         pytest.skip("the loss is Keras' own")
     tf = runtime.tensorflow()
-    family = a_family(name, link=link, dispersion=dispersion, columns=1 + 2 * (name == "ordinal"))
+    family = a_family(name, link=link, dispersion=dispersion, columns=COLUMNS.get(name, 1))
     family = replace(family, breaks=(1.0, 2.0) if name == "discrete_time" else ())
     kin = likelihood(family)
     units = kin.predictors(family) + (dispersion == "rows")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpukeras.core.messages import count_of
 from gpukeras.many.alone import as_job, train_alone
@@ -13,6 +14,7 @@ from gpukeras.many.stack import read_state
 from gpukeras.many.training import Start, Task
 from gpukeras.many.workers.plan import WorkersPlan, plan_workers, read_worker_facts
 from gpukeras.many.workers.pool import (
+    TaskResult,
     TransferError,
     WorkerPool,
     WorkersError,
@@ -42,43 +44,63 @@ def train_members(
     models = {id(start.model): start.model for start in starts}.values()
     needs = [read_model_facts(model, row, size).bytes for model in models]
     plan = plan_workers(read_worker_facts(asked, len(starts), max(needs)))
-    found, why = dict[int, Fitted](), plan.reason if asked != "auto" else ""
+    results, why = dict[int, TaskResult](), plan.reason if asked != "auto" else ""
     if plan.workers:
-        found, why = _train_beside(starts, task, plan)
+        results, why = train_beside([(start, task) for start in starts], plan)
+    found = dict[int, Fitted]()
     for start in starts:
-        if start.member.number not in found:
-            found[start.member.number] = train_alone(start, task)
+        number = start.member.number
+        if number in results:
+            found[number] = results[number].fitted or _fail(start, results[number].error)
+        else:
+            found[number] = train_alone(start, task)
     return found, why
 
 
-def _train_beside(
-    starts: Sequence[Start], task: Task, plan: WorkersPlan
-) -> tuple[dict[int, Fitted], str]:
-    """Trains models in workers; those that cannot cross are left, and the text says why."""
-    found: dict[int, Fitted] = {}
+def train_beside(
+    given: Sequence[tuple[Start, Task]], plan: WorkersPlan
+) -> tuple[dict[int, TaskResult], str]:
+    """Trains models in workers, as far as they can cross.
+
+    Args:
+        given: Where each begins, without a state, and its training; all have the same rows.
+        plan: The workers.
+
+    Returns:
+        What came of those that workers trained, by the member's number, and how the models were
+        trained.
+    """
+    found: dict[int, TaskResult] = {}
     left: dict[int, str] = {}
-    numbered = {start.member.number: start for start in starts}
+    shares = {start.member.number: id(start.model) for start, _ in given}
+    uses = Counter(shares.values())
     try:
-        with open_pool(plan, task.data) as pool:
-            given = _list_tasks(starts, task, pool, left)
-            for done, result in pool.run(given, lambda: _stops(task)):
-                start = numbered[done.number]
-                found[done.number] = result.fitted or _fail(start, result.error)
+        with open_pool(plan, given[0][1].data) as pool:
+            tasks = _list_tasks(given, pool, left)
+            for done, result in pool.run(tasks, lambda: _stops(given[0][1])):
+                found[done.number] = result
+                uses[shares[done.number]] -= 1
+                if not uses[shares[done.number]]:
+                    pool.drop_model(done.model)
     except (RowsError, WorkersError) as error:
         return found, f"one after another, as no worker could train them: {error}"
-    why = f"{count_of(len(found), 'model')} in {plan.reason}" if found else ""
+    return found, _explain(len(found), left, plan)
+
+
+def _explain(count: int, left: Mapping[int, str], plan: WorkersPlan) -> str:
+    parts = [f"{count_of(count, 'model')} in {plan.reason}"] if count else []
     if left:
-        few = f"{count_of(len(left), 'model')} in this process: {next(iter(left.values()))}"
-        why = f"{why}, {few}" if why else few
-    return found, why
+        why = next(iter(left.values()))
+        parts.append(f"{count_of(len(left), 'model')} in this process: {why}")
+    return ", ".join(parts)
 
 
 def _list_tasks(
-    starts: Sequence[Start], task: Task, pool: WorkerPool, left: dict[int, str]
+    given: Sequence[tuple[Start, Task]], pool: WorkerPool, left: dict[int, str]
 ) -> Iterator[WorkerTask]:
     """Yields the tasks of models that can cross; notes why others cannot."""
     names: dict[int, str] = {}
-    for start in starts:
+    for start, task in given:
         try:
             if id(start.model) not in names:
                 names[id(start.model)] = pool.keep_model(start.model)

@@ -8,7 +8,6 @@ with open_pool(plan, data) as pool:
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -113,7 +112,7 @@ class Worker(AttachedServer):
     def hear(self) -> dict[str, Any] | None:
         """Returns its next answer, if there is one."""
         while True:
-            said = os.pread(self._out.fileno(), 2**24, self._read)
+            said = self._out.read(self._read, 2**24)
             line, end, _ = said.partition(b"\n")
             if not end:
                 return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ SPREAD = 15.0  # reach of the logarithm of a dispersion from its start: factors 
 LARGEST_START = 1e4  # of a dispersion
 
 
-class Likelihood:
+class Likelihood(ABC):
     """One family's parameters and their log-likelihood.
 
     Tensors have rows first: linear predictors (n, units), parameters (n, len(names)), labels (n,)
@@ -112,9 +113,9 @@ class Likelihood:
         """Returns the dispersion with which training starts: that of the labels' moments."""
         return 1.0
 
+    @abstractmethod
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
-        """Returns the negative log-likelihood of each row, (n,); none where it is Keras' own."""
-        raise NotImplementedError
+        """Returns the negative log-likelihood of each row, (n,)."""
 
     def mean(self, family: Family, parameters: np.ndarray) -> np.ndarray:
         """Returns what `gpu_predict(type = "response")` gives, in NumPy."""

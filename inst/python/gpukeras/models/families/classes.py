@@ -102,6 +102,13 @@ class Multinomial(Likelihood):
         """Returns a probability for each class; Keras' loss finds the logits behind a softmax."""
         return runtime.keras().ops.softmax(linear)
 
+    def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
+        """Returns the negative log-probability of each row's class."""
+        ops = runtime.keras().ops
+        codes = ops.cast(flat(labels), "int32")
+        chosen = ops.one_hot(codes, family.columns, dtype="float32")
+        return -ops.sum(chosen * numerics.safe_log(parameters), axis=1)
+
     def mean(self, family: Family, parameters: np.ndarray) -> np.ndarray:
         """Returns all probabilities."""
         return parameters
@@ -121,6 +128,13 @@ class MultiLabel(Multinomial):
         return runtime.keras().ops.sigmoid(
             linear if offset is None else linear + offset - family.shift
         )
+
+    def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
+        """Returns minus the sum of the labels' log-probabilities, of which Keras takes the mean."""
+        ops = runtime.keras().ops
+        labels = ops.reshape(ops.cast(labels, "float32"), ops.shape(parameters))
+        known, other = numerics.safe_log(parameters), numerics.safe_log(1.0 - parameters)
+        return -ops.sum(labels * known + (1.0 - labels) * other, axis=1)
 
 
 class Ordinal(Multinomial):
@@ -169,10 +183,3 @@ class Ordinal(Multinomial):
             return ops.reshape(lowest, (1, -1))
         steps = ops.softplus(raw[1:] + ops.convert_to_tensor(gaps, dtype="float32"))
         return ops.reshape(ops.concatenate([lowest, lowest + ops.cumsum(steps)]), (1, -1))
-
-    def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
-        """Returns the negative log-probability of each row's class."""
-        ops = runtime.keras().ops
-        codes = ops.cast(flat(labels), "int32")
-        chosen = ops.one_hot(codes, family.columns, dtype="float32")
-        return -ops.sum(chosen * numerics.safe_log(parameters), axis=1)

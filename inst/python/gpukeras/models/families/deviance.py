@@ -117,8 +117,6 @@ def _gaussian_likelihood(rows: Rows, deviance: float) -> float | None:
 
 def log_likelihood(family: Family, rows: Rows) -> float:
     """Returns the sum of the rows' log-likelihoods, each multiplied by its weight."""
-    if family.name in ("multinomial", "multi_label"):
-        return float(rows.weights @ _class_likelihood(family, rows))
     # Risk sets need all rows at once.
     size = BLOCK if likelihood(family).additive else len(rows.labels)
     return sum(
@@ -135,18 +133,6 @@ def _block_likelihood(family: Family, rows: Rows) -> float:
     )
     losses = ops.convert_to_numpy(likelihood(family).loss(family, labels, parameters))
     return -float(rows.weights @ np.asarray(losses, np.float64))
-
-
-def _class_likelihood(family: Family, rows: Rows) -> np.ndarray:
-    """Returns each row's log-probability; of several labels the sum, where Keras takes the mean."""
-    known = np.log(np.maximum(rows.parameters, SMALLEST))
-    if family.name == "multinomial":
-        codes = rows.labels.reshape(-1).astype(np.int64)
-        own: np.ndarray = known[np.arange(len(codes)), codes]
-        return own
-    other = np.log(np.maximum(1 - rows.parameters, SMALLEST))
-    total: np.ndarray = (rows.labels * known + (1 - rows.labels) * other).sum(axis=1)
-    return total
 
 
 # Deviances ---------------------------------------------------------------------------------------

@@ -1,0 +1,176 @@
+"""A training that is asked for among others, and its report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpukeras.backend import devices, tensor_ops
+from gpukeras.core.keras_types import Model
+from gpukeras.data.dataset import MapDataset
+from gpukeras.data.preprocessing.multi_input import input_parts
+from gpukeras.engine.autotune import EngineChoice
+from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
+from gpukeras.engine.optimizer import read_own_rate
+from gpukeras.many.batches import count_steps
+from gpukeras.many.copies import write_state
+from gpukeras.many.fit_many import ManySpec
+from gpukeras.many.fits import Fitted
+from gpukeras.many.members import Member
+from gpukeras.many.plan import ModelFacts
+from gpukeras.many.structure import Structure
+from gpukeras.many.training import Task
+from gpukeras.models import model_recipes
+from gpukeras.training.baseline import fill_baseline
+from gpukeras.training.callbacks.early_stopping import parse_early_stopping
+from gpukeras.training.history_registry import keep_history
+from gpukeras.training.listener import ProgressReporter
+from gpukeras.training.nan_guard import explain_stop
+from gpukeras.training.report import FitReport
+
+STACKED = "stacked"  # the engine of models that train as one program
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A training that is asked for.
+
+    Args:
+        place: Its place among all that are asked for.
+        model: The model, which is trained in place.
+        data: Its rows.
+        seed: Seed of the order of its rows.
+        spec: The options.
+        batch_size: Rows per step.
+        structure: The model's structure.
+        facts: What the model needs.
+        alone: Why the model does not stack, or "".
+    """
+
+    place: int
+    model: Model
+    data: MapDataset
+    seed: int
+    spec: ManySpec
+    batch_size: int
+    structure: Structure
+    facts: ModelFacts
+    alone: str = ""
+
+    @property
+    def steps(self) -> int:
+        """Steps of all epochs."""
+        short = self.data.spec.drop_last
+        each = count_steps(len(self.data.train_rows), self.batch_size, short)
+        return each * self.spec.epochs
+
+    @property
+    def layout(self) -> str:
+        """Equal for trainings whose rows may be put one after another."""
+        recipe, spec = self.data.recipe, self.data.spec
+        sources = [(source.shape[1:], str(source.dtype)) for source in self.data.sources]
+        outputs = recipe.label.outputs if recipe.label else ()
+        parts = sources, input_parts(recipe), outputs, recipe.listed, recipe.shape
+        return repr((parts, spec.shuffle, spec.drop_last))
+
+    @property
+    def kind(self) -> str:
+        """Equal for trainings that may share a program, where their models have one structure."""
+        return repr((self.layout, self.spec, self.batch_size))
+
+    def make_task(self, data: MapDataset, device: str, listener: ProgressReporter) -> Task:
+        """Returns the training, on rows among which its own are."""
+        stopping = self.spec.early_stopping
+        return Task(
+            data,
+            self.spec.epochs,
+            self.batch_size,
+            device,
+            listener,
+            stopping=None if stopping is None else parse_early_stopping(stopping),
+            schedule=self.spec.schedule,
+            predictions=False,
+            engine="superstep",
+        )
+
+    def make_member(self, first: int) -> Member:
+        """Returns its rows, which begin at a first row."""
+        train, held = self.data.train_rows + first, self.data.validation_rows + first
+        return Member(self.place + 1, self.place, self.seed, "", "", train, held)
+
+
+def finish(
+    asked: Asked, fitted: Fitted, device: str, seconds: float, engine: EngineChoice
+) -> FitReport:
+    """Gives a model its state, as `fit()` would leave it, and reports its training.
+
+    Args:
+        asked: The training that was asked for.
+        fitted: What the model has become.
+        device: Where this process trains.
+        seconds: Seconds of the training, or its share of those of all models of its program.
+        engine: What trained it, and why.
+    """
+    model, data = asked.model, asked.data
+    write_state(model, fitted.state)
+    model_recipes.tie_recipe(model, data.recipe)
+    report = _report(asked, fitted, device, seconds, engine)
+    fill_baseline(model, data)
+    keep_history(model, report)
+    return report
+
+
+def _report(
+    asked: Asked, fitted: Fitted, device: str, seconds: float, engine: EngineChoice
+) -> FitReport:
+    own, rows = fitted.history, len(asked.data.train_rows)
+    epochs, plan = own.epochs, asked.data.plan(device)
+    each = seconds / max(1, epochs)
+    reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
+    notes: tuple[str, ...] = ()
+    if own.stopped == "non_finite":
+        which = f"after epoch {epochs}" if epochs else "that it began with"
+        why = f"the loss was no finite number in epoch {epochs + 1}"
+        notes, reasons = (explain_stop(why, which),), {**reasons, "stopped": why}
+    return FitReport(
+        history=own.metrics,
+        learning_rate=_read_rates(asked, epochs),
+        epochs=epochs,
+        rows=rows * epochs,
+        elapsed_s=seconds,
+        epoch_s=[each] * epochs,
+        epoch_rows=[rows] * epochs,
+        samples_per_s=rows / each if epochs and each else 0.0,
+        input_share=0.0,
+        device=device,
+        variables=dict(Counter(tensor_ops.variable_devices(asked.model))),
+        precision=asked.model.dtype_policy.name,
+        peak_bytes=devices.peak_bytes(device) if engine.engine == STACKED else None,
+        engine=engine,
+        micro_batch=asked.batch_size,
+        replicas=1,
+        workers=1,
+        devices=(device,),
+        skipped_steps=0,
+        resumed_epochs=0,
+        best_epoch=own.best_epoch,
+        stopped=own.stopped,
+        notes=notes,
+        reasons=reasons,
+        checkpoint="",
+        tensorboard="",
+        plan=plan,
+    )
+
+
+def _read_rates(asked: Asked, epochs: int) -> list[float]:
+    """Returns the rate of each epoch's last step."""
+    rate = read_own_rate(asked.model.optimizer, 0)
+    if asked.spec.schedule is None:
+        return [float(rate)] * epochs
+    steps = asked.steps // asked.spec.epochs
+    at = np.arange(1, epochs + 1) * steps - 1
+    schedule = parse_schedule(asked.spec.schedule)
+    return draw_rates_at(schedule, rate, at, asked.steps, steps).tolist()
