@@ -17,6 +17,7 @@ export LANG := C.UTF-8
 endif
 
 PYTHON_CODE := inst/python python tools
+SHELL_CODE := --external-sources inst/places/*.sh tools/*.sh python/tests/support/*.sh
 RUFF := .venv/bin/python -m ruff
 RUFF_CONFIG := --config python/pyproject.toml
 PYTEST := .venv/bin/python -m pytest -q
@@ -67,7 +68,7 @@ test-r: setup-test-r install ## run the tests of the R package
 	@$(TESTTHAT)
 
 # OPTIONS such as -k fuzz. R's tests run with their long tables, the others of them too.
-test-nightly: setup-test install ## run the long tables of cases, and search for unknown defects (hours)
+test-nightly: setup-test-nightly install ## run the long tables of cases, and search for unknown defects (hours)
 	@failed=0; GPUKERAS_TESTS=nightly $(TESTTHAT) || failed=1; \
 	$(PYTEST) -m "nightly or hypothesis" --hypothesis-profile=nightly python/tests $(OPTIONS) || \
 	failed=1; exit $$failed
@@ -83,11 +84,13 @@ test-matrix: ## run all tests on Debian 13: R 4.5, Python 3.13, NumPy 2 (needs r
 coverage: setup-coverage ## count the lines that the tests run, Python and R (some 40 minutes)
 	@tools/coverage.sh $(SIDE)
 
-lint: setup-lint install ## check style and types of the code with ruff, mypy and lintr
+lint: setup-lint install ## check style and types of the code with ruff, mypy, lintr, hadolint and shellcheck
 	@failed=0; $(RUFF) check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \
 	$(RUFF) format --check $(RUFF_CONFIG) $(PYTHON_CODE) || failed=1; \
 	(cd python && PYTHONPATH=../inst/python ../.venv/bin/lint-imports) || failed=1; \
 	.venv/bin/python -m mypy --config-file python/pyproject.toml || failed=1; \
+	.venv/bin/hadolint inst/places/Dockerfile* || failed=1; \
+	.venv/bin/shellcheck $(SHELL_CODE) || failed=1; \
 	$(LINTR) || failed=1; exit $$failed
 
 format: setup-format ## format the code with ruff, and with styler if R has it

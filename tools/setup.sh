@@ -21,6 +21,8 @@ to_run="reticulate callr cli rlang jsonlite"
 to_test="$to_run testthat withr"
 # Tests that need one of them are skipped without it.
 seen="ggplot2 bit64 future generics MASS Matrix png recipes RSQLite survival dbplyr RPostgreSQL"
+# Build the images of inst/places without root, and run a Slurm of two computers.
+places="buildah mmdebstrap uidmap slurmctld slurmd munge iproute2"
 r_packages="" programs="" python_tools=no compiler=no
 useful_r="" useful_programs=""
 
@@ -28,6 +30,8 @@ case ${1:-} in
     demo | bench) r_packages=$to_run useful_r="ggplot2" ;;
     test)         r_packages=$to_test python_tools=yes compiler=yes
                   useful_r=$seen useful_programs="chromium postgresql" ;;
+    test-nightly) r_packages=$to_test python_tools=yes compiler=yes
+                  useful_r=$seen useful_programs="chromium postgresql $places" ;;
     test-r)       r_packages=$to_test useful_r=$seen useful_programs="chromium postgresql" ;;
     test-python)  python_tools=yes compiler=yes useful_programs="postgresql" ;;
     contract)     ;;
@@ -93,10 +97,14 @@ find_python() {
     return 1
 }
 
-# Debian keeps the programs of PostgreSQL's server off the path.
+# By a Debian package's name. Some programs have another, or lie off the path of users.
 has_program() {
-    command -v "$1" >/dev/null ||
-        { [ "$1" = postgresql ] && ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }
+    case $1 in
+        postgresql) ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && return ;;
+        uidmap)     set -- newuidmap ;;
+        iproute2)   set -- ip ;;
+    esac
+    command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]
 }
 
 look() {
@@ -195,6 +203,8 @@ left_out() {
         chromium)       echo "no page is opened in a browser, and no PDF is made of one" ;;
         tidy)           echo "the HTML of the help pages is not validated" ;;
         postgresql)     echo "no rows come from a PostgreSQL server" ;;
+        buildah | mmdebstrap | uidmap)         echo "no image is built" ;;
+        slurmctld | slurmd | munge | iproute2) echo "no Slurm is started" ;;
         r-cran-v8)      echo "formulas in help pages are not rendered" ;;
         r-cran-ggplot2) echo "plots are drawn by base R alone" ;;
         *)              echo "tests that need it are skipped" ;;
@@ -202,6 +212,7 @@ left_out() {
 }
 
 # PostgreSQL's installation would make a server of its own and start it; the tests start theirs.
+# Where systemd starts services, those of Slurm are switched off again.
 install_useful() {
     no_server=/etc/postgresql-common/createcluster.d/gpukeras.conf
     if [ "$1" = postgresql ]; then
@@ -211,6 +222,9 @@ install_useful() {
     installed=yes
     silently apt-get install --yes --no-install-recommends "$1" || installed=no
     rm -f "$no_server"
+    case $1 in
+        munge | slurmctld | slurmd) systemctl disable --now "$1" >/dev/null 2>&1 || true ;;
+    esac
     [ $installed = yes ]
 }
 

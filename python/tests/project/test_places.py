@@ -1,10 +1,13 @@
 """The recipes of inst/places are what their programs read, and what gpu_cluster() takes."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -26,11 +29,32 @@ def read_job():
 
 def test_the_pods_of_kubernetes_have_the_names_of_the_service():
     service, job, pod = read_job()
-    assert (service["kind"], service["spec"]["clusterIP"]) == ("Service", "None")
+    assert service["spec"]["clusterIP"] == "None"
     assert pod["subdomain"] == service["metadata"]["name"]
     assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
-    assert (job["kind"], job["spec"]["completionMode"]) == ("Job", "Indexed")
+    assert job["spec"]["completionMode"] == "Indexed"
     assert job["spec"]["completions"] == job["spec"]["parallelism"]
+
+
+@pytest.mark.parametrize("version", ["1.27", kubernetes_validate.latest_version()])
+def test_kubernetes_takes_the_service_and_the_job(version):
+    for part in read_job()[:2]:
+        kubernetes_validate.validate(part, version, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("completionMode", 1, "1 is not of type 'string'"),
+        ("completionmode", "Indexed", "'completionmode' was unexpected"),
+        ("completions", "2", "'2' is not of type 'integer'"),
+    ],
+)
+def test_kubernetes_refuses_a_broken_job(name, value, said):
+    job = read_job()[1]
+    job["spec"][name] = value
+    with pytest.raises(kubernetes_validate.ValidationError, match=said):
+        kubernetes_validate.validate(job, "1.27", strict=True)
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -47,10 +71,26 @@ def test_each_pod_of_kubernetes_is_a_worker_of_the_cluster(index):
     assert {one["containerPort"] for one in container["ports"]} == {2222, control}
 
 
-def test_the_script_of_slurm_starts_by_srun():
+def test_the_script_of_slurm_starts_by_srun():  # test_places_slurm.py submits it at night
     lines = (PLACES / "slurm.sh").read_text()
     assert re.search(r"^srun .*Rscript train\.R$", lines.replace("\\\n", ""), re.MULTILINE)
-    assert len(re.findall(r"^#SBATCH --[a-z-]+=?", lines, re.MULTILINE)) == 7
+
+
+def lint(program, text):
+    """What a linter out of requirements-dev.txt says of a file's text."""
+    folders = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    found = shutil.which(program, path=folders)
+    assert found, f"{program} is not installed"
+    child = subprocess.run([found, "-"], input=text, capture_output=True, text=True, check=False)
+    return child.stdout + child.stderr
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.serve"])
+def test_hadolint_has_nothing_to_say_of_images(name):
+    recipe = (PLACES / name).read_text()
+    assert lint("hadolint", recipe) == ""
+    assert "DL3002" in lint("hadolint", re.sub("USER .*", "USER root", recipe))
+    assert "DL3025" in lint("hadolint", re.sub(r"CMD \[.*\]", "CMD make demo", recipe))
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.serve"])
@@ -61,16 +101,15 @@ def test_images_copy_what_is_there_and_do_not_run_as_root(name):
     copied = [source for step in steps if step[0] == "COPY" for source in step[1:-1]]
     assert copied
     assert all((ROOT / source).exists() for source in copied)
-    assert steps[[step[0] for step in steps].index("USER")][1] != "root"
+    assert int(steps[[step[0] for step in steps].index("USER")][1]) > 0
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_are_read_by_a_shell(name):
     script = str(PLACES / name)
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
-    if shutil.which("shellcheck"):
-        found = subprocess.run(["shellcheck", script], capture_output=True, text=True, check=False)
-        assert found.stdout == ""
+    assert lint("shellcheck", Path(script).read_text()) == ""
+    assert "SC2086" in lint("shellcheck", Path(script).read_text() + "\necho $HOME/*$1\n")
 
 
 def run_script(name, folder):

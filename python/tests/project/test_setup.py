@@ -175,7 +175,7 @@ def test_who_may_not_install_goes_on_without_what_is_useful_and_stops_without_th
     assert not (computer.folder / ".rlib").exists()
 
 
-@pytest.mark.parametrize("target", ["test", "test-r", "coverage", "doc"])
+@pytest.mark.parametrize("target", ["test", "test-nightly", "test-r", "coverage", "doc"])
 def test_no_target_needs_a_browser(make, target):
     extra = ["covr", "roxygen2"]
     computer = make(installed=[*REQUIRED, *USEFUL, *extra], refused=["chromium"])
