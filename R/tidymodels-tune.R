@@ -178,10 +178,12 @@ train_asked <- function(together, workers, listener, call) {
 
 core_together <- function(asked, workers, listener, call) {
   each <- function(name) unname(lapply(asked, `[[`, name))
-  call_core("fit_together", check_no_na_options(list(
+  args <- list(
     models = each("model"), datasets = each("data"), seeds = each("seed"),
     options = each("options"), workers = workers, on_event = listener
-  ), call), call)
+  )
+  check_no_na_options(args, call)
+  call_core("fit_together", args, call)
 }
 
 tell_alone <- function(alone) {

@@ -276,10 +276,8 @@ test_that("images vary and features are mapped, in R's own words", {
   expect_error(
     gpu_dataset(x, augment = list(turn = 1)), "turn", class = "gpukeras_error_spec"
   )
-  expect_error(
-    gpu_dataset(x, map = function(rows) stop("not this one")), "cannot be traced",
-    class = "gpukeras_error_data"
-  )
+  # reticulate since 1.29 gives R's own error, which is raised again as it was.
+  expect_error(gpu_dataset(x, map = function(rows) stop("not this one")), "not this one")
 })
 
 test_that("a function of tensors maps, and is traced once", {

@@ -77,7 +77,7 @@ def test_what_fails_is_an_outcome_and_the_others_go_on(tmp_path):
     assert [outcome.trial for outcome in outcomes] == [1, 3, 4, 5, 2]
     assert outcomes[0].error == "`builder` failed: no such layer"
     assert outcomes[1].error == "the loss is not finite in epoch 2"
-    assert outcomes[2].error.startswith("`model` must be")
+    assert outcomes[2].error == "`builder()` must be a Keras 3 model, not NULL"
     assert outcomes[3].error == '`batch_size` must be a whole number of at least 1, not "all"'
     assert outcomes[4].error == ""
 

@@ -168,6 +168,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     with pytest.raises(CheckpointError) as caught:
         open_study(tmp_path / "no" / "study").__enter__()
     assert caught.value.message == "`folder` cannot be used: No such file or directory."
+    assert caught.value.hint == "Its parent must exist, and both be yours to write."
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"number": 2}', '{"rungs": [{"epoch": 1}]}'])

@@ -1,6 +1,7 @@
 """Objects that give record batches: only the columns wanted are read, in the order of the rows."""
 
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +54,7 @@ def test_a_query_of_duckdb_without_rows_has_columns(duck):
 
 
 def test_a_connection_without_arrow_gives_nothing():
-    with sqlite3.connect(":memory:") as connection:
+    with closing(sqlite3.connect(":memory:")) as connection:
         assert open_query(connection, "SELECT 1") is None
 
 

@@ -210,7 +210,7 @@ from gpukeras.data.saved.cached import build_cached
 path, marker = sys.argv[1:]
 open(marker, "w").close()
 data = build_cached({"kind": "table", "paths": [path], "label": "y"}, {"cache": "disk"})
-print(data.sources[0].streamed.rpartition(", ")[2], float(data.arrays[0].sum()))
+print(data.sources[0].streamed.rpartition(", ")[2], float(data.arrays[0].sum(dtype="f8")))
 """
 
 
