@@ -209,7 +209,11 @@ check_one_label <- function(y, arg, call) {
 
 check_label_kind <- function(kind, y, arg, call) {
   if (is.null(kind) || kind %in% c("date", "time", "duration")) {
-    hint <- "Labels are a factor, character, logical or numeric vector, or an array of numbers."
+    hint <- if (inherits(y, "formula")) {
+      "A formula and a data frame make a dataset: gpu_dataset(formula, data = )."
+    } else {
+      "Labels are a factor, character, logical or numeric vector, or an array of numbers."
+    }
     abort_gpukeras(
       sprintf("`%s` cannot be labels: it is %s.", arg, describe(y)),
       code = "data",

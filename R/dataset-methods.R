@@ -30,41 +30,77 @@ names.gpu_dataset <- function(x) {
 #' @rdname gpu_dataset
 #' @export
 `[.gpu_dataset` <- function(x, i, j, drop = FALSE) {
-  if (missing(j) && is.character(i)) {
-    return(unclass(x)[i]) # fields of the record
-  }
+  call <- taking_call(sys.call())
   if (!missing(j)) {
     abort_gpukeras(
       "Columns cannot be taken out of a gpu_dataset.",
       code = "spec", hint = "Choose them before, and make the dataset of them.", arg = "j",
-      call = quote(x[i, ])
+      call = call
     )
   }
-  if (is.na(nrow(x))) {
-    abort_gpukeras(
-      "Rows in sequence have no numbers: none can be taken out of this gpu_dataset.",
-      code = "spec", hint = "Use `cache = TRUE`, which keeps them.", arg = "i", call = quote(x[i, ])
-    )
+  if (missing(i)) i <- TRUE
+  if (is.character(i)) {
+    return(take_fields(x, i, call))
   }
-  numbers <- seq_len(nrow(x))[i]
-  if (anyNA(numbers)) {
-    abort_gpukeras(
-      sprintf("The gpu_dataset has %s: some of `i` are not there.", count_of(nrow(x), "rows")),
-      code = "spec", arg = "i", call = quote(x[i, ])
-    )
-  }
-  rows <- list(data = check_alive(x)$handle, rows = as.list(numbers))
-  taken <- call_core("take_rows", rows, call = quote(x[i, ]))
+  numbers <- row_places(x, i, call)
+  rows <- list(data = check_alive(x, call)$handle, rows = as.list(numbers))
+  taken <- call_core("take_rows", rows, call = call)
   if (length(taken$names) > 0) {
     dimnames(taken$x)[[length(dim(taken$x))]] <- unlist(taken$names)
   }
   drop_null(taken[c("x", "y", "weights")])
 }
 
+# The user's call for messages, such as x[500]; not where a value stands in it, as by do.call().
+taking_call <- function(call) {
+  written <- vapply(as.list(call), function(part) {
+    missing(part) || is.language(part) || is_plain_scalar(part)
+  }, NA)
+  call[[1]] <- quote(`[`)
+  if (all(written)) call else quote(x[i])
+}
+
+# Fields of the record.
+take_fields <- function(x, i, call) {
+  fields <- unclass(x)
+  unknown <- setdiff(i, names(fields))
+  if (length(unknown) > 0) {
+    abort_gpukeras(
+      sprintf("The gpu_dataset has no field `%s`.", unknown[1]),
+      code = "spec", arg = "i", call = call,
+      hint = "Rows are taken out by their numbers, such as x[1:3, ]; columns cannot be."
+    )
+  }
+  fields[i]
+}
+
+row_places <- function(x, i, call) {
+  if (is.na(nrow(x))) {
+    abort_gpukeras(
+      "Rows in sequence have no numbers: none can be taken out of this gpu_dataset.",
+      code = "spec", hint = "Use `cache = TRUE`, which keeps them.", arg = "i", call = call
+    )
+  }
+  if (!is.numeric(i) && !is.logical(i)) abort_spec(i, "i", "row numbers", call)
+  numbers <- seq_len(nrow(x))[i]
+  if (anyNA(numbers)) {
+    abort_gpukeras(
+      sprintf("The gpu_dataset has %s: some of `i` are not there.", count_of(nrow(x), "rows")),
+      code = "spec", arg = "i", call = call
+    )
+  }
+  numbers
+}
+
 #' @rdname gpu_dataset
 #' @export
 summary.gpu_dataset <- function(object, ...) {
   check_alive(object)
+  new_columns_summary(object)
+}
+
+# What a dataset's or a recipe's print() shows, and its columns as a data frame.
+new_columns_summary <- function(object) {
   value <- function(rule, field) as.double(rule[[field]] %||% NA)
   columns <- object$columns
   frame <- data.frame(

@@ -11,7 +11,8 @@
 #' @return A `gpu_recipe`: a list of plain R values, which `print()` shows. gpukeras uses only its
 #'   element `portable`: the recipe as text, with all digits of its numbers, so that predictions are
 #'   the same bit for bit, also after `saveRDS()`, `dput()` or on another computer. The other
-#'   elements are for you to read; changing them has no effect.
+#'   elements are for you to read; changing them has no effect. `summary()` has the same as that of
+#'   a [gpu_dataset()]: `$columns` is a data frame of the columns and what was learned about them.
 #' @section Errors:
 #' `gpukeras_error_data` for a model that [gpu_fit()] has not trained.
 #' @examplesIf gpukeras:::can_run_examples()
@@ -50,6 +51,12 @@ new_gpu_recipe <- function(record) {
   held <- c(list(portable = record$portable), prepared_record(record$recipe))
   new_result(c(record$recipe, held), "gpu_recipe")
 }
+
+#' @rdname gpu_recipe
+#' @param object A `gpu_recipe`.
+#' @param ... Not used.
+#' @export
+summary.gpu_recipe <- function(object, ...) new_columns_summary(object)
 
 #' @export
 format.gpu_recipe <- function(x, ...) {

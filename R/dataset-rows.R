@@ -57,6 +57,7 @@ gpu_dataset.list <- function(x, ...) { # nolint: object_name_linter.
 # `source`: a dataset's handle or a model with this `recipe`.
 as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "data",
                        model = NULL, call = caller_env()) {
+  check_given(data, arg, call)
   data <- open_saved(data)
   if (inherits(data, "gpu_dataset")) {
     return(check_alive(data, call))

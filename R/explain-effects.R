@@ -62,6 +62,7 @@ gpu_effects <- function(model, data, columns = NULL, kind = "partial_dependence"
 
 # Rows without labels as arguments of the core: `data`, a dataset's handle, or `features`.
 as_new_data <- function(data, model, recipe, arg = "newdata", call = caller_env()) {
+  check_given(data, arg, call)
   data <- name_parts(open_saved(data), model, "inputs")
   if (is_tf_dataset(data)) data <- as_dataset(data, model, recipe, arg = arg, call = call)
   if (inherits(data, "gpu_dataset")) {

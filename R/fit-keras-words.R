@@ -61,6 +61,7 @@ has_labels <- function(data) {
 
 # The rows to train on as a dataset.
 as_training <- function(data, y = NULL, words = list(), model = NULL, call = caller_env()) {
+  check_given(data, "data", call)
   data <- resolve_saved(data, call)
   if (inherits(data, "gpu_dataset")) {
     check_dataset_options(y, words, call)

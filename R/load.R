@@ -87,6 +87,7 @@ new_saved <- function(packed) {
 #' head(gpu_predict(again, mtcars))
 #' @export
 gpu_load <- function(x, custom_objects = NULL, safe_mode = TRUE) {
+  check_given(x)
   check_flag(safe_mode)
   needs <- list(custom_objects = as_custom_objects(custom_objects), safe_mode = safe_mode)
   if (!rlang::is_string(x)) {

@@ -113,6 +113,8 @@ gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NU
 
 # The dataset, the function that builds a model, and the group of each row.
 as_many_rows <- function(data, model, group, ..., call = caller_env()) {
+  check_given(data, "data", call)
+  check_given(model, "model", call)
   if (rlang::is_formula(model)) {
     if (!is.data.frame(data)) {
       abort_spec(data, "data", "a data frame, as `model` is a formula", call)

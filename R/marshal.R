@@ -34,7 +34,8 @@
 #' functions of your own, it has the text only, and `gpu_predict()` in another session says so.
 #' `readRDS()` itself is R's: read only files whose code you would run.
 #' @param x A Keras model, a [gpu_dataset()], or a list in which they occur at any depth. Other
-#'   values stay as they are.
+#'   values of the list stay as they are. For `gpu_unmarshal()`, a `gpu_marshalled`, or a list in
+#'   which they occur; a model or dataset stays as it is.
 #' @param custom_objects,safe_mode See [gpu_load()].
 #' @return `gpu_marshal()`: a `gpu_marshalled`, with `$kind` (`"model"` or `"dataset"`), `$files`
 #'   (a named list of raw vectors), `$record` (what `print()` shows) and `$versions` of gpukeras and
@@ -43,7 +44,8 @@
 #' @section Errors:
 #' `gpukeras_error_model` for a model that cannot be saved or loaded, and for a marshalled one that
 #' should be changed in place; `gpukeras_error_data` for a dataset that cannot be saved, or a value
-#' that is damaged; `gpukeras_error_spec` for another Python object.
+#' that is damaged; `gpukeras_error_spec` for another Python object, and for what is
+#' neither a model, a dataset nor a list.
 #' @seealso [gpu_save()] for files that plain Keras opens too.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
@@ -56,14 +58,27 @@
 #' head(gpu_predict(readRDS(path), mtcars)) # in any session
 #' again <- gpu_unmarshal(readRDS(path)) # to train on
 #' @export
-gpu_marshal <- function(x) marshal_at(x, "x", rlang::current_env())
+gpu_marshal <- function(x) {
+  check_holder(x)
+  marshal_at(x, "x", rlang::current_env())
+}
 
 #' @rdname gpu_marshal
 #' @export
 gpu_unmarshal <- function(x, custom_objects = NULL, safe_mode = TRUE) {
+  check_holder(x)
   check_flag(safe_mode)
   needs <- list(custom_objects = as_custom_objects(custom_objects), safe_mode = safe_mode)
   unmarshal_at(x, needs, rlang::current_env())
+}
+
+# What may be a model or a dataset or hold one; results and data frames are lists.
+check_holder <- function(x, arg = caller_arg(x), call = caller_env()) {
+  force(arg)
+  check_given(x, arg, call)
+  if (typeof(x) != "list" && !inherits(x, "python.builtin.object")) {
+    abort_spec(x, arg, "a model, a dataset, or a list in which they may occur", call)
+  }
 }
 
 # `where` is the name of the value in messages.
@@ -208,6 +223,7 @@ most_unmarshalled <- 4
 # For functions that change a model in place: the value would not change, and the work were lost.
 refuse_marshalled <- function(model, arg = caller_arg(model), call = caller_env()) {
   force(arg)
+  check_given(model, arg, call)
   if (inherits(model, "gpu_marshalled")) {
     abort_gpukeras(
       sprintf("`%s` is a marshalled value, and this function changes a model in place.", arg),
@@ -291,10 +307,11 @@ tar_gpu_model <- function() {
 }
 
 # targets keeps the text of these functions and runs it in other processes: they use nothing from
-# here but what the package exports.
+# here but what the package exports. A target may have any value, such as NULL after an error: it
+# goes through in a list.
 target_functions <- list(
-  read = function(path) gpukeras::gpu_unmarshal(readRDS(path)),
-  write = function(object, path) saveRDS(gpukeras::gpu_marshal(object), path),
-  marshal = function(object) gpukeras::gpu_marshal(object),
-  unmarshal = function(object) gpukeras::gpu_unmarshal(object)
+  read = function(path) gpukeras::gpu_unmarshal(list(readRDS(path)))[[1]],
+  write = function(object, path) saveRDS(gpukeras::gpu_marshal(list(object))[[1]], path),
+  marshal = function(object) gpukeras::gpu_marshal(list(object))[[1]],
+  unmarshal = function(object) gpukeras::gpu_unmarshal(list(object))[[1]]
 )

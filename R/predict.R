@@ -69,15 +69,17 @@
 #' @export
 gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...,
                         quantiles = NULL, times = NULL, interval = NULL) {
+  check_given(model)
+  words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose"))
+  check_batch_size(words$batch_size)
+  if (missing(newdata)) newdata <- words$x
   if (inherits(model, "gpu_fits")) {
     return(predict_fits(model, newdata, type, interval))
   }
   model <- check_model(model)
-  words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose"))
   check_string(type)
   recipe <- use_recipe(model, recipe)
   if (!is.null(interval)) {
-    newdata <- if (missing(newdata)) words$x else newdata
     return(predict_interval(model, newdata, recipe, interval, type, devices))
   }
   buffer <- output_buffer()
@@ -85,7 +87,7 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
     model = model, type = type, buffer = buffer$make, devices = as_devices(devices),
     times = if (!is.null(times)) as.list(times)
   )
-  newdata <- name_parts(open_saved(if (missing(newdata)) words$x else newdata), model, "inputs")
+  newdata <- name_parts(open_saved(newdata), model, "inputs")
   if (is_tf_dataset(newdata)) newdata <- as_dataset(newdata, model, recipe, arg = "newdata")
   if (inherits(newdata, "gpu_dataset")) {
     args$data <- check_alive(newdata)$handle
@@ -97,6 +99,14 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
     return(as_family_frame(record, type, quantiles))
   }
   as_prediction(record, buffer)
+}
+
+# That of keras3, which has no effect here: the core never sees it.
+check_batch_size <- function(batch_size, call = caller_env()) {
+  size <- as_batch_size(batch_size, "batch_size", call)
+  if (!is.null(size) && !(rlang::is_integerish(size, 1, finite = TRUE) && size >= 1)) {
+    abort_spec(size, "batch_size", "a whole number of at least 1", call)
+  }
 }
 
 as_new_features <- function(newdata, recipe, call = caller_env()) {

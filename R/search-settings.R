@@ -17,8 +17,8 @@
 #'   holds. The other settings are of `tune_values()`.
 #' @return A `gpu_setting` for [gpu_tune()].
 #' @section Errors:
-#' `gpukeras_error_spec` for what is no range or no value; by [gpu_tune()], with the name of the
-#' setting, where a range ends before it begins, or a condition is never met.
+#' `gpukeras_error_spec` for what is no range or no value, such as a range that ends before it
+#' begins; by [gpu_tune()], with the name of the setting, where a condition is never met.
 #' @examples
 #' tune_range(1e-4, 1e-1, log = TRUE)
 #' tune_range(16L, 256L, log = TRUE)
@@ -31,6 +31,7 @@ tune_range <- function(low, high, log = FALSE, integer = is.integer(low) && is.i
   check_bound(high)
   check_flag(log)
   check_flag(integer)
+  check_range(low, high, log)
   new_setting(
     list(kind = "range", low = low, high = high, log = log, integer = integer), check_when(when)
   )
@@ -50,6 +51,23 @@ tune_values <- function(..., when = list()) {
 check_bound <- function(x, arg = caller_arg(x), call = caller_env()) {
   if (!is.numeric(x) || length(x) != 1 || is.na(x)) {
     abort_spec(x, arg, "a number", call)
+  }
+}
+
+# As the core says it of the ranges of dials, by their names.
+check_range <- function(low, high, log, call = caller_env()) {
+  ends <- sprintf("`tune_range()` ranges from %s to %s", format_number(low), format_number(high))
+  if (low >= high) {
+    abort_gpukeras(
+      sprintf("%s: the first must be below the second.", ends),
+      code = "spec", arg = "high", call = call
+    )
+  }
+  if (log && low <= 0) {
+    abort_gpukeras(
+      sprintf("%s with log = TRUE, which starts above 0.", ends),
+      code = "spec", arg = "low", call = call
+    )
   }
 }
 

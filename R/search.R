@@ -88,6 +88,7 @@
 #'   resamples, `$trial`; `NULL` if no trial succeeded), `$metric`, `$stopped` (`"completed"`,
 #'   `"time"` or `"interrupted"`) and others; with `print()`, `plot()` and `ggplot2::autoplot()`
 #'   (parallel coordinates) and `as.data.frame()` (the trace: a row a trial and number of epochs).
+#'   `summary()` adds `$trials` to what is printed: the best result of each trial, the best first.
 #'   An interrupt ends the search and returns what is known.
 #' @references Li, L., Jamieson, K., Rostamizadeh, A., Gonina, E., Ben-tzur, J., Hardt, M., Recht,
 #'   B. and Talwalkar, A. (2020). A system for massively parallel hyperparameter tuning. *MLSys*.
@@ -137,6 +138,7 @@ gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = N
 
 # Refuses settings that the builder does not take, and arguments that it would lack.
 check_builder <- function(builder, settings, grid, call = caller_env()) {
+  check_given(builder, "builder", call)
   if (!is.function(builder) || inherits(builder, "python.builtin.object")) {
     abort_spec(builder, "builder", "a function of the settings that returns a model", call)
   }
@@ -259,6 +261,26 @@ as.data.frame.gpu_tuning <- function(x, row.names = NULL, optional = FALSE, ...)
     std_err = column("std_err", 0), seconds = column("seconds", 0), error = column("error", "")
   )
   do.call(data.frame, c(parts[lengths(parts) > 0 | nzchar(names(parts))], check.names = FALSE))
+}
+
+#' @rdname gpu_tune
+#' @export
+summary.gpu_tuning <- function(object, ...) {
+  trace <- as.data.frame(object)
+  value <- as.numeric(trace[[object$metric]] %||% rep(NA, nrow(trace)))
+  places <- order(if (object$mode == "max") -value else value, na.last = NA)
+  trials <- trace[places[!duplicated(trace$trial[places])], names(trace) != "error"]
+  rownames(trials) <- NULL
+  structure(list(text = format(object), trials = trials), class = "summary.gpu_tuning")
+}
+
+#' @export
+print.summary.gpu_tuning <- function(x, ...) {
+  cat_lines(x$text)
+  if (nrow(x$trials) > 0) print(utils::head(x$trials, 5), row.names = FALSE, digits = 4)
+  more <- format_more(nrow(x$trials) - 5, "$trials")
+  if (!is.null(more)) cat_lines(more)
+  invisible(x)
 }
 
 #' @export

@@ -12,10 +12,20 @@ check_string <- function(x, arg = caller_arg(x), call = caller_env()) {
   }
 }
 
+# An argument that has no default and was left out.
+check_given <- function(x, arg = caller_arg(x), call = caller_env()) {
+  if (missing(x)) {
+    abort_gpukeras(
+      sprintf("`%s` is missing, with no default.", arg), code = "spec", arg = arg, call = call
+    )
+  }
+}
+
 # Returns a model that is alive; loads a model that gpu_run() returned as a file. The core checks
 # whether it is a Keras model.
 check_model <- function(model, arg = caller_arg(model), call = caller_env()) {
   force(arg)
+  check_given(model, arg, call)
   model <- resolve_saved(model, call)
   if (!inherits(model, "python.builtin.object")) {
     abort_spec(model, arg, "a Keras 3 model", call)

@@ -253,6 +253,8 @@ expect_refused(list(
   "a column that a formula names in vain" =
     case("data", "`displacement`", gpu_dataset(mpg ~ displacement, mtcars)),
   "a label that a formula names in vain" = case("data", "`mpgg`", gpu_dataset(mpgg ~ ., mtcars)),
+  "a formula as labels" =
+    case("data", "A formula and a data frame", gpu_dataset(mtcars, mpg ~ disp)),
   "a formula without data" = case("spec", "`data`", gpu_dataset(mpg ~ .)),
   "a formula with a matrix" = case("spec", "`data`", gpu_dataset(mpg ~ ., as.matrix(mtcars))),
   "a formula with duplicate names" =

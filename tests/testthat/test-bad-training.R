@@ -49,6 +49,12 @@ expect_refused(list(
   "a data frame as model" = case("spec", "`model`", gpu_fit(mtcars, classes)),
   "a text as model" = case("spec", "`model`", gpu_fit("model", classes)),
   "no model" = case("spec", "`model`", gpu_predict(NULL, x)),
+  "factor labels after numbers" =
+    case("data", "The labels of `data`", gpu_fit(fitted, x, factor(c("u", "v", "w", "u")))),
+  "a batch size of a prediction that is no number" =
+    case("spec", "`batch_size`", gpu_predict(fitted, x, batch_size = "a")),
+  "a prediction in batches of no row" =
+    case("spec", "`batch_size`", gpu_predict(fitted, x, batch_size = 0)),
   "an evaluation of an uncompiled model" =
     case("model", "not compiled", gpu_evaluate(a_model(compiled = FALSE), x, c(0, 1, 2, 0)))
 ))
@@ -221,6 +227,22 @@ test_that("a checkpoint of another training is refused, and says in what it diff
   }
   expect_snapshot(train(batch_size = 4), error = TRUE)
   expect_identical(train()$resumed_epochs, 2L)
+})
+
+test_that("data that is left out is named, with the call", {
+  skip_without_tensorflow()
+  model <- a_model()
+  calls <- list(
+    quote(gpu_fit(model)), quote(gpu_profile(model)), quote(gpu_evaluate(model)),
+    quote(gpu_importance(model)), quote(gpu_effects(model)), quote(gpu_batch_size(model)),
+    quote(gpu_learning_rate(model)), quote(gpu_predict(model))
+  )
+  for (call in calls) {
+    error <- expect_error(eval(call), class = "gpukeras_error")
+    expect_match(conditionMessage(error), "data` (is missing|must be)")
+    expect_identical(conditionCall(error), call)
+  }
+  expect_snapshot(gpu_profile(model), error = TRUE)
 })
 
 test_that("an argument that gpu_fit() does not have is refused by name", {

@@ -31,6 +31,11 @@ test_that("rows are given as the model gets them, in their order", {
   expect_equal(as.vector(rows$weights), c(3, 1))
   expect_equal(data[-(1:18)]$x, x[19:20, ], tolerance = 1e-6)
   expect_equal(utils::head(data, 2)$x, x[1:2, ], tolerance = 1e-6)
+  expect_identical(data[], data[1:20, ])
+  expect_identical(conditionCall(rlang::catch_cnd(data[500])), quote(data[500]))
+  expect_identical(conditionCall(rlang::catch_cnd(data[500, ])), quote(data[500, ]))
+  inlined <- rlang::catch_cnd(do.call("[", list(data, 500)))
+  expect_identical(conditionCall(inlined), quote(x[i]))
   frame <- gpu_dataset(mpg ~ cyl, transform(mtcars, cyl = factor(cyl)))
   expect_equal(unname(frame[1, ]$x), matrix(c(0, 1, 0), 1))
   expect_match(colnames(frame[1, ]$x), "cyl")
@@ -49,6 +54,9 @@ test_that("a summary has the columns, and what was learned of them", {
 
 expect_refused(list(
   "a column of a dataset" = case("spec", "before", gpu_dataset(x, y)[1, 2]),
+  "a column of a dataset by name" =
+    case("spec", "no field `a`", gpu_dataset(x, y)["a"]),
+  "rows by a list" = case("spec", "`i` must be row numbers", gpu_dataset(x, y)[list(1)]),
   "a row that is not there" = case("spec", "has 20 rows", gpu_dataset(x, y)[21, ]),
   "a row of a sequence" = case("spec", "no numbers", gpu_dataset(function() list(x, y))[1, ])
 ))

@@ -58,6 +58,15 @@ test_that("a recipe says what it does", {
   expect_output(expect_identical(expect_invisible(print(matrix)), matrix), "<gpu_recipe>")
 })
 
+test_that("a summary has the columns of a recipe, as that of its dataset", {
+  skip_without_tensorflow()
+  data <- gpu_dataset(y ~ ., mixed_frame()[c("double", "factor", "y")], seed = 1)
+  found <- summary(gpu_recipe(data))
+  expect_identical(found$columns, summary(data)$columns)
+  expect_identical(found$text, format(gpu_recipe(data)))
+  expect_output(print(found), "double +number +NA")
+})
+
 test_that("a recipe encodes other rows as those it was learned from", {
   skip_without_tensorflow()
   frame <- mixed_frame()

@@ -25,6 +25,8 @@ test_that("a marshalled model says what it is and what it needs, without Python"
     gpu_calibrate(a_marshalled(), mtcars)
     gpu_prune(a_marshalled(), mtcars)
     gpu_unmarshal(a_marshalled(list(model.keras = "text")))
+    gpu_marshal(NULL)
+    gpu_unmarshal(1)
   })
 })
 
@@ -59,6 +61,13 @@ test_that("functions for targets need nothing but the package's exports", {
     alone <- eval(parse(text = deparse(f)), baseenv())
     names <- setdiff(all.names(body(alone)), c("::", "gpukeras", names(formals(alone))))
     expect_true(all(names %in% c(getNamespaceExports("gpukeras"), ls(baseenv()))))
+  }
+  # An error = "null" of targets makes any target NULL.
+  path <- withr::local_tempfile()
+  for (value in list(NULL, 1, list(1, NULL))) {
+    target_functions$write(value, path)
+    expect_identical(target_functions$read(path), value)
+    expect_identical(target_functions$unmarshal(target_functions$marshal(value)), value)
   }
   skip_if(rlang::is_installed("targets"), "targets is installed")
   expect_snapshot(error = TRUE, tar_gpu_model())

@@ -34,6 +34,19 @@ test_that("the trace is a data frame with a row a trial and number of epochs", {
   expect_identical(dim(empty), c(0L, 7L))
 })
 
+test_that("a summary has the best result of each trial, the best first", {
+  trials <- summary(a_tuning())$trials
+  expect_identical(trials$trial, c(1L, 2L, 4L))
+  expect_identical(trials$val_loss, c(0.25, 0.75, 1.25))
+  expect_identical(summary(a_tuning(mode = "max"))$trials$trial, c(4L, 2L, 1L))
+  expect_snapshot({
+    summary(a_tuning())
+    summary(no_tuning())
+  })
+  trace <- lapply(1:7, function(i) a_trace_row(i, 1L, 8L, "sgd", i))
+  expect_output(print(summary(a_tuning(trace = trace))), "... and 2 more: $trials", fixed = TRUE)
+})
+
 test_that("a search whose trials all failed warns, and says why", {
   trace <- lapply(1:2, function(i) {
     a_trace_row(i, 1L, 8L, "sgd", NULL, metrics = list(), std_err = NULL, error = "no number")

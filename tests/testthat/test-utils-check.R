@@ -41,3 +41,22 @@ test_that("exported functions refuse before they call the core", {
     gpu_report(file = 1)
   })
 })
+
+test_that("arguments that are left out are named, with the call", {
+  local_core(function(name, args) stop("the core was called"))
+  for (name in c("fit", "predict", "evaluate", "cost", "profile", "importance", "effects")) {
+    call <- call(paste0("gpu_", name))
+    error <- expect_error(eval(call), "`model` is missing", class = "gpukeras_error_spec")
+    expect_identical(conditionCall(error), call)
+    expect_identical(error$arg, "model")
+  }
+  expect_snapshot(error = TRUE, {
+    gpu_batch_size()
+    gpu_learning_rate()
+    gpu_tune()
+    gpu_fit_many()
+    gpu_fit_many(mtcars)
+    gpu_load()
+    gpu_marshal()
+  })
+})

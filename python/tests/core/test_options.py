@@ -139,6 +139,11 @@ def test_descriptions_never_show_a_users_data():
 
     assert core_options.describe(Frame()) == "an array of shape (3, 2)"
     assert core_options.describe(["secret"]) == "a list"
+    assert core_options.describe([1.0, 2]) == "2 numbers"
+    assert core_options.describe(["secret", "b"]) == "2 strings"
+    assert core_options.describe([True, False, True]) == "3 logical values"
+    assert core_options.describe([1.0, "b"]) == core_options.describe([[1], [2]]) == "a list"
+    assert core_options.describe([]) == "a vector or list of length 0"
     assert core_options.describe(np) == "a module"
     assert len(core_options.describe("x" * 1000)) < 50
 

@@ -273,6 +273,9 @@ def test_a_bad_option_is_refused_by_name(kind, arg, value):
 def test_a_lowest_rate_above_the_highest_is_refused(kind):
     with pytest.raises(SpecError, match=r"`min_rate` is 0.2, above the highest rate, 0.1"):
         draw(kind, min_rate=0.2)
+    top = {name: 0.1 for name in ("max_rate", "rate") if hasattr(KINDS[kind], name)}
+    with pytest.raises(SpecError, match=r"`min_rate` is 10, above the highest rate, 0.1"):
+        parse_schedule({"kind": kind, "min_rate": 10, **top})
 
 
 @pytest.mark.parametrize("given_schedule", [None, 0.1, "one_cycle", {}, {"kind": "step"}, [1]])

@@ -53,7 +53,7 @@ def test_labels_that_come_later_are_remembered_too():
     for own in (None, label, LabelRule("class", units=2, levels=("a", "b"))):
         model_recipes.tie_recipe(model, Recipe("array", (5,), label=own))
     assert model_recipes.recipe_of(model).label is label
-    with pytest.raises(DataError, match="was encoded by its own means and levels"):
+    with pytest.raises(DataError, match="are numbers, but those that trained `model` are classes"):
         model_recipes.tie_recipe(model, Recipe("array", (5,), label=LabelRule("number")))
 
 

@@ -37,6 +37,20 @@ def count_of(number: float, noun: str) -> str:
     return f"{text} {noun}{ending}"
 
 
+def count_values(values: Sequence[object]) -> str:
+    """Describes what R gave as a vector or list, such as "2 numbers" or "a list".
+
+    An unnamed list of several numbers, texts or truth values arrives as such a vector does; a
+    vector of one is no list here.
+    """
+    nouns = {bool: "logical value", int: "number", float: "number", str: "string"}
+    found = {nouns.get(type(each)) for each in values}
+    noun = found.pop() if len(found) == 1 else None
+    if not values:
+        return "a vector or list of length 0"
+    return count_of(len(values), noun) if noun and len(values) > 1 else "a list"
+
+
 def list_some(names: Sequence[str], shown: int = 5) -> str:
     """Joins names with commas, such as "a, b, c, d, e and 140 more"."""
     more = len(names) - shown

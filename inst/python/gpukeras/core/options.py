@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from gpukeras.core.errors import SpecError
+from gpukeras.core.messages import count_values
 
 RATE_SCALINGS = ("none", "linear", "sqrt")
 ENGINES = ("auto", "keras", "superstep", "compiled")
@@ -108,6 +109,8 @@ def describe(value: Any) -> str:
         return f'"{value[:40]}"'
     if isinstance(value, Mapping):
         return "a list"
+    if isinstance(value, list):
+        return count_values(value)
     shape = getattr(value, "shape", None)
     if shape is not None and hasattr(shape, "__iter__"):  # numpy has a function of that name
         return f"an array of shape {tuple(shape)}"

@@ -42,6 +42,14 @@ class ScheduleSpec(Spec, ABC):
     warmup: float = option(0.0, check_number, 0.0)
     warmup_from: float = option(0.01, check_number, 0.0, 1.0)
 
+    def __post_init__(self) -> None:
+        """Checks every field, and the lowest rate against the highest where both are given."""
+        super().__post_init__()
+        top = getattr(self, "max_rate", None) or getattr(self, "rate", None)
+        low = getattr(self, "min_rate", None)
+        if top is not None and low is not None:
+            _check_floor(low, top)
+
     @property
     def needs_steps(self) -> bool:
         """Whether its rates depend on the total number of steps."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
-from gpukeras.data.preprocessing.compatibility import check_order, same_encoding
+from gpukeras.data.preprocessing.compatibility import check_labels, check_order, same_encoding
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
 from gpukeras.models.model_checks import check_model
 
@@ -52,6 +52,7 @@ def check_encoding(model: Model, recipe: Recipe) -> None:
     if tied is None:
         return
     if not same_encoding(tied, recipe):
+        check_labels(tied, recipe, "data", "those that trained `model`")
         raise DataError(
             "`data` was encoded by its own means and levels, not by those that trained `model`.",
             hint="Make it by gpu_dataset(recipe = model); gpu_evaluate() and gpu_predict() also "

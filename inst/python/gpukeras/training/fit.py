@@ -12,7 +12,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec, describe
 from gpukeras.data.base import Dataset
-from gpukeras.data.preprocessing.compatibility import check_order, same_encoding
+from gpukeras.data.preprocessing.compatibility import check_labels, check_order, same_encoding
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.models import model_checks, model_recipes
@@ -137,6 +137,7 @@ def _check_callbacks(callbacks: Sequence[Any], functions: Functions, spec: FitSp
 def _check_validation(model: Model, data: Dataset, validation: Dataset) -> None:
     model_checks.check_rows(model, validation, "validation", step="test", fits=True)
     if not same_encoding(data.recipe, validation.recipe):
+        check_labels(data.recipe, validation.recipe, "validation", "those of `data`")
         raise DataError(
             "`validation` was encoded by its own means and levels, not by those of `data`.",
             hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",

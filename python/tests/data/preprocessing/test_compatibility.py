@@ -1,10 +1,17 @@
 """Whether recipes encode alike, and whether one encodes at all."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from gpukeras.data.preprocessing.compatibility import check_order, keeps_values, same_encoding
+from gpukeras import DataError
+from gpukeras.data.preprocessing.compatibility import (
+    check_labels,
+    check_order,
+    keeps_values,
+    same_encoding,
+)
 from gpukeras.data.preprocessing.recipe import AS_IS, STRINGS, Input, Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 
@@ -72,3 +79,28 @@ CLASSES = labelled("class", units=2, levels=("a", "b"))
 def test_labels_are_encoded_alike_unless_they_are_classes(one, other, alike):
     assert same_encoding(one, other) == alike
     assert same_encoding(other, one) == alike
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (NUMBERS, CLASSES, "The labels of `data` are classes, but those of training are numbers."),
+        (CLASSES, NUMBERS, "The labels of `data` are numbers, but those of training are classes."),
+        (
+            CLASSES,
+            labelled("class", units=2, levels=("b", "a")),
+            "The labels of `data` have other levels than those of training.",
+        ),
+    ],
+)
+def test_labels_alone_that_differ_are_named(one, other, said):
+    with pytest.raises(DataError, match=re.escape(said)):
+        check_labels(one, other, "data", "those of training")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [CLASSES, PLAIN, replace(CLASSES, mixed=True), replace(NUMBERS, center=(1.0,) * 4)],
+)
+def test_nothing_is_said_of_labels_where_they_are_not_the_difference(other):
+    check_labels(CLASSES, other, "data", "those of training")

@@ -53,7 +53,7 @@ def stream(made, steps=None, **options):
         (lambda: dataset(X, Y).batch(5), {"steps": 5}, "`steps` is 5, but .* has 4 batches"),
         (lambda: dataset(X, Y), {"na": "drop"}, '`na` = "drop" needs all rows at once'),
         (lambda: dataset(X, Y), {"validation": 0.5}, "`validation` needs all rows at once"),
-        (lambda: [1, 2], {}, "`x` must be a tf.data.Dataset, not a list"),
+        (lambda: [1, 2], {}, "`x` must be a tf.data.Dataset, not 2 numbers"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(make, options, message):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from gpukeras.core.errors import SpecError
+from gpukeras.core.errors import DataError, SpecError
 from gpukeras.data.preprocessing.column_order import check_same_names
 from gpukeras.data.preprocessing.recipe import AS_IS, STRINGS, Input, Recipe
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.preprocessing.targets import SEVERAL, LabelRule
 
 
 def keeps_values(recipe: Recipe) -> bool:
@@ -45,6 +46,31 @@ def _same_labels(one: Recipe, other: Recipe) -> bool:
     if one.label is None or other.label is None:
         return True
     return one.mixed == other.mixed and _label_essence(one.label) == _label_essence(other.label)
+
+
+def check_labels(one: Recipe, other: Recipe, arg: str, owner: str) -> None:
+    """Says what is other about the labels, if all else of two recipes is the same.
+
+    Args:
+        one: The recipe of training.
+        other: The recipe of the encoded rows.
+        arg: The user's name for the rows, for messages.
+        owner: The labels of training in words, such as "those that trained `model`".
+
+    Raises:
+        DataError: if labels of one output differ in their kind or their levels.
+    """
+    if one.label is None or other.label is None or SEVERAL in (one.label.kind, other.label.kind):
+        return
+    if same_encoding(one, other) or not same_encoding(one, replace(other, label=one.label)):
+        return
+    found, expected = ("classes" if rule.levels else "numbers" for rule in (other.label, one.label))
+    message = f"The labels of `{arg}` are {found}, but {owner} are {expected}."
+    hint = "Give labels of the same kind, or make a new model for these."
+    if found == expected:
+        message = f"The labels of `{arg}` have other levels than {owner}."
+        hint = "gpu_dataset(recipe = ) encodes by the levels of training; others need a new model."
+    raise DataError(message, hint=hint, arg=arg)
 
 
 def check_order(one: Recipe, other: Recipe, arg: str) -> None:
