@@ -271,16 +271,17 @@ summary.gpu_tuning <- function(object, ...) {
   places <- order(if (object$mode == "max") -value else value, na.last = NA)
   trials <- trace[places[!duplicated(trace$trial[places])], names(trace) != "error"]
   rownames(trials) <- NULL
-  structure(list(text = format(object), trials = trials), class = "summary.gpu_tuning")
+  new_result(list(text = format(object), trials = trials), "summary.gpu_tuning")
 }
 
 #' @export
-print.summary.gpu_tuning <- function(x, ...) {
-  cat_lines(x$text)
-  if (nrow(x$trials) > 0) print(utils::head(x$trials, 5), row.names = FALSE, digits = 4)
-  more <- format_more(nrow(x$trials) - 5, "$trials")
-  if (!is.null(more)) cat_lines(more)
-  invisible(x)
+format.summary.gpu_tuning <- function(x, ...) {
+  best <- utils::head(x$trials, 5)
+  c(
+    x$text,
+    if (nrow(best) > 0) utils::capture.output(print(best, row.names = FALSE, digits = 4)),
+    format_more(nrow(x$trials) - 5, "$trials")
+  )
 }
 
 #' @export
