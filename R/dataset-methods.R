@@ -30,7 +30,7 @@ names.gpu_dataset <- function(x) {
 #' @rdname gpu_dataset
 #' @export
 `[.gpu_dataset` <- function(x, i, j, drop = FALSE) {
-  call <- taking_call(sys.call())
+  call <- subset_call(sys.call())
   if (!missing(j)) {
     abort_gpukeras(
       "Columns cannot be taken out of a gpu_dataset.",
@@ -52,7 +52,7 @@ names.gpu_dataset <- function(x) {
 }
 
 # The user's call for messages, such as x[500]; not where a value stands in it, as by do.call().
-taking_call <- function(call) {
+subset_call <- function(call) {
   written <- vapply(as.list(call), function(part) {
     missing(part) || is.language(part) || is_plain_scalar(part)
   }, NA)

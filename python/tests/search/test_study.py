@@ -150,6 +150,27 @@ def test_what_an_earlier_search_left_is_not_taken_for_that_of_a_new_one(tmp_path
     assert caught.value.hint == "Give another folder, or delete this one to begin anew."
 
 
+@pytest.mark.parametrize("place", ["states", "states/0001", "states/0001/0001"])
+def test_checkpoints_elsewhere_are_out_of_a_folder_s_reach(tmp_path, place):
+    study, mine = tmp_path / "study", tmp_path / "mine"
+    (mine / "0001").mkdir(parents=True)
+    with CheckpointStore(mine / "0001" / "0001") as store:
+        store.save({}, {})
+    kept = sorted(mine.rglob("*"))
+    keep(study)
+    link = study / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.is_dir():
+        link.rmdir()
+    link.symlink_to(mine, target_is_directory=True)
+    with pytest.raises(CheckpointError) as caught:
+        open_study(study).__enter__()
+    assert caught.value.message == f"`folder` has a link to another folder, {place}."
+    expected = "Give a folder without links: a search deletes checkpoints in its folders."
+    assert caught.value.hint == expected
+    assert sorted(mine.rglob("*")) == kept
+
+
 def test_a_partial_file_of_others_is_another_file(tmp_path):
     (tmp_path / "download.partial").write_text("half a film")
     with pytest.raises(CheckpointError, match="holds other files, and no search"):

@@ -4,7 +4,7 @@
 #
 #     unshare --mount --net --uts --pid --fork --kill-child --mount-proc slurm_cluster.sh FOLDER SCRIPT
 #
-# train-2 has a network and a name of its own, joined to train-1 by a cable of two ends. FOLDER takes
+# train-2 has a network and a name of its own, joined to train-1 by a veth pair. FOLDER takes
 # all files, SCRIPT's output as `output`; with the namespace all processes end.
 set -eu
 cd "$1"
@@ -17,19 +17,19 @@ start_network() {
     unshare --net --uts sleep infinity &
     second=$!
     while [ "$(readlink /proc/$second/ns/uts)" = "$(readlink /proc/self/ns/uts)" ]; do sleep 0.1; done
-    ip link add name cable1 type veth peer name cable2
-    ip link set dev cable2 netns $second
-    plug 1
-    on_second plug 2
+    ip link add name veth1 type veth peer name veth2
+    ip link set dev veth2 netns $second
+    start_interface 1
+    on_second start_interface 2
 }
 
-plug() {
-    ip address add "10.77.0.$1/24" dev "cable$1"
-    ip link set dev "cable$1" up
+start_interface() {
+    ip address add "10.77.0.$1/24" dev "veth$1"
+    ip link set dev "veth$1" up
     ip link set dev lo up
 }
 
-on_second() { nsenter --target $second --net --uts bash -c "$(declare -f plug); $*"; }
+on_second() { nsenter --target $second --net --uts bash -c "$(declare -f start_interface); $*"; }
 
 write_settings() {
     cat >slurm.conf <<END

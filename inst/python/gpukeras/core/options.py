@@ -53,7 +53,7 @@ def check_number(arg: str, value: Any, low: float = -math.inf, high: float = mat
 def check_positive(arg: str, value: Any, high: float = math.inf) -> float:
     """Returns a value as a float if it is above 0 and at most `high`."""
     if check_number(arg, value) <= 0 or value > high:
-        bound = "" if high == math.inf else f" and at most {_write(high)}"
+        bound = "" if high == math.inf else f" and at most {_number_text(high)}"
         raise refused_value(arg, value, f"above 0{bound}")
     return float(value)
 
@@ -103,7 +103,7 @@ def describe(value: Any) -> str:
         return "NULL"
     if isinstance(value, (bool, int, float)):
         huge = isinstance(value, int) and not is_number(int(value))
-        plain = "a number that is too large" if huge else _write(value)
+        plain = "a number that is too large" if huge else _number_text(value)
         return str(value).upper() if isinstance(value, bool) else plain
     if isinstance(value, str):
         return f'"{value[:40]}"'
@@ -134,7 +134,7 @@ def check_text(arg: str, value: Any, what: str, hint: str = "") -> str:
     return value
 
 
-def _write(number: float) -> str:
+def _number_text(number: float) -> str:
     """Writes whole numbers with all their digits, and what is no number as R does."""
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "Inf" if number > 0 else "-Inf"
@@ -145,8 +145,8 @@ def _range_text(low: float, high: float) -> str:
     if low == -math.inf and high == math.inf:
         return ""
     if high == math.inf:
-        return f" of at least {_write(low)}"
-    return f" from {_write(low)} to {_write(high)}"
+        return f" of at least {_number_text(low)}"
+    return f" from {_number_text(low)} to {_number_text(high)}"
 
 
 def option(default: Any, check: Callable[..., Any], *limits: Any, arg: str = "") -> Any:

@@ -27,6 +27,7 @@ from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_loader, sample_rows
 from gpukeras.diagnostics.layer_runs import Difference, compare_layers
 from gpukeras.diagnostics.run_settings import RunSetting, read_run_settings
+from gpukeras.engine.engine_facts import repeatable_engine
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import model_checks
 from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
@@ -119,8 +120,7 @@ def reproduce(model: Model, data: Dataset, options: Mapping[str, Any]) -> Reprod
 
 
 def _train(model: Model, data: Dataset, spec: ReproduceSpec) -> tuple[FitReport, Snapshot]:
-    fixed = "superstep" if runtime.backend() == "tensorflow" else "compiled"
-    engine = fixed if spec.engine == "auto" else spec.engine
+    engine = repeatable_engine() if spec.engine == "auto" else spec.engine
     report = fit(model, data, {"epochs": spec.epochs, "engine": engine})
     return report, take_snapshot(model)
 

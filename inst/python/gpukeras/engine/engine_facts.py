@@ -69,6 +69,11 @@ def read_engine_facts(
     )
 
 
+def repeatable_engine() -> str:
+    """Returns the engine that loops over batches and needs no measuring: trainings repeat."""
+    return "superstep" if runtime.backend() == "tensorflow" else "compiled"
+
+
 def count_dense_flops(model: Model, batch_size: int, device: str) -> float:
     """Returns the FLOPs of a training step; infinity unless all is dense, float32 and on a CPU.
 

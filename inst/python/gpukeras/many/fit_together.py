@@ -25,7 +25,7 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine.autotune import EngineChoice
-from gpukeras.many.asked import STACKED, Asked, finish
+from gpukeras.engine.engine_facts import repeatable_engine
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fit_many import ManySpec
 from gpukeras.many.fits import Fitted
@@ -39,6 +39,7 @@ from gpukeras.many.plan import (
 from gpukeras.many.stack import read_state
 from gpukeras.many.structure import describe_structure
 from gpukeras.many.training import StackingError, Start, Task, train_stack
+from gpukeras.many.training_request import STACKED, TrainingRequest, finish
 from gpukeras.many.workers.members import train_beside
 from gpukeras.many.workers.plan import plan_workers, read_worker_facts
 from gpukeras.many.workers.pool import TaskResult
@@ -89,16 +90,16 @@ def fit_together(
     Raises:
         SpecError: if `workers` is not "auto" or a number.
     """
-    asked_workers = ManySpec.from_dict({"workers": workers}).workers
+    workers = ManySpec.from_dict({"workers": workers}).workers
     trained: dict[int, Trained] = {}
-    groups: dict[str, list[Asked]] = {}
+    groups: dict[str, list[TrainingRequest]] = {}
     device = devices.current().device
     for place, given in enumerate(zip(models, datasets, seeds, options, strict=True)):
-        asked = _check(place, device, *given)
-        if isinstance(asked, str):
-            trained[place] = Trained(None, asked)
+        request = _check(place, device, *given)
+        if isinstance(request, str):
+            trained[place] = Trained(None, request)
         else:
-            groups.setdefault(asked.kind, []).append(asked)
+            groups.setdefault(request.kind, []).append(request)
     for group in groups.values():
         left, several = _split_few(group)
         trained |= {one.place: Trained(None, one.alone or FEW) for one in left}
@@ -108,7 +109,7 @@ def fit_together(
     waiting = [one for group in groups.values() for one in group if trained[one.place].refused]
     for rows in _group_by_layout(waiting).values():
         if not _ended(trained):
-            trained |= _train_beside(rows, trained, device, on_event, asked_workers)
+            trained |= _train_beside(rows, trained, device, on_event, workers)
     return [trained[place] for place in range(len(models))]
 
 
@@ -118,16 +119,16 @@ def _ended(trained: Mapping[int, Trained]) -> bool:
     return any(report and report.stopped == "interrupted" for report in reports)
 
 
-def _group_by_layout(asked: Sequence[Asked]) -> dict[str, list[Asked]]:
-    groups: dict[str, list[Asked]] = {}
-    for one in asked:
+def _group_by_layout(requests: Sequence[TrainingRequest]) -> dict[str, list[TrainingRequest]]:
+    groups: dict[str, list[TrainingRequest]] = {}
+    for one in requests:
         groups.setdefault(one.layout, []).append(one)
     return groups
 
 
 def _check(
     place: int, device: str, model: Model, data: Dataset, seed: int, options: Mapping[str, Any]
-) -> Asked | str:
+) -> TrainingRequest | str:
     """Returns a training that can be one of many, or why it cannot: what `fit()` refuses too."""
     if not isinstance(data, MapDataset) or data.augment is not None or data.map is not None:
         return "its rows have no numbers, or are varied"
@@ -141,10 +142,12 @@ def _check(
         why, structure = explain_alone(model, data, facts, device), describe_structure(model)
     except (DataError, ModelError, SpecError) as error:
         return error.message
-    return Asked(place, model, data, int(seed), spec, batch, structure, facts, why)
+    return TrainingRequest(place, model, data, int(seed), spec, batch, structure, facts, why)
 
 
-def _split_few(group: Sequence[Asked]) -> tuple[list[Asked], list[Asked]]:
+def _split_few(
+    group: Sequence[TrainingRequest],
+) -> tuple[list[TrainingRequest], list[TrainingRequest]]:
     """Returns those that do not stack, or for which a stack is no gain, and the others."""
     counts = Counter(one.structure.key for one in group if not one.alone)
     worth = [not one.alone and is_worth(counts[one.structure.key], one.steps) for one in group]
@@ -153,7 +156,7 @@ def _split_few(group: Sequence[Asked]) -> tuple[list[Asked], list[Asked]]:
 
 
 def _train_group(
-    group: Sequence[Asked], device: str, on_event: OnEvent | None
+    group: Sequence[TrainingRequest], device: str, on_event: OnEvent | None
 ) -> dict[int, Trained]:
     """Trains models whose rows and options are of one kind, by their places."""
     data, starts = join_rows([one.data for one in group])
@@ -173,7 +176,9 @@ def _train_group(
     return trained
 
 
-def _train_stack(stack: Sequence[Asked], starts: Sequence[int], task: Task) -> dict[int, Trained]:
+def _train_stack(
+    stack: Sequence[TrainingRequest], starts: Sequence[int], task: Task
+) -> dict[int, Trained]:
     """Trains models of one structure, each on its rows from a first row on."""
     # Programs are kept with the model that they were made for, and the user may change his own.
     models = [make_initial(stack[0].model, None, stack[0].data), *(one.model for one in stack[1:])]
@@ -196,28 +201,28 @@ def _train_stack(stack: Sequence[Asked], starts: Sequence[int], task: Task) -> d
 
 
 def _train_beside(
-    asked: Sequence[Asked],
+    requests: Sequence[TrainingRequest],
     refused: Mapping[int, Trained],
     device: str,
     on_event: OnEvent | None,
     workers: int | str,
 ) -> dict[int, Trained]:
     """Trains models of rows of one layout in workers; those that cannot cross stay as they are."""
-    facts = read_worker_facts(workers, len(asked), max(one.facts.bytes for one in asked))
+    facts = read_worker_facts(workers, len(requests), max(one.facts.bytes for one in requests))
     plan = plan_workers(facts)
-    listener = ProgressReporter(on_event, max(one.spec.epochs for one in asked))
+    listener = ProgressReporter(on_event, max(one.spec.epochs for one in requests))
     results, why = dict[int, TaskResult](), plan.reason if workers != "auto" else ""
     if plan.workers:
-        data, starts = join_rows([one.data for one in asked])
+        data, starts = join_rows([one.data for one in requests])
         given = [
             Start(one.make_member(start), one.model, one.structure)
-            for one, start in zip(asked, starts, strict=True)
+            for one, start in zip(requests, starts, strict=True)
         ]
-        tasks = [one.make_task(data, device, listener) for one in asked]
+        tasks = [one.make_task(data, device, listener) for one in requests]
         results, why = train_beside(list(zip(given, tasks, strict=True)), plan)
-    engine = EngineChoice("superstep", why)
+    engine = EngineChoice(repeatable_engine(), why)
     trained: dict[int, Trained] = {}
-    for one in asked:
+    for one in requests:
         result = results.get(one.place + 1)
         if result is not None and result.fitted is not None:
             report = finish(one, result.fitted, device, result.seconds, engine)

@@ -138,8 +138,8 @@ def open_study(folder: Path | None) -> Iterator[Study]:
         folder: The folder, which is created if it is missing; None to keep nothing.
 
     Raises:
-        CheckpointError: if the folder holds other files or a damaged file, is in use, or cannot be
-            read or written.
+        CheckpointError: if the folder holds other files, a link or a damaged file, is in use, or
+            cannot be read or written.
     """
     if folder is None:
         yield Study()
@@ -151,6 +151,7 @@ def open_study(folder: Path | None) -> Iterator[Study]:
         lock = _lock(folder)
     try:
         with _folder_errors(folder, "read"):
+            _check_links(folder)
             study = _read_study(folder)
         yield study
     finally:
@@ -175,6 +176,19 @@ def _check_new(folder: Path) -> None:
         if (folder / name).exists() and any((folder / name).iterdir()):
             hint = "Give another folder, or delete this one to begin anew."
             raise _refuse(folder, f"has {name}, and no {STUDY} that says of which search", hint)
+
+
+def _check_links(folder: Path) -> None:
+    """Checks that no folder in a study is a link: a search deletes checkpoints in its folders.
+
+    Raises:
+        CheckpointError: naming the link.
+    """
+    for above, names, _ in os.walk(folder):
+        for link in [path for name in names if (path := Path(above, name)).is_symlink()]:
+            what = f"has a link to another folder, {link.relative_to(folder).as_posix()}"
+            hint = "Give a folder without links: a search deletes checkpoints in its folders."
+            raise _refuse(folder, what, hint)
 
 
 def _lock(folder: Path) -> FolderLock:

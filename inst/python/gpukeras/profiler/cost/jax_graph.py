@@ -120,15 +120,15 @@ def _kept(jaxpr: Any, watcher: _ScopeWatcher) -> Iterator[tuple[Any, Seen | None
             made.update((output, equation) for output in equation.outvars)
             continue
         for given in equation.invars:
-            maker = None if is_literal(given) else made.get(given)
+            maker = None if _is_literal(given) else made.get(given)
             while maker is not None and maker.primitive.name in VIEWS:
                 given = maker.invars[0]
-                maker = None if is_literal(given) else made.get(given)
+                maker = None if _is_literal(given) else made.get(given)
             if maker is not None and given not in done:
                 done.add(given)
                 yield given.aval, watcher.owner(str(maker.source_info.name_stack))
 
 
-def is_literal(given: Any) -> bool:
+def _is_literal(given: Any) -> bool:
     """Whether an operation's input is a number of the program; variables of JAX have no value."""
     return hasattr(given, "val")

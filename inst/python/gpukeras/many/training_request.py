@@ -1,4 +1,4 @@
-"""A training that is asked for among others, and its report."""
+"""The request of a training among others, and its report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.multi_input import input_parts
 from gpukeras.engine.autotune import EngineChoice
+from gpukeras.engine.engine_facts import repeatable_engine
 from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
 from gpukeras.engine.optimizer import read_own_rate
 from gpukeras.many.batches import count_steps
@@ -34,11 +35,11 @@ STACKED = "stacked"  # the engine of models that train as one program
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A training that is asked for.
+class TrainingRequest:
+    """The request of a training.
 
     Args:
-        place: Its place among all that are asked for.
+        place: Its place among all requests.
         model: The model, which is trained in place.
         data: Its rows.
         seed: Seed of the order of its rows.
@@ -92,7 +93,7 @@ class Asked:
             stopping=None if stopping is None else parse_early_stopping(stopping),
             schedule=self.spec.schedule,
             predictions=False,
-            engine="superstep",
+            engine=repeatable_engine(),
         )
 
     def make_member(self, first: int) -> Member:
@@ -102,31 +103,31 @@ class Asked:
 
 
 def finish(
-    asked: Asked, fitted: Fitted, device: str, seconds: float, engine: EngineChoice
+    request: TrainingRequest, fitted: Fitted, device: str, seconds: float, engine: EngineChoice
 ) -> FitReport:
     """Gives a model its state, as `fit()` would leave it, and reports its training.
 
     Args:
-        asked: The training that was asked for.
+        request: The request of the training.
         fitted: What the model has become.
         device: Where this process trains.
         seconds: Seconds of the training, or its share of those of all models of its program.
         engine: What trained it, and why.
     """
-    model, data = asked.model, asked.data
+    model, data = request.model, request.data
     write_state(model, fitted.state)
     model_recipes.tie_recipe(model, data.recipe)
-    report = _report(asked, fitted, device, seconds, engine)
+    report = _report(request, fitted, device, seconds, engine)
     fill_baseline(model, data)
     keep_history(model, report)
     return report
 
 
 def _report(
-    asked: Asked, fitted: Fitted, device: str, seconds: float, engine: EngineChoice
+    request: TrainingRequest, fitted: Fitted, device: str, seconds: float, engine: EngineChoice
 ) -> FitReport:
-    own, rows = fitted.history, len(asked.data.train_rows)
-    epochs, plan = own.epochs, asked.data.plan(device)
+    own, rows = fitted.history, len(request.data.train_rows)
+    epochs, plan = own.epochs, request.data.plan(device)
     each = seconds / max(1, epochs)
     reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
     notes: tuple[str, ...] = ()
@@ -136,7 +137,7 @@ def _report(
         notes, reasons = (explain_stop(why, which),), {**reasons, "stopped": why}
     return FitReport(
         history=own.metrics,
-        learning_rate=_read_rates(asked, epochs),
+        learning_rate=_read_rates(request, epochs),
         epochs=epochs,
         rows=rows * epochs,
         elapsed_s=seconds,
@@ -145,11 +146,11 @@ def _report(
         samples_per_s=rows / each if epochs and each else 0.0,
         input_share=0.0,
         device=device,
-        variables=dict(Counter(tensor_ops.variable_devices(asked.model))),
-        precision=asked.model.dtype_policy.name,
+        variables=dict(Counter(tensor_ops.variable_devices(request.model))),
+        precision=request.model.dtype_policy.name,
         peak_bytes=devices.peak_bytes(device) if engine.engine == STACKED else None,
         engine=engine,
-        micro_batch=asked.batch_size,
+        micro_batch=request.batch_size,
         replicas=1,
         workers=1,
         devices=(device,),
@@ -165,12 +166,12 @@ def _report(
     )
 
 
-def _read_rates(asked: Asked, epochs: int) -> list[float]:
+def _read_rates(request: TrainingRequest, epochs: int) -> list[float]:
     """Returns the rate of each epoch's last step."""
-    rate = read_own_rate(asked.model.optimizer, 0)
-    if asked.spec.schedule is None:
+    rate = read_own_rate(request.model.optimizer, 0)
+    if request.spec.schedule is None:
         return [float(rate)] * epochs
-    steps = asked.steps // asked.spec.epochs
+    steps = request.steps // request.spec.epochs
     at = np.arange(1, epochs + 1) * steps - 1
-    schedule = parse_schedule(asked.spec.schedule)
-    return draw_rates_at(schedule, rate, at, asked.steps, steps).tolist()
+    schedule = parse_schedule(request.spec.schedule)
+    return draw_rates_at(schedule, rate, at, request.steps, steps).tolist()
