@@ -21,7 +21,10 @@
 #' model with operations that XLA rejects trains without it. If XLA's program won, a later training
 #' of an equal model on this computer starts with it, as far as the batches pay for its start. The
 #' history reports which engine was chosen, why, and the measured times. Dropout draws different
-#' numbers in the compiled engine, so set `engine` if runs must repeat bit for bit.
+#' numbers in the compiled engine, so what was measured fastest decides about results.
+#' `"repeatable"` chooses without measuring, by the model and the session alone, so that a training
+#' repeats bit for bit: the superstep, or `"compiled"` where Keras runs on JAX, or Keras' own
+#' function where these cannot train the model.
 #'
 #' On a GPU, XLA waits for the host in each step of a program whose number of steps it does not
 #' know. There `"compiled"` consists of programs of 1, 8, 64 and 512 steps, as far as calls are that
@@ -71,7 +74,7 @@
 #'   [gpu_batch_size()] found for this model in this session, or else the dataset's own. A size
 #'   larger than the number of rows makes one batch of all rows. A stateful recurrent model uses the
 #'   batch size that it was built for (`batch_shape`).
-#' @param engine `"auto"`, `"keras"`, `"superstep"` or `"compiled"`.
+#' @param engine `"auto"`, `"repeatable"`, `"keras"`, `"superstep"` or `"compiled"`.
 #' @param schedule The learning rate over time: [schedule_one_cycle()], [schedule_cyclic()],
 #'   [schedule_warmup_cosine()], [schedule_exponential()], [schedule_plateau()],
 #'   [schedule_constant()]. `NULL` uses the optimizer's own rate. The optimizer has its own rate

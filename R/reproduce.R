@@ -17,8 +17,7 @@
 #' @param data A [gpu_dataset()].
 #' @param epochs Epochs of each of the two trainings.
 #' @param steps Steps that are looked at, at most, to find the first one that differs.
-#' @param engine As in [gpu_fit()], but `"auto"` is `"superstep"`, and on JAX `"compiled"`: the same
-#'   in both trainings.
+#' @param engine As in [gpu_fit()], but `"auto"` is `"repeatable"`: the same in both trainings.
 #' @return A `gpu_reproduction`, which `print()` shows: `$equal`, `$sentence`; of what differs first
 #'   `$kind` (`"rows"`, `"layer"`, `"gradient"`, `"optimizer"`, `"compiled"` for a difference that
 #'   eager mode does not have, on JAX `"step"` without more, `"unknown"`), `$name`,

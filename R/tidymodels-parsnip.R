@@ -21,7 +21,7 @@
 #'   `early_stopping`, `checkpoint`, `tensorboard`, `track`, `monitor`, `devices`,
 #'   `rate_scaling`, `on_oom`, `callbacks`, `on_epoch_end`, `verbose` (off by default), and
 #'   `fit_engine`, which is the `engine` of [gpu_fit()], because `set_engine()` has its own
-#'   argument `engine`. `fit_engine` is `"superstep"` by default, not `"auto"`, so that
+#'   argument `engine`. `fit_engine` is `"repeatable"` by default, not `"auto"`, so that
 #'   `set.seed()` makes a training repeatable.
 #'
 #' Linear models have the engine too, as models without hidden layers: `linear_reg()` with the
@@ -127,7 +127,7 @@ NULL
 #' @rdname gpukeras-tidymodels
 #' @export
 gpu_mlp_fit <- function(formula, data, weights = NULL, units = 64, activation = "relu", penalty = 0,
-                        dropout = 0, learning_rate = NULL, epochs = 10, fit_engine = "superstep",
+                        dropout = 0, learning_rate = NULL, epochs = 10, fit_engine = "repeatable",
                         seed = NULL, ..., verbose = FALSE, family = NULL) {
   given <- split_arguments(list(...))
   check_data_frame(data)

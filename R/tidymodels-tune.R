@@ -152,7 +152,7 @@ refuse_together <- function(fit) {
   if (length(own) > 0) {
     return(sprintf("`%s` is for one training at a time", own[1]))
   }
-  if (!fit$engine %in% c("superstep", "compiled", "auto")) {
+  if (!fit$engine %in% c("superstep", "compiled", "auto", "repeatable")) {
     sprintf("`fit_engine` is %s", encode_value(fit$engine))
   }
 }

@@ -157,11 +157,13 @@ test_that("on JAX a data frame is learned, predicted, saved and loaded without T
         gpu_fit(model, data, tensorboard = board, engine = "keras", verbose = 0)
         length(list.files(board, "^events", recursive = TRUE))
       },
+      mlp_fit = gpu_mlp_fit(Species ~ ., iris, epochs = 1)$history$engine$engine,
       late = gpu_setup(backend = "tensorflow")$settings$status[1]
     )
   })
   expect_identical(unlist(found$setup, use.names = FALSE), c("jax", "applied"))
   expect_identical(found$late, "too late")
+  expect_identical(found$mlp_fit, "compiled") # by default what every backend has
   expect_gt(mean(found$classes == iris$Species), 0.8)
   expect_true(found$same)
   expect_gt(found$board, 0)

@@ -94,6 +94,13 @@ def test_what_does_not_apply_is_not_used(file, engines, batches, candidates):
     assert open_new(engines, batches, candidates).engine == "superstep"
 
 
+def test_what_is_to_be_equal_to_keras_starts_with_what_rounds_as_keras_does(file):
+    autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    facts = EngineFacts(as_keras=True, dense_flops=1e6)
+    chooser = autotune_cache.open_autotuner(Engines(), THREE, 10**5, "", facts)
+    assert chooser.engine == "superstep"
+
+
 def train(engines, batches, batch_s=5e-4, start_s=0.5):
     """Runs a training of a fixed time a batch; returns the engines that it tried, or prepared."""
     chooser, tried = open_again(engines, batches), set()

@@ -1,10 +1,12 @@
 """Which models are known to gain by XLA's loop on a CPU, and their FLOPs."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from small_fits import make_model
 
+from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engine_facts import count_dense_flops, read_engine_facts
 
 WEIGHTS = 5 * 8 + 8 + 8 * 3 + 3  # of make_model()
@@ -21,6 +23,13 @@ def build(*layers, shape=(5,)):
 def test_flops_are_those_of_three_matrix_products():
     assert count_dense_flops(make_model(), 32, "CPU:0") == 6 * WEIGHTS * 32
     assert read_engine_facts(make_model(), "auto", (), 32, "CPU:0").dense_flops == 6 * WEIGHTS * 32
+
+
+def test_a_repeatable_engine_is_chosen_without_measuring():
+    facts = read_engine_facts(make_model(), "repeatable")
+    assert (facts.requested, facts.deterministic) == ("auto", True)
+    assert choose_candidates(facts)[0] == ("superstep", "keras")
+    assert choose_candidates(replace(facts, available=("keras", "compiled")))[0] == ("compiled",)
 
 
 def test_layers_that_were_measured_count():

@@ -50,6 +50,26 @@ def test_names_do_not_distinguish_models():
     assert json.loads(one)
 
 
+def test_models_of_the_functional_api_are_told_apart_by_their_links():
+    import keras
+
+    def build_linked(from_first):
+        layers = keras.layers
+        rows = keras.Input((5,))
+        first = layers.Dense(4)(rows)
+        second = layers.Dense(4)(first)
+        added = layers.Add()([first, first if from_first else second])
+        model = keras.Model(rows, layers.Dense(3, "softmax")(layers.Concatenate()([added, second])))
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        build_variables(model, ROWS)
+        return describe_model(model)
+
+    one, other, linked = build_linked(False), build_linked(False), build_linked(True)
+    assert one is not None
+    assert one == other
+    assert linked not in (None, one)
+
+
 def test_the_rate_is_a_variable_and_no_difference():
     import keras
 

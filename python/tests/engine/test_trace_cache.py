@@ -59,6 +59,19 @@ def normalized():
     return make_model(optimizer="adam", layers=layers)
 
 
+def residual():
+    import keras
+
+    layers = keras.layers
+    keras.utils.set_random_seed(1)
+    rows = keras.Input((5,))
+    wide = layers.BatchNormalization()(layers.Dense(8, "relu")(rows))
+    added = layers.Add()([wide, layers.Dropout(0.2)(layers.Dense(8)(wide))])
+    model = keras.Model(rows, layers.Dense(3, "softmax")(added))
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
 def recurrent():
     import keras
 
@@ -92,10 +105,10 @@ def accumulating():
     return compiled_with(keras.optimizers.Adam(**options))
 
 
-MODELS = [normalized, recurrent, frozen, scaling, accumulating]
+MODELS = [residual, normalized, recurrent, frozen, scaling, accumulating]
 
 
-@pytest.mark.parametrize("make", few(MODELS, normalized))
+@pytest.mark.parametrize("make", few(MODELS, residual))
 def test_five_equal_models_train_as_if_each_was_alone(make):
     data = [make_dataset(100, seed=seed, validation=0.2) for seed in range(5)]
     together = [fit_and_evaluate(make(), each) for each in data]

@@ -18,7 +18,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import count_values
 
 RATE_SCALINGS = ("none", "linear", "sqrt")
-ENGINES = ("auto", "keras", "superstep", "compiled")
+ENGINES = ("auto", "keras", "superstep", "compiled", "repeatable")
 PRECISIONS = ("auto", "float32", "mixed_float16", "mixed_bfloat16", "float64")
 MOST_SEED = 2**31 - 1
 A_FOLDER = "the path of a folder"
@@ -370,7 +370,8 @@ class FitSpec(Spec):
 
     Args:
         epochs: Passes over the training rows.
-        engine: "auto" (the fastest by measurement), "keras", "superstep" or "compiled".
+        engine: "auto" (the fastest by measurement), "keras", "superstep", "compiled", or
+            "repeatable" (as "auto", without measuring).
         schedule: Learning rate schedule, see `lr_tables`, or None for the optimizer's rate.
         clip_norm: Largest norm of each variable's gradient, or None.
         clip_value: Largest absolute value in a gradient, or None.

@@ -27,7 +27,6 @@ from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_loader, sample_rows
 from gpukeras.diagnostics.layer_runs import Difference, compare_layers
 from gpukeras.diagnostics.run_settings import RunSetting, read_run_settings
-from gpukeras.engine.engine_facts import repeatable_engine
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import model_checks
 from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
@@ -45,8 +44,8 @@ class ReproduceSpec(Spec):
     Args:
         epochs: Epochs of each of the two trainings.
         steps: Steps that are looked at, at most, to find the first one that differs.
-        engine: The engine of the trainings; "auto" is "superstep", and "compiled" on JAX, since
-            engines that are measured may differ between the two.
+        engine: The engine of the trainings; "auto" is "repeatable", since engines that are measured
+            may differ between the two.
     """
 
     epochs: int = option(2, check_count)
@@ -120,7 +119,7 @@ def reproduce(model: Model, data: Dataset, options: Mapping[str, Any]) -> Reprod
 
 
 def _train(model: Model, data: Dataset, spec: ReproduceSpec) -> tuple[FitReport, Snapshot]:
-    engine = repeatable_engine() if spec.engine == "auto" else spec.engine
+    engine = "repeatable" if spec.engine == "auto" else spec.engine
     report = fit(model, data, {"epochs": spec.epochs, "engine": engine})
     return report, take_snapshot(model)
 

@@ -59,13 +59,16 @@ class EngineFacts:
         jit: The session's setting from `gpu_setup(jit = )`: "auto", true or false.
         model_jit: Whether the model's layers and compile settings allow XLA.
         eager: Whether the model was compiled with `run_eagerly`.
-        deterministic: Whether the session asked for determinism.
+        deterministic: Whether the session asked for determinism, or the call for an engine that
+            no timing chooses.
         batch_hook: Name of a callback that must see every batch, or "".
         own_function: Whether the model's class overrides `make_train_function()`.
         replicas: Number of replicas of the model.
         own_step: Whether its class overrides the step.
         text: Whether the model takes strings.
         dense_flops: FLOPs of a batch, if the model has only dense layers and such on a CPU.
+        as_keras: Whether losses are to be those of Keras' own `fit()`. XLA rounds otherwise, which
+            first epochs amplify (to 3e-4 of a loss, measured), so it never starts a training.
     """
 
     requested: str = "auto"
@@ -80,6 +83,7 @@ class EngineFacts:
     own_step: bool = False
     text: bool = False
     dense_flops: float = math.inf
+    as_keras: bool = False
 
     @property
     def on_jax(self) -> bool:
@@ -138,7 +142,7 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
         if condition:
             return (engine,), reason
     if facts.deterministic:  # the first engine that runs the model
-        return ("superstep", "keras"), "a choice by timing would not repeat (deterministic)"
+        return ("superstep", "keras"), "a choice by timing would not repeat"
     if facts.jit is False or not facts.model_jit or facts.text:
         return ("superstep", "keras"), NO_TEXT if facts.text else ""
     return ("superstep", "keras", "compiled"), ""

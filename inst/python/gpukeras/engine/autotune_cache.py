@@ -109,7 +109,8 @@ def open_autotuner(
         reason: Why other engines are not candidates, or "".
         facts: See `EngineAutotuner`.
     """
-    key = _find_key(engines) if set(LASTING) & set(candidates[1:]) else None
+    measures = set(LASTING) & set(candidates[1:]) and not facts.as_keras
+    key = _find_key(engines) if measures else None
     later = _count_batches(key, batches)
     why = "" if key is None else _find_winner(key, facts, batches + later)
     if why:

@@ -49,29 +49,24 @@ def read_engine_facts(
 
     Args:
         model: A built model.
-        requested: "auto" or the name of an engine.
+        requested: "auto", "repeatable" or the name of an engine.
         callbacks: Keras callbacks.
         batch_size: Rows of a training step; None for an evaluation.
         device: Where the model trains.
     """
-    setup = devices.current()
+    setup, repeatable = devices.current(), requested == "repeatable"
     return EngineFacts(
-        requested=requested,
+        requested="auto" if repeatable else requested,
         available=runtime.engine_names(),
         jit=setup.jit,
         model_jit=tensor_ops.allows_xla(model),
         eager=bool(model.run_eagerly),
-        deterministic=setup.deterministic,
+        deterministic=setup.deterministic or repeatable,
         batch_hook=find_batch_hook(callbacks),
         own_function=tensor_ops.overrides(model, "make_train_function"),
         own_step=any(tensor_ops.overrides(model, name) for name in ("train_step", "test_step")),
         dense_flops=count_dense_flops(model, batch_size, device) if batch_size else math.inf,
     )
-
-
-def repeatable_engine() -> str:
-    """Returns the engine that loops over batches and needs no measuring: trainings repeat."""
-    return "superstep" if runtime.backend() == "tensorflow" else "compiled"
 
 
 def count_dense_flops(model: Model, batch_size: int, device: str) -> float:

@@ -16,9 +16,12 @@ KERAS = "keras.src."
 OURS = "gpukeras.engine.train_step", "gpukeras.models.losses"  # replace methods for all models
 # Their tables and numbers are in no setting and no variable, except those of Rescaling.
 REFUSED = "keras.src.layers.preprocessing."
+OF_OUTPUTS = KERAS + "trainers.compile_utils"  # losses and metrics, which know the outputs' names
 RESCALING = REFUSED + "rescaling"
 REPLACED = {"build", "quantize", "loss"}  # by Keras itself; `loss` is the compiled one
 UNSET = "_exclude_from_weight_decay_pattern", "_exclude_from_weight_decay_cache"
+# Classes of what is no object: none, and a link between layers, which the functional API writes.
+SETTINGS = None, "__keras_tensor__"
 NAMED = ("name", "keras_history", "input_layers", "output_layers")  # settings with layers' names
 NAMES = ("name", "_name", "_path", "_parent_path")  # attributes that no step depends on
 # `weighing_rows()` replaces `update_state` of the losses' metrics while a step is traced.
@@ -41,16 +44,19 @@ def describe_model(model: Model, step: Any) -> str | None:
         if not _is_known(model, parts):
             return None
         state, compiled = list_state(model, step), dict(model.get_compile_config() or {})
+        # Logs of several outputs have their names.
+        alone = len(model.inputs or ()) == len(model.outputs or ()) == 1
+        names = _name_layers(model) if alone else {}
         for part in _walk(compiled.get("optimizer")):
             part.pop("name", None)
             if isinstance(part.get("learning_rate"), float):  # the value of a variable
                 part.pop("learning_rate")
         described = [
-            _number_layers(model, model.get_config()),
+            _rename(model.get_config(), names),
             compiled,
             _describe_variables(model),
             [[str(one.shape), str(one.dtype), one.device] for one in state],
-            _describe_parts(parts, state),
+            _describe_parts(parts, state, names),
             describe_session(model),
         ]
         if not all(map(_is_serialized_class, _walk(described))):
@@ -136,7 +142,7 @@ def _module_of(value: Any) -> str:
 
 def _is_serialized_class(config: Mapping[str, Any]) -> bool:
     """Whether a serialized object is of a class of Keras'; a dict without a class is a setting."""
-    if "class_name" not in config:
+    if config.get("class_name") in SETTINGS:
         return True
     module, name = str(config.get("module")).split(".")[0], config["class_name"]
     return module in ("keras", "builtins") and name not in ("function", "__lambda__")
@@ -156,19 +162,23 @@ def _describe_variables(model: Model) -> list[Any]:
     return [described, [keras_private.find_slot(inner, one) for one in model.trainable_variables]]
 
 
-def _describe_parts(parts: Sequence[Any], state: Sequence[Any]) -> list[Any]:
+def _describe_parts(
+    parts: Sequence[Any], state: Sequence[Any], layers: Mapping[str, str]
+) -> list[Any]:
     """Describes attributes, also those that are no settings; variables by their places."""
     places = {id(variable): f"variable {place}" for place, variable in enumerate(state)}
     left_out = {*NAMES, *PASSING}
-    return [
-        [type(part).__name__]
-        + [
+    described = []
+    for part in parts:
+        kind = type(part)
+        attributes = [
             [name, _describe(value, places)]
             for name, value in sorted(vars(part).items())
             if name not in left_out
         ]
-        for part in parts
-    ]
+        names = layers if kind.__module__ == OF_OUTPUTS else {}
+        described.append([kind.__name__, *_rename(attributes, names, named=True)])
+    return described
 
 
 def _describe(value: Any, places: Mapping[int, str]) -> Any:
@@ -211,20 +221,17 @@ def _walk(value: Any) -> Iterator[dict[str, Any]]:
             yield from _walk(each)
 
 
-def _number_layers(model: Model, config: Any) -> Any:
-    """Replaces the names of layers by their numbers; logs of several outputs have their names."""
-    if len(model.inputs or ()) != 1 or len(model.outputs or ()) != 1:
-        return config
-    return number_layers(model, config)
-
-
 def number_layers(model: Model, config: Any) -> Any:
     """Returns a model's configuration with the numbers of layers, such as "layer 2", for names."""
+    return _rename(config, _name_layers(model))
+
+
+def _name_layers(model: Model) -> dict[str, str]:
     layers = keras_private.list_layers(model)
-    return _rename(config, {layer.name: f"layer {place}" for place, layer in enumerate(layers)})
+    return {layer.name: f"layer {place}" for place, layer in enumerate(layers)}
 
 
-def _rename(value: Any, names: dict[str, str], named: bool = False) -> Any:
+def _rename(value: Any, names: Mapping[str, str], named: bool = False) -> Any:
     if isinstance(value, dict):
         return {key: _rename(each, names, key in NAMED) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

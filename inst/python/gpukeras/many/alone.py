@@ -15,7 +15,7 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.sources.selected_rows import SelectedRows
 from gpukeras.engine.predict_loop import predict_rows
 from gpukeras.many.copies import make_initial
-from gpukeras.many.fits import Fitted
+from gpukeras.many.fits import Fitted, Ran
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.resamples import Resample, split_dataset
 from gpukeras.many.stack import read_state
@@ -92,7 +92,8 @@ def _run(model: Model, rows: MapDataset, job: Job, on_event: OnEvent | None) -> 
             held_out = SelectedRows(rows.sources[0], job.held_out)
             outputs = predict_rows(model, held_out, rows.recipe, rows.map)
         state = read_state(model) if job.keeps_state else {}
-    return Fitted(_read_history(report), state, outputs)
+    ran = Ran(report.device, report.engine.engine, report.peak_bytes)
+    return Fitted(_read_history(report), state, outputs, ran=ran)
 
 
 def _read_history(report: FitReport) -> ModelHistory:

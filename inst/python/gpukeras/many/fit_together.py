@@ -25,7 +25,6 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine.autotune import EngineChoice
-from gpukeras.engine.engine_facts import repeatable_engine
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fit_many import ManySpec
 from gpukeras.many.fits import Fitted
@@ -220,7 +219,7 @@ def _train_beside(
         ]
         tasks = [one.make_task(data, device, listener) for one in requests]
         results, why = train_beside(list(zip(given, tasks, strict=True)), plan)
-    engine = EngineChoice(repeatable_engine(), why)
+    engine = EngineChoice("repeatable", why)
     trained: dict[int, Trained] = {}
     for one in requests:
         result = results.get(one.place + 1)

@@ -27,6 +27,21 @@ State = Mapping[str, Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True)
+class Ran:
+    """What a model trained with by itself.
+
+    Args:
+        device: Its device, as its process names it.
+        engine: The engine that trained it.
+        peak_bytes: The most memory that was in use on the device, or None if unknown.
+    """
+
+    device: str
+    engine: str
+    peak_bytes: float | None
+
+
+@dataclass(frozen=True)
 class Fitted:
     """A trained model.
 
@@ -35,12 +50,14 @@ class Fitted:
         state: Its state, see `step.state_variables()`.
         outputs: Its outputs for the rows that it held out, or None.
         error: Why its training failed, a sentence without its period, or "".
+        ran: What it trained with; None in a stack, or if it did not train.
     """
 
     history: ModelHistory
     state: State
     outputs: Any
     error: str = ""
+    ran: Ran | None = None
 
 
 class FittedModels:

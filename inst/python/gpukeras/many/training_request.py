@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.multi_input import input_parts
 from gpukeras.engine.autotune import EngineChoice
-from gpukeras.engine.engine_facts import repeatable_engine
 from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
 from gpukeras.engine.optimizer import read_own_rate
 from gpukeras.many.batches import count_steps
@@ -93,7 +92,7 @@ class TrainingRequest:
             stopping=None if stopping is None else parse_early_stopping(stopping),
             schedule=self.spec.schedule,
             predictions=False,
-            engine=repeatable_engine(),
+            engine="repeatable",
         )
 
     def make_member(self, first: int) -> Member:
@@ -128,6 +127,8 @@ def _report(
 ) -> FitReport:
     own, rows = fitted.history, len(request.data.train_rows)
     epochs, plan = own.epochs, request.data.plan(device)
+    if fitted.ran is not None:
+        device, engine = fitted.ran.device, replace(engine, engine=fitted.ran.engine)
     each = seconds / max(1, epochs)
     reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
     notes: tuple[str, ...] = ()
@@ -148,7 +149,7 @@ def _report(
         device=device,
         variables=dict(Counter(tensor_ops.variable_devices(request.model))),
         precision=request.model.dtype_policy.name,
-        peak_bytes=devices.peak_bytes(device) if engine.engine == STACKED else None,
+        peak_bytes=fitted.ran.peak_bytes if fitted.ran else devices.peak_bytes(device),
         engine=engine,
         micro_batch=request.batch_size,
         replicas=1,

@@ -133,11 +133,11 @@ class Trainer:
         manager = held.enter_context(open_callback_manager(*told, state=state, rate_factor=factor))
         self.callback_manager = manager
         self.health = Health(self.model, manager.averages, stops=not self.terms.goes_on)
-        place = self.plan.batch_size, self.device
-        kept = state.engine if state is not None and self.spec.engine == "auto" else ""
-        facts = read_engine_facts(self.model, kept or self.spec.engine, self.callbacks, *place)
-        text, replicas = self.data.recipe.has_texts, self.strategy.replicas
-        self.facts = replace(facts, replicas=replicas, text=text)
+        size, asked = self.plan.batch_size, self.spec.engine
+        kept = state.engine if state and asked in ("auto", "repeatable") else ""
+        facts = read_engine_facts(self.model, kept or asked, self.callbacks, size, self.device)
+        facts = replace(facts, as_keras=self.terms.goes_on, text=self.data.recipe.has_texts)
+        self.facts = replace(facts, replicas=self.strategy.replicas)
         engines, chooser = self._open_engines()
         hooks = self._after_call, self._back_off, self._rewind
         self.runner = EpochLoop(engines, chooser, *hooks, self.loader, agreement.agree_time)
@@ -176,7 +176,7 @@ class Trainer:
             averages=self.callback_manager.averages,
         )
         candidates, reason = choose_candidates(self.facts)
-        if self.facts.requested != self.spec.engine:
+        if self.facts.requested not in ("auto", self.spec.engine):
             reason = "as before the interruption"
         steps, left = self.loader.steps or EXPECTED_STEPS, self.spec.epochs - self.progress.epoch
         short = not self.loader.exact or self.plan.last_batch < self.plan.batch_size

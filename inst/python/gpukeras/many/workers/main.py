@@ -105,6 +105,7 @@ def _train(
         "metrics": history.metrics,
         "stopped": history.stopped,
         "best_epoch": history.best_epoch,
+        "ran": vars(fitted.ran),
     }
 
 

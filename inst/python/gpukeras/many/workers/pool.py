@@ -27,7 +27,7 @@ from gpukeras.core.messages import find_reason
 from gpukeras.data.dataset import MapDataset
 from gpukeras.engine.own_code import describe_own_code
 from gpukeras.many.alone import Job
-from gpukeras.many.fits import Fitted
+from gpukeras.many.fits import Fitted, Ran
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.step import PARTS
 from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
@@ -245,7 +245,8 @@ class WorkerPool:
             metrics=told["metrics"], stopped=told["stopped"], best_epoch=told["best_epoch"]
         )
         state, outputs = _read_arrays(self._folder / f"arrays-of-{task.number}.npz")
-        return TaskResult(Fitted(history, state, outputs), seconds=told["seconds"])
+        fitted = Fitted(history, state, outputs, ran=Ran(**told["ran"]))
+        return TaskResult(fitted, seconds=told["seconds"])
 
 
 def _as_plain(value: Any) -> Any:
