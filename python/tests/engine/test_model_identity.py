@@ -70,6 +70,15 @@ def test_models_of_the_functional_api_are_told_apart_by_their_links():
     assert linked not in (None, one)
 
 
+def test_seeds_and_initializers_are_no_difference():
+    import keras
+
+    drawn = dense(5, kernel_initializer=keras.initializers.HeNormal(seed=1))
+    others = build(seed=4), build(seed=None)
+    assert {describe_model(build()), *map(describe_model, others)} == {describe_model(build())}
+    assert describe_model(build(layers=[drawn])) == describe_model(build(layers=[dense(5)]))
+
+
 def test_the_rate_is_a_variable_and_no_difference():
     import keras
 
@@ -165,8 +174,6 @@ def averaging(momentum):
 
 UNLIKE = {
     "dropout": lambda: build(rate=0.2),
-    "seed": lambda: build(seed=4),
-    "no seed": lambda: build(seed=None),
     "activation": lambda: build(activation="tanh"),
     "units": lambda: build(units=9),
     "frozen": lambda: build(freeze=True),

@@ -21,10 +21,11 @@ def nothing_shared():
     trace_cache._shared.clear()
 
 
-def with_dropout(rate=0.1):
+def with_dropout(rate=0.1, seed=2):
     import keras
 
-    return make_model(optimizer="adam", layers=[keras.layers.Dropout(rate, seed=2)])
+    layers = [keras.layers.Dropout(rate, seed=seed)]
+    return make_model(optimizer="adam", seed=seed, layers=layers)
 
 
 def train(model, engine, data):
@@ -50,6 +51,19 @@ def test_a_shared_program_trains_bit_by_bit_as_a_traced_one(engine):
         np.testing.assert_array_equal(one, other)
     for one, other in zip(traced, shared, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("engine", few(["superstep", "compiled"], "superstep"))
+def test_a_model_of_another_seed_draws_its_own_numbers_in_a_shared_program(engine):
+    data = make_dataset(100)
+    first = train(with_dropout(), engine, data)
+    before = list(trace_cache._shared)
+    shared = train(with_dropout(seed=9), engine, data)
+    assert list(trace_cache._shared) == before
+    trace_cache._shared.clear()
+    for one, other in zip(shared, train(with_dropout(seed=9), engine, data), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not all(np.array_equal(*pair) for pair in zip(first, shared, strict=True))
 
 
 def normalized():

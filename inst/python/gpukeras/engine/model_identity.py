@@ -25,7 +25,7 @@ SETTINGS = None, "__keras_tensor__"
 NAMED = ("name", "keras_history", "input_layers", "output_layers")  # settings with layers' names
 NAMES = ("name", "_name", "_path", "_parent_path")  # attributes that no step depends on
 # `weighing_rows()` replaces `update_state` of the losses' metrics while a step is traced.
-PASSING = ("_called", "_losses", "_self_update_uid", "_tracked", "update_state")
+PASSING = ("_auto_config", "_called", "_losses", "_self_update_uid", "_tracked", "update_state")
 MOST_NUMBERS = 1000  # of an attribute that is compared
 
 
@@ -33,7 +33,7 @@ def describe_model(model: Model, step: Any) -> str | None:
     """Returns all that a compiled model's steps depend on, or None if that is not known.
 
     Models of equal descriptions do the same with variables of their own. Names of layers are left
-    out where nothing depends on them.
+    out where nothing depends on them, and so are seeds and initializers: the variables exist.
 
     Args:
         model: A compiled model whose variables exist.
@@ -52,7 +52,7 @@ def describe_model(model: Model, step: Any) -> str | None:
             if isinstance(part.get("learning_rate"), float):  # the value of a variable
                 part.pop("learning_rate")
         described = [
-            _rename(model.get_config(), names),
+            _rename(_strip_initial(model.get_config()), names),
             compiled,
             _describe_variables(model),
             [[str(one.shape), str(one.dtype), one.device] for one in state],
@@ -174,7 +174,7 @@ def _describe_parts(
         attributes = [
             [name, _describe(value, places)]
             for name, value in sorted(vars(part).items())
-            if name not in left_out
+            if name not in left_out and not is_initial(name)
         ]
         names = layers if kind.__module__ == OF_OUTPUTS else {}
         described.append([kind.__name__, *_rename(attributes, names, named=True)])
@@ -208,7 +208,23 @@ def describe_session(model: Model) -> list[Any]:
     return [str(session), type(model).__name__, model.jit_compile, model.run_eagerly, frozen]
 
 
-# Names -----------------------------------------------------------------------------------------
+# Settings and names ----------------------------------------------------------------------------
+
+
+def is_initial(setting: Any) -> bool:
+    """Whether a setting decides about first weights or the state of random generators alone.
+
+    Args:
+        setting: Its name in a configuration, or that of an attribute.
+    """
+    return setting == "seed" or str(setting).endswith("_initializer")
+
+
+def _strip_initial(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {key: each for key, each in value.items() if not is_initial(key)}
+        return {key: _strip_initial(each) for key, each in kept.items()}
+    return [_strip_initial(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _walk(value: Any) -> Iterator[dict[str, Any]]:

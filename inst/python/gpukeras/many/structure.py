@@ -18,7 +18,7 @@ from gpukeras.backend import keras_private, stacking
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
-from gpukeras.engine.model_identity import REFUSED, describe_session, number_layers
+from gpukeras.engine.model_identity import REFUSED, describe_session, is_initial, number_layers
 from gpukeras.engine.own_code import describe_own_code
 
 # Settings of optimizers that their update reads as a number only, whatever its value. The learning
@@ -27,16 +27,6 @@ from gpukeras.engine.own_code import describe_own_code
 OPTIMIZER_NUMBERS = ("weight_decay", "beta_1", "beta_2", "rho", "epsilon")
 PENALTIES = ("l1", "l2")
 SCALES = ("scale", "offset")  # of layers that give predictions the unit of the labels
-INITIAL = (
-    "name",
-    "seed",
-    "kernel_initializer",
-    "recurrent_initializer",
-    "bias_initializer",
-    "embeddings_initializer",
-    "beta_initializer",
-    "gamma_initializer",
-)
 Path = tuple[Any, ...]
 
 
@@ -144,8 +134,11 @@ def _strip(value: Any, path: Path, kind: str, numbers: dict[Path, float]) -> Any
         if "class_name" in value:  # of a class of the user's nobody knows what its numbers do
             keras = str(value.get("module", "")).startswith("keras")
             kind = str(value["class_name"]) if keras else ""
-        kept = {key: each for key, each in value.items() if key not in INITIAL}
-        return {key: _strip(each, (*path, key), kind, numbers) for key, each in kept.items()}
+        return {
+            key: _strip(each, (*path, key), kind, numbers)
+            for key, each in value.items()
+            if key != "name" and not is_initial(key)
+        }
     if not _may_differ(path, kind, value):
         return value
     numbers[path] = float(value)
