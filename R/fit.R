@@ -22,9 +22,11 @@
 #' of an equal model on this computer starts with it, as far as the batches pay for its start. The
 #' history reports which engine was chosen, why, and the measured times. Dropout draws different
 #' numbers in the compiled engine, so what was measured fastest decides about results.
+#' Where Keras runs on JAX, nothing is measured: `"compiled"` trains, and `"keras"` what convolves on
+#' a CPU, as XLA's convolutions are slow inside a loop there.
 #' `"repeatable"` chooses without measuring, by the model and the session alone, so that a training
-#' repeats bit for bit: the superstep, or `"compiled"` where Keras runs on JAX, or Keras' own
-#' function where these cannot train the model.
+#' repeats bit for bit: the superstep, on JAX as `"auto"`, and Keras' own function where the superstep
+#' cannot train the model.
 #'
 #' On a GPU, XLA waits for the host in each step of a program whose number of steps it does not
 #' know. There `"compiled"` consists of programs of 1, 8, 64 and 512 steps, as far as calls are that

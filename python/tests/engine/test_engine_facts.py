@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from small_fits import make_model
 
-from gpukeras.engine.autotune import choose_candidates
+from gpukeras.engine.autotune import CONVOLVES, choose_candidates
 from gpukeras.engine.engine_facts import count_dense_flops, read_engine_facts
 
 WEIGHTS = 5 * 8 + 8 + 8 * 3 + 3  # of make_model()
@@ -30,6 +30,15 @@ def test_a_repeatable_engine_is_chosen_without_measuring():
     assert (facts.requested, facts.deterministic) == ("auto", True)
     assert choose_candidates(facts)[0] == ("superstep", "keras")
     assert choose_candidates(replace(facts, available=("keras", "compiled")))[0] == ("compiled",)
+
+
+def test_convolutions_on_a_cpu_are_no_loop_on_jax():
+    import keras
+
+    model = build(keras.layers.Conv1D(2, 3), shape=(5, 1))
+    facts = replace(read_engine_facts(model, "auto"), available=("keras", "compiled"))
+    assert choose_candidates(facts) == (("keras",), CONVOLVES)
+    assert not read_engine_facts(make_model(), "auto").convolves
 
 
 def test_layers_that_were_measured_count():

@@ -24,6 +24,8 @@ PRICE = {"superstep": 1.0, "keras": 1.0, "compiled": 3.0}
 # ops that run on several threads in their own loops, shows in slow batches only.
 KERAS_BATCH_S = 1e-3
 JAX_ENGINE = "on JAX XLA compiles every engine, and the loop over batches has the least overhead"
+# 42 s an epoch of a small network against 4.4 s of Keras' calls (jaxlib 0.7.1, 2 cores).
+CONVOLVES = "on a CPU XLA's convolutions are slow inside a loop"
 NO_TEXT = "XLA cannot compile a model that takes text"
 # An engine is tried when the time left is this multiple of its price. Where batches are fast, the
 # first engine saves more over Keras than a trial costs. Where they are slow, neither it nor another
@@ -67,6 +69,7 @@ class EngineFacts:
         own_step: Whether its class overrides the step.
         text: Whether the model takes strings.
         dense_flops: FLOPs of a batch, if the model has only dense layers and such on a CPU.
+        convolves: Whether it has convolutions, on a CPU.
         as_keras: Whether losses are to be those of Keras' own `fit()`. XLA rounds otherwise, which
             first epochs amplify (to 3e-4 of a loss, measured), so it never starts a training.
     """
@@ -83,6 +86,7 @@ class EngineFacts:
     own_step: bool = False
     text: bool = False
     dense_flops: float = math.inf
+    convolves: bool = False
     as_keras: bool = False
 
     @property
@@ -137,6 +141,7 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
         (bool(facts.batch_hook), "keras", f"callback {facts.batch_hook} works on every batch"),
         (facts.replicas > 1, "superstep", "XLA compiles for one device, and there are several"),
         (facts.jit is True, "compiled", "gpu_setup(jit = TRUE)"),
+        (facts.on_jax and facts.convolves, "keras", CONVOLVES),
         (facts.on_jax, "compiled" if facts.model_jit else "keras", JAX_ENGINE),
     ):
         if condition:

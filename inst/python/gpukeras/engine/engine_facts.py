@@ -65,8 +65,14 @@ def read_engine_facts(
         batch_hook=find_batch_hook(callbacks),
         own_function=tensor_ops.overrides(model, "make_train_function"),
         own_step=any(tensor_ops.overrides(model, name) for name in ("train_step", "test_step")),
+        convolves=setup.device.startswith("CPU") and has_convolutions(model),
         dense_flops=count_dense_flops(model, batch_size, device) if batch_size else math.inf,
     )
+
+
+def has_convolutions(model: Model) -> bool:
+    """Whether any layer of a model convolves."""
+    return any("Conv" in type(layer).__name__ for layer in keras_private.list_layers(model))
 
 
 def count_dense_flops(model: Model, batch_size: int, device: str) -> float:
