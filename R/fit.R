@@ -21,9 +21,11 @@
 #' model with operations that XLA rejects trains without it. If XLA's program won, a later training
 #' of an equal model on this computer starts with it, as far as the batches pay for its start. The
 #' history reports which engine was chosen, why, and the measured times. Dropout draws different
-#' numbers in the compiled engine, so what was measured fastest decides about results.
-#' Where Keras runs on JAX, nothing is measured: `"compiled"` trains, and `"keras"` what convolves on
-#' a CPU, as XLA's convolutions are slow inside a loop there.
+#' numbers in the compiled engine, so results may depend on which engine was measured fastest.
+#'
+#' Where Keras runs on JAX, nothing is measured: `"compiled"` trains all models but those with
+#' convolutions on a CPU. XLA's convolutions are slow inside a loop there, so `"keras"` trains them.
+#'
 #' `"repeatable"` chooses without measuring, by the model and the session alone, so that a training
 #' repeats bit for bit: the superstep, on JAX as `"auto"`, and Keras' own function where the superstep
 #' cannot train the model.

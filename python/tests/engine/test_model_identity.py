@@ -79,6 +79,12 @@ def test_seeds_and_initializers_are_no_difference():
     assert describe_model(build(layers=[drawn])) == describe_model(build(layers=[dense(5)]))
 
 
+def test_an_input_may_be_called_as_a_setting_is():
+    config = {"config": {"seed": 1, "units": 2}, "input_layers": {"seed": ["layer 1", 0, 0]}}
+    kept = {"config": {"units": 2}, "input_layers": {"seed": ["layer 1", 0, 0]}}
+    assert model_identity._strip_initial(config) == kept
+
+
 def test_the_rate_is_a_variable_and_no_difference():
     import keras
 

@@ -70,8 +70,8 @@ class EngineFacts:
         text: Whether the model takes strings.
         dense_flops: FLOPs of a batch, if the model has only dense layers and such on a CPU.
         convolves: Whether it has convolutions, on a CPU.
-        as_keras: Whether losses are to be those of Keras' own `fit()`. XLA rounds otherwise, which
-            first epochs amplify (to 3e-4 of a loss, measured), so it never starts a training.
+        as_keras: Whether losses are to be those of Keras' own `fit()`, on a CPU. XLA rounds
+            otherwise, and first epochs amplify that (3e-4 of a loss): it starts no training.
     """
 
     requested: str = "auto"

@@ -220,10 +220,11 @@ def is_initial(setting: Any) -> bool:
     return setting == "seed" or str(setting).endswith("_initializer")
 
 
-def _strip_initial(value: Any) -> Any:
+def _strip_initial(value: Any, settings: bool = False) -> Any:
+    """Leaves such settings out of all objects' configurations; an input may have any name."""
     if isinstance(value, dict):
-        kept = {key: each for key, each in value.items() if not is_initial(key)}
-        return {key: _strip_initial(each) for key, each in kept.items()}
+        kept = {key: each for key, each in value.items() if not (settings and is_initial(key))}
+        return {key: _strip_initial(each, key == "config") for key, each in kept.items()}
     return [_strip_initial(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 

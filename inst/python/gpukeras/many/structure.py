@@ -137,7 +137,7 @@ def _strip(value: Any, path: Path, kind: str, numbers: dict[Path, float]) -> Any
         return {
             key: _strip(each, (*path, key), kind, numbers)
             for key, each in value.items()
-            if key != "name" and not is_initial(key)
+            if key != "name" and not (path[-1:] == ("config",) and is_initial(key))
         }
     if not _may_differ(path, kind, value):
         return value

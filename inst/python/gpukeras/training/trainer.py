@@ -136,8 +136,8 @@ class Trainer:
         size, asked = self.plan.batch_size, self.spec.engine
         kept = state.engine if state and asked in ("auto", "repeatable") else ""
         facts = read_engine_facts(self.model, kept or asked, self.callbacks, size, self.device)
-        facts = replace(facts, as_keras=self.terms.goes_on, text=self.data.recipe.has_texts)
-        self.facts = replace(facts, replicas=self.strategy.replicas)
+        facts = replace(facts, text=self.data.recipe.has_texts, replicas=self.strategy.replicas)
+        self.facts = replace(facts, as_keras=self.terms.goes_on and self.device.startswith("CPU"))
         engines, chooser = self._open_engines()
         hooks = self._after_call, self._back_off, self._rewind
         self.runner = EpochLoop(engines, chooser, *hooks, self.loader, agreement.agree_time)
