@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from small_fits import make_model
 from streamed import chunk, slices, stream, tfdata
 
-from gpukeras.backend import runtime
+from gpukeras.backend import jax_backend, runtime, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.preprocessing.recipe import Recipe
@@ -21,18 +21,30 @@ from gpukeras.training import predict as training_predict
 
 @given(st.integers(1, 10**7), st.integers(1, 10**6), st.integers(1, 10**6))
 def test_batches_are_alike_and_within_memory(rows, row_bytes, model_bytes):
-    size = predict_loop.choose_rows(rows, row_bytes, model_bytes)
+    size = predict_loop.choose_rows(rows, row_bytes, model_bytes, "CPU:0")
     assert 1 <= size <= rows
-    most = predict_loop.PREDICTION_BYTES // (row_bytes + model_bytes)
+    most = tensor_ops.batch_bytes("CPU:0") // (row_bytes + model_bytes)
     assert size <= max(most, predict_loop.ALIGNED_ROWS)
     calls = -(-rows // size)
     assert calls * size - rows < calls * predict_loop.ALIGNED_ROWS  # padding
 
 
 def test_a_model_that_tells_nothing_gets_the_batches_of_an_evaluation():
-    assert predict_loop.choose_rows(10**6, 80, None) == predict_loop.choose_evaluation_rows(
-        80, 10**6
-    )
+    found = predict_loop.choose_rows(10**6, 80, None, "CPU:0")
+    assert found == predict_loop.choose_evaluation_rows(80, 10**6)
+
+
+@given(st.integers(1, 10**7), st.none() | st.integers(1, 10**8))
+def test_an_evaluation_has_batches_of_few_sizes_within_memory(row_bytes, model_bytes):
+    size = predict_loop.choose_evaluated_rows(row_bytes, model_bytes, "CPU:0")
+    assert size == 2 ** int(np.log2(size))
+    assert 32 <= size <= predict_loop.choose_evaluation_rows(row_bytes, 10**9)
+    most = 1.5 * tensor_ops.batch_bytes("CPU:0")
+    assert size == 32 or size * (row_bytes + (model_bytes or 0)) <= most
+
+
+def test_on_jax_a_cpu_has_small_batches():
+    assert jax_backend.batch_bytes("CPU:0") < jax_backend.batch_bytes("GPU:0")
 
 
 ROWS = np.random.default_rng(1).normal(size=(203, 5)).astype(np.float32)
@@ -49,7 +61,7 @@ def close(found, expected):
 @pytest.mark.tf
 @pytest.mark.parametrize("room", [10**9, 5000, 1])
 def test_predictions_are_keras_own(monkeypatch, room):
-    monkeypatch.setattr(predict_loop, "PREDICTION_BYTES", room)
+    monkeypatch.setattr(tensor_ops, "batch_bytes", lambda device: room)
     model = make_model()
     close(predict(model), model.predict(ROWS, verbose=0))
 

@@ -49,7 +49,7 @@ def test_attributions_add_up_to_the_difference_of_outputs(fitted):
 def test_it_is_the_integral_of_the_gradients(monkeypatch):
     import tensorflow as tf
 
-    from gpukeras.explain import gradients
+    from gpukeras.backend import tensor_ops
 
     model, x = make_model(layers=[]), ROWS["values"].astype(np.float32)
     found = attribute(model, ROWS, output="2", steps=20)
@@ -62,7 +62,7 @@ def test_it_is_the_integral_of_the_gradients(monkeypatch):
             output = model(inputs)[:, 1]
         mean += share * tape.gradient(output, inputs).numpy()
     np.testing.assert_allclose(found.values, x * mean, atol=1e-6)
-    monkeypatch.setattr(gradients, "PREDICTION_BYTES", 1)
+    monkeypatch.setattr(tensor_ops, "batch_bytes", lambda device: 1)
     apart = attribute(model, ROWS, output="2", steps=20)
     np.testing.assert_allclose(apart.values, found.values, atol=1e-7)
 

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from small_fits import make_dataset
 
+from gpukeras.backend import tensor_ops
 from gpukeras.core.errors import GpuKerasError
-from gpukeras.engine import predict_loop
 from gpukeras.training import evaluate, fit, predict
 
 ROWS = 200
@@ -55,7 +55,7 @@ def exhausted():
     outputs = [predict.predict(one, x)["values"] for one in (free, model)]
     found["evaluated"], found["predicted"] = distance(*losses), distance(*outputs)
     found["kept"] = distance(free.get_weights(), model.get_weights())
-    predict_loop.PREDICTION_BYTES = 2**10  # many batches, which threads predict side by side
+    tensor_ops.batch_bytes = lambda device: 2**10  # many batches, side by side in threads
     found["threads"] = distance([outputs[0]], [predict.predict(free, x)["values"]])
     try:
         fit.fit(make_wide_model(8), data, {"epochs": 1, "on_oom": "stop"})

@@ -3,9 +3,9 @@ import pytest
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError
+from gpukeras.backend import tensor_ops
 from gpukeras.core import r_buffer
 from gpukeras.data import dataset, plan
-from gpukeras.engine import predict_loop
 from gpukeras.models import mlp, model_recipes
 from gpukeras.training import fit, predict
 
@@ -58,7 +58,7 @@ def test_predict_refuses_missing_values(model):
 def test_missing_values_of_all_rows_are_counted_though_few_are_predicted_at_a_time(
     model, monkeypatch
 ):
-    monkeypatch.setattr(predict_loop, "PREDICTION_BYTES", 1)
+    monkeypatch.setattr(tensor_ops, "batch_bytes", lambda device: 1)
     rows = np.zeros((100, 5))
     rows[[40, 99], 1] = np.nan
     with pytest.raises(DataError, match=r"Column `2` of `newdata` has 2 missing values"):

@@ -57,6 +57,15 @@ def take_over(tensor: Any) -> Any:
 
 
 @by_backend
+def batch_bytes(device: str) -> int:
+    """Returns the bytes of a batch, all layers' outputs too, that a forward pass is fast with.
+
+    TensorFlow keeps memory that was freed: the larger the batch, the fewer the calls.
+    """
+    return 64 * 2**20
+
+
+@by_backend
 def widest_float() -> str:
     """Returns the dtype of the most precise numbers that the backend computes with."""
     return "float64"

@@ -62,7 +62,8 @@ def _predict_run(
 ) -> Any:
     """Returns the model's output for a run of rows."""
     devices = strategy.devices
-    size = choose_rows(-(-len(rows) // len(devices)), source.row_bytes, count_row_bytes(model))
+    each, model_bytes = -(-len(rows) // len(devices)), count_row_bytes(model)
+    size = choose_rows(each, source.row_bytes, model_bytes, devices[0])
     device_transform = open_device_transform(recipe, size, function, source.texts)
     output = Output(len(rows))
     program, step = _build(strategy, model), size * len(devices)

@@ -26,15 +26,15 @@ from gpukeras.core.prefetch import count_workers, map_ahead
 from gpukeras.core.r_buffer import OutputBuffer, write_rows
 from gpukeras.data.loading.loader import open_evaluation
 from gpukeras.data.loading.transforms import open_device_transform
-from gpukeras.data.plan import choose_evaluation_rows
+from gpukeras.data.plan import EVALUATION_ROWS, choose_evaluation_rows
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.data.streams.dataset import IterableDataset
 
-PREDICTION_BYTES = 64 * 2**20  # of a batch's input and all layers' outputs
 # Batches at a time: a million rows of 20 columns took 0.25 s with one, 0.19 s with two and 0.18 s
 # with three (2 cores).
 WORKERS = min(4, count_workers() + 1)
+FEWEST_ROWS = 32  # of an evaluation
 ALIGNED_ROWS = 16  # of any dtype: a multiple of 64 bytes, so that memory can be adopted
 
 
@@ -62,7 +62,7 @@ def predict_rows(
     """
     device, output = model_device(model), Output(len(source), buffer)
     fixed = fixed_rows(model)
-    size = fixed or choose_rows(len(source), source.row_bytes, count_row_bytes(model))
+    size = fixed or choose_rows(len(source), source.row_bytes, count_row_bytes(model), device)
     # Batches of fixed size belong to stateful models, whose state is that of the batch before.
     workers = 0 if model.run_eagerly or function is not None or fixed else WORKERS
     while output.written < len(source):
@@ -88,8 +88,9 @@ def predict_stream(model: Model, data: IterableDataset) -> Any:
 
     Where the shape of an output's rows varies, there is one array per batch: `Batches`.
     """
-    loader, nest = open_evaluation(data, model_device(model)), runtime.tree()
-    most = choose_rows(2**31, data.row_bytes, count_row_bytes(model))
+    device, nest = model_device(model), runtime.tree()
+    loader = open_evaluation(data, device)
+    most = choose_rows(2**31, data.row_bytes, count_row_bytes(model), device)
     size = fixed_rows(model) or most
     if data.open_axes:  # the user's own batches, whose shape may vary
         size = data.facts.chunk_rows
@@ -143,20 +144,34 @@ class Output:
         return aligned_empty(shape, like.dtype) if made is None else made
 
 
-def choose_rows(rows: int, row_bytes: int, model_bytes: int | None) -> int:
-    """Returns the rows per batch: as many as memory allows, and about equal in all batches.
+def choose_rows(rows: int, row_bytes: int, model_bytes: int | None, device: str) -> int:
+    """Returns the rows per batch: as many as is fast, and about equal in all batches.
 
     Args:
         rows: Total number of rows.
         row_bytes: Bytes of a row's input.
         model_bytes: Bytes of all layers' outputs for a row, or None if unknown.
+        device: Where the model runs.
     """
     if model_bytes is None:
         return choose_evaluation_rows(row_bytes, rows)
-    most = PREDICTION_BYTES // max(1, row_bytes + model_bytes) // ALIGNED_ROWS * ALIGNED_ROWS
-    most = max(ALIGNED_ROWS, most)
+    fast = tensor_ops.batch_bytes(device) // max(1, row_bytes + model_bytes)
+    most = max(ALIGNED_ROWS, fast // ALIGNED_ROWS * ALIGNED_ROWS)
     each = math.ceil(rows / math.ceil(rows / most))
     return min(rows, math.ceil(each / ALIGNED_ROWS) * ALIGNED_ROWS)
+
+
+def choose_evaluated_rows(row_bytes: int, model_bytes: int | None, device: str) -> int:
+    """Returns the rows per batch of an evaluation, a power of two for few sizes of programs.
+
+    Args:
+        row_bytes: Bytes of a row's input.
+        model_bytes: See `choose_rows()`.
+        device: Where the model runs.
+    """
+    most = choose_evaluation_rows(row_bytes, EVALUATION_ROWS)
+    fast = choose_rows(most, row_bytes, model_bytes, device)
+    return max(FEWEST_ROWS, 2 ** round(math.log2(fast)))
 
 
 def count_row_bytes(model: Model) -> int | None:

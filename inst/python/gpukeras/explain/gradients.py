@@ -26,7 +26,6 @@ from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 from gpukeras.engine.predict_loop import (
-    PREDICTION_BYTES,
     count_row_bytes,
     model_device,
     pad_rows,
@@ -232,7 +231,8 @@ def integrate(
     start = prepare(base.gather(slice(1)))
     # A gradient keeps every layer's output, and computes as many numbers again.
     row_bytes = rows.row_bytes + 2 * (count_row_bytes(model) or 8 * rows.row_bytes)
-    size = min(len(rows), max(1, PREDICTION_BYTES // (max(1, row_bytes) * steps)))
+    fast = tensor_ops.batch_bytes(model_device(model)) // (max(1, row_bytes) * steps)
+    size = min(len(rows), max(1, fast))
     parts = []
     for first in range(0, len(rows), size):
         here = slice(first, first + size)

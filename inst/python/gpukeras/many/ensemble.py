@@ -106,7 +106,7 @@ def predict_outputs(
     fits: FittedModels, model: Model, rows: RowSource, recipe: Recipe
 ) -> np.ndarray | Any:
     """Returns the outputs of all trained models for the same rows, (models, rows, ...)."""
-    size = choose_rows(len(rows), rows.row_bytes, count_row_bytes(model))
+    size = choose_rows(len(rows), rows.row_bytes, count_row_bytes(model), fits.device)
     size = max(1, size // max(1, fits.plan.most))
     encode = open_device_transform(recipe, size, None, rows.texts)
     trained, found = list_trained(fits), dict[int, Any]()

@@ -245,7 +245,8 @@ class Stack:
     def _large(self, orders: Orders) -> int:
         """Returns rows per batch of a model where nothing is learned."""
         rows = max(1, *map(len, orders)) * self.size
-        return max(1, choose_rows(rows, self._data.row_bytes, self._outputs) // self.size)
+        most = choose_rows(rows, self._data.row_bytes, self._outputs, self._device)
+        return max(1, most // self.size)
 
     def _put(self, value: Any) -> Any:
         return tensor_ops.put(value, self._device)

@@ -16,7 +16,12 @@ from gpukeras.engine.autotune import choose_evaluation_candidates
 from gpukeras.engine.autotune_cache import open_autotuner
 from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.epoch_loop import EpochLoop
-from gpukeras.engine.predict_loop import check_whole, fixed_rows
+from gpukeras.engine.predict_loop import (
+    check_whole,
+    choose_evaluated_rows,
+    count_row_bytes,
+    fixed_rows,
+)
 from gpukeras.engine.programs import Logs
 from gpukeras.models import compatibility
 
@@ -67,7 +72,8 @@ class EvaluationLoop:
         )
         self._before, self._epoch = before, 0
         self._fixed = fixed_rows(model)
-        self._open(self._fixed or rows_a_batch)
+        large = choose_evaluated_rows(data.row_bytes, count_row_bytes(model), device)
+        self._open(self._fixed or rows_a_batch or large)
 
     def _open(self, rows_a_batch: int | None) -> None:
         self._loader = self._open_loader(batch_size=rows_a_batch)
