@@ -27,8 +27,8 @@
 #' convolutions on a CPU. XLA's convolutions are slow inside a loop there, so `"keras"` trains them.
 #'
 #' `"repeatable"` chooses without measuring, by the model and the session alone, so that a training
-#' repeats bit for bit: the superstep, on JAX as `"auto"`, and Keras' own function where the superstep
-#' cannot train the model.
+#' repeats bit for bit: the superstep, on JAX as `"auto"`, and Keras' own function where the
+#' superstep cannot train the model.
 #'
 #' On a GPU, XLA waits for the host in each step of a program whose number of steps it does not
 #' know. There `"compiled"` consists of programs of 1, 8, 64 and 512 steps, as far as calls are that

@@ -11,6 +11,7 @@ from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import count_of
 from gpukeras.data.dataset import MapDataset
+from gpukeras.engine.engine_facts import has_convolutions
 from gpukeras.engine.predict_loop import count_row_bytes, fixed_rows
 from gpukeras.many.batches import split_models
 from gpukeras.many.step import state_variables
@@ -107,9 +108,8 @@ def read_model_facts(model: Model, row_bytes: int, batch_size: int) -> ModelFact
     state = sum(tensor_ops.dtype_bytes(one.dtype) * _count(one.shape) for one in variables)
     outputs = count_row_bytes(model)
     each = row_bytes + (UNKNOWN_BYTES if outputs is None else outputs)
-    convolves = any("Conv" in type(one).__name__ for one in keras_private.list_layers(model))
     flops = STEP_FLOPS * batch_size * _count_products(model)
-    return ModelFacts(state, each * batch_size, flops, convolves)
+    return ModelFacts(state, each * batch_size, flops, has_convolutions(model))
 
 
 def _count(shape: Sequence[int]) -> int:
