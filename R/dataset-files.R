@@ -184,8 +184,9 @@ file_kind <- function(path, format = "auto") {
   }
 }
 
-# Whether each path is the address of an object, such as "s3://bucket/rows.csv".
-is_url <- function(path) grepl(url_scheme, path)
+# Whether each path is the address of an object, such as "s3://bucket/rows.csv"; by bytes, as any
+# text of a call is looked at, also text of a damaged encoding.
+is_url <- function(path) grepl(url_scheme, path, useBytes = TRUE)
 
 # Models and saved datasets are files of this computer.
 check_local_path <- function(path, arg = caller_arg(path), call = caller_env()) {

@@ -208,6 +208,7 @@ test_that("addresses are told from paths, and keep what they are", {
   addresses <- c("s3://bucket/*.parquet", "abfs://c@a.dfs.core.windows.net/rows.csv", signed)
   expect_equal(absolute_paths(addresses), addresses)
   expect_equal(is_url(c(addresses, "C:/rows.csv", "rows.csv")), c(TRUE, TRUE, TRUE, FALSE, FALSE))
+  expect_false(expect_no_warning(is_url("bad\xff")))
   expect_equal(file_kind(addresses), "table")
   expect_equal(file_kind("gs://bucket/folder"), "table")
   expect_equal(file_kind("s3://bucket/x.npy?region=eu-north-1"), "npy")
