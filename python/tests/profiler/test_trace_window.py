@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpukeras.core.errors import DataError
+from gpukeras.profiler.attribution import shares
 from gpukeras.profiler.bottleneck import judge, split_step
 from gpukeras.profiler.layer_times import ModelLayer, top_ops
 from gpukeras.profiler.report import PARTS
@@ -37,6 +38,14 @@ def activity(**changes):
 def test_the_quietest_round_counts():
     assert [step.number for step in choose_round(activity(), 2).steps] == [2, 3]
     assert len(choose_round(activity(), 4).steps) == 4
+
+
+def test_what_a_device_computes_after_a_call_returned_belongs_to_its_round():
+    marks = [(0, 0.1), (0.2, 3), (3, 3.1), (3.2, 5)]  # the first of two calls only launches
+    steps = tuple(Step(number, *at) for number, at in enumerate(marks))
+    found = choose_round(activity(steps=steps, works=(kernel(0.1, 3), kernel(3.1, 5))), 2)
+    assert found.windows == ((3, 3.2), (3.2, 5))
+    assert shares(found).kernels_s == pytest.approx(1.9)
 
 
 def test_bytes_are_those_of_a_round():

@@ -17,7 +17,8 @@ from gpukeras.profiler.attribution import StepShares, shares
 from gpukeras.profiler.benchmark import Bench
 from gpukeras.profiler.layer_times import LayerTime, ModelLayer, OpTime, attribute_layers
 from gpukeras.profiler.timeline import Bar, timeline
-from gpukeras.profiler.trace.xplane import Activity, read_activity
+from gpukeras.profiler.trace.activity import Activity, Step
+from gpukeras.profiler.trace.xplane import read_activity
 
 SHOWN_STEPS = 2  # of the timeline
 SLOWED = 1.5  # slowdown by the tracer from which on the report has a note
@@ -166,12 +167,25 @@ def open_window(activity: Activity, device: str, steps: int, calls: int) -> Wind
 
 
 def choose_round(activity: Activity, calls: int) -> Activity:
-    """Returns the trace with only its fastest round: a busy computer slows the others."""
+    """Returns the trace with only its fastest round: a busy computer slows the others.
+
+    A mark lasts up to the next one of its round: on a GPU, and on JAX, a call may return before the
+    device has computed. The last call of a round was waited for.
+
+    Args:
+        activity: The trace.
+        calls: Marks per round.
+    """
     marks, rounds = activity.steps, len(activity.steps) // calls
-    parts = [marks[first : first + calls] for first in range(0, len(marks), calls)]
-    quietest = min(parts, key=lambda part: sum(mark.end_s - mark.begin_s for mark in part))
+    parts = [_join(marks[first : first + calls]) for first in range(0, len(marks), calls)]
+    quietest = min(parts, key=lambda part: part[-1].end_s - part[0].begin_s)
     copied = activity.bytes and {way: each // rounds for way, each in activity.bytes.items()}
     return replace(activity, steps=quietest, bytes=copied)
+
+
+def _join(marks: Sequence[Step]) -> tuple[Step, ...]:
+    ends = [*(mark.begin_s for mark in marks[1:]), marks[-1].end_s]
+    return tuple(replace(mark, end_s=end) for mark, end in zip(marks, ends, strict=True))
 
 
 def explain_missing(activity: Activity, device: str, calls: int) -> str:
