@@ -57,6 +57,12 @@ def take_over(tensor: Any) -> Any:
 
 
 @by_backend
+def returns_early(device: str) -> bool:
+    """Whether a call may return before the device has computed, as on a GPU."""
+    return not device.startswith("CPU")
+
+
+@by_backend
 def batch_bytes(device: str) -> int:
     """Returns the bytes of a batch, all layers' outputs too, that a forward pass is fast with.
 

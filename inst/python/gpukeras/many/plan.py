@@ -22,7 +22,7 @@ STATES = 4  # copies of a state at a time: before and after a step, the best one
 # Outputs of layers that are alive at a time, forward and backward.
 OUTPUTS = 3
 # Models of a stack where memory allows more. Milliseconds of a model's epoch with 32, 64, 128, 256
-# and 512 at a time: 18, 25, 14, 18, 27 (`make bench-many`, 2 cores).
+# and 512 at a time: 13, 13, 10, 17, 17 (`make bench-many`, 2 cores).
 MOST = 128
 UNKNOWN_BYTES = 4096  # of a row's outputs, where layers do not say their shapes
 # Work of a step above which a stack was no faster than one model after another, on 2 cores, see
