@@ -6,6 +6,7 @@ from compiled_blocks import make_block, make_engines
 from nightly import few
 from small_fits import make_model
 
+from gpukeras.backend import tensor_ops
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.epoch_loop import EpochLoop
 
@@ -94,6 +95,26 @@ def test_a_listener_may_stop_it():
     logs = runner.advance()
     assert runner.position == 1
     assert np.isfinite(float(logs["loss"]))
+
+
+def test_where_calls_return_early_those_that_are_timed_are_waited_for(monkeypatch):
+    monkeypatch.setattr(tensor_ops, "returns_early", lambda device: True)
+    waited, paced, times = [], [], []
+    monkeypatch.setattr(tensor_ops, "wait", waited.append)
+    monkeypatch.setattr(tensor_ops, "keep_pace", paced.append)
+    runner, block, _ = make_runner()
+    runner.begin(iter([block]))
+    runner.advance(1)
+    assert len(waited) == 1  # a call on trial
+    runner.chooser.settle("keras", "settled")
+    monkeypatch.setattr(runner.chooser, "count", lambda left: min(left, 2))
+    monkeypatch.setattr(runner.chooser, "record", lambda count, seconds: times.append(seconds))
+    waited.clear()
+    runner.begin(iter([block]))
+    runner.advance()  # calls of 2, 2, 2 and 1 batch
+    assert np.isfinite(times).tolist() == [True, True, True, False]
+    assert (len(waited), len(paced)) == (3, 1)
+    assert paced == waited[-1:]
 
 
 def test_one_engine_after_another_trains_each_batch_once():

@@ -319,6 +319,12 @@ def _store(whole: Any, part: Any, start: Any) -> Any:
     return jax().lax.dynamic_update_slice_in_dim(whole, part, start, 0)
 
 
+def keep_pace(value: Any) -> None:
+    """See `tensor_ops`; JAX takes any number of calls, and holds the rows of each on the device."""
+    if hasattr(value, "is_deleted") and not value.is_deleted():
+        wait(value)
+
+
 def wait(value: Any) -> None:
     """Waits until a device has computed a value.
 

@@ -214,6 +214,11 @@ def wait(value: Any) -> None:
     value.numpy()
 
 
+@by_backend
+def keep_pace(value: Any) -> None:
+    """Waits for an earlier call, so that few wait for the device; TensorFlow has a short queue."""
+
+
 def is_keras_model(value: Any) -> bool:
     """Whether a value is a Keras model of any kind."""
     return isinstance(value, runtime.keras().Model)

@@ -306,7 +306,7 @@ class EngineAutotuner:
         return 1 if self._start_s is None else min(left, self._count)
 
     def record(self, count: int, seconds: float) -> None:
-        """Records the time of a call that trained `count` batches."""
+        """Records the time of a call that trained `count` batches; infinity if it is not known."""
         self._batches_left -= count
         if self.choice:
             # A call that a small block cut short gives no good estimate of the time per batch.

@@ -16,6 +16,7 @@ from gpukeras.data.loading.block import Block, DataLoader
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.autotune_cache import store_choice
 from gpukeras.engine.engines import Engines
+from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.programs import Logs, engine_refusals
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
@@ -61,6 +62,7 @@ class EpochLoop:
 
     def __post_init__(self) -> None:
         """Adapts the first blocks to the first engine."""
+        self._early = tensor_ops.returns_early(model_device(self.engines.model))
         self._suit()
 
     def begin(self, blocks: Iterator[Block], done: int = 0) -> None:
@@ -172,7 +174,7 @@ class EpochLoop:
             self.engines.ran.add(function)
 
     def _call_engine(self, block: Block, left: int) -> int:
-        chooser, trying = self.chooser, self.chooser.choice is None
+        chooser, trying, before = self.chooser, self.chooser.choice is None, self._logs
         count, began = chooser.count(left), time.perf_counter()
         try:
             self._logs = self.engines.run(chooser.engine, block, self._first, count)
@@ -183,10 +185,14 @@ class EpochLoop:
                     hint='Use `engine = "keras"`.',
                 ) from error
             return 0
-        if trying:
+        timed = trying or not self._early or count < left
+        if trying or (self._early and timed):
             wait_for(self._logs)
+        elif self._early:  # a call as long as its block tells nothing: the device need not idle
+            keep_pace(before)
         chooser.started_s = chooser.started_s or self.engines.started_s
-        chooser.record(count, self.agree_time(time.perf_counter() - began))
+        took_s = self.agree_time(time.perf_counter() - began)
+        chooser.record(count, took_s if timed else math.inf)
         self.engines.started_s = chooser.started_s
         if trying and chooser.choice:
             self.engines.chosen = chooser.choice.engine
@@ -219,6 +225,12 @@ def wait_for(logs: Logs) -> None:
     """Waits until the device has done the work: calls on a GPU return earlier."""
     for value in list(logs.values())[:1]:
         tensor_ops.wait(value)
+
+
+def keep_pace(logs: Logs) -> None:
+    """Waits for an earlier call, where the backend would take any number of them."""
+    for value in list(logs.values())[:1]:
+        tensor_ops.keep_pace(value)
 
 
 def draw(loader: DataLoader) -> Drawn:
