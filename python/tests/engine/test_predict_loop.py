@@ -41,6 +41,8 @@ def test_an_evaluation_has_batches_of_few_sizes_within_memory(row_bytes, model_b
     assert 32 <= size <= predict_loop.choose_evaluation_rows(row_bytes, 10**9)
     most = 1.5 * tensor_ops.batch_bytes("CPU:0")
     assert size == 32 or size * (row_bytes + (model_bytes or 0)) <= most
+    large = predict_loop.choose_evaluated_rows(row_bytes, model_bytes, "GPU:0")
+    assert large == predict_loop.choose_evaluation_rows(row_bytes, 10**9) >= size
 
 
 def test_on_jax_a_cpu_has_small_batches():

@@ -25,7 +25,8 @@ AS_ASKED = "as asked"  # the reason for a batch size
 UPDATES_AN_EPOCH = 100  # the target of batch_size = "auto"
 RESIDENT_SHARE = 0.5  # of free device memory; weights, activations and workspace use the rest
 EVALUATION_BYTES = 4 * 2**20  # features per batch in evaluation and prediction
-EVALUATION_ROWS = 8192
+EVALUATION_ROWS = 8192  # at most
+FEWEST_EVALUATED = 32  # rows
 
 
 @dataclass(frozen=True)
@@ -305,4 +306,4 @@ def choose_evaluation_rows(row_bytes: int, rows: int) -> int:
         rows: The number of rows, which the batch size does not exceed.
     """
     large = min(EVALUATION_ROWS, EVALUATION_BYTES // max(1, row_bytes))
-    return min(rows, max(32, 2 ** int(math.log2(max(1, large)))))
+    return min(rows, max(FEWEST_EVALUATED, 2 ** int(math.log2(max(1, large)))))

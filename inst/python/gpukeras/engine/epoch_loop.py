@@ -59,6 +59,7 @@ class EpochLoop:
     _block: Block | None = None
     _first: int = 0
     _logs: Logs = field(default_factory=dict)
+    _early: bool = field(init=False)  # whether calls return before the device has computed
 
     def __post_init__(self) -> None:
         """Adapts the first blocks to the first engine."""

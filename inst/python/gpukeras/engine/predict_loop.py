@@ -3,7 +3,8 @@
 Keras' own predict function runs them, so a model's own `predict_step()` and `run_eagerly` apply.
 The calls dominate the time: at 20 columns, 64 and 10 units a million staged rows took 0.40 s in
 batches of 8,192, 0.23 s in batches of 32,768 and 0.17 s in batches of 131,072 (medians of 5, 2
-cores, TensorFlow 2.21). So a batch has as many rows as memory allows, all batches the same.
+cores, TensorFlow 2.21). So a batch has as many rows as `tensor_ops.batch_bytes()` allows, all
+batches the same.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gpukeras.core.prefetch import count_workers, map_ahead
 from gpukeras.core.r_buffer import OutputBuffer, write_rows
 from gpukeras.data.loading.loader import open_evaluation
 from gpukeras.data.loading.transforms import open_device_transform
-from gpukeras.data.plan import EVALUATION_ROWS, choose_evaluation_rows
+from gpukeras.data.plan import EVALUATION_ROWS, FEWEST_EVALUATED, choose_evaluation_rows
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.data.streams.dataset import IterableDataset
@@ -34,7 +35,6 @@ from gpukeras.data.streams.dataset import IterableDataset
 # Batches at a time: a million rows of 20 columns took 0.25 s with one, 0.19 s with two and 0.18 s
 # with three (2 cores).
 WORKERS = min(4, count_workers() + 1)
-FEWEST_ROWS = 32  # of an evaluation
 ALIGNED_ROWS = 16  # of any dtype: a multiple of 64 bytes, so that memory can be adopted
 
 
@@ -145,7 +145,7 @@ class Output:
 
 
 def choose_rows(rows: int, row_bytes: int, model_bytes: int | None, device: str) -> int:
-    """Returns the rows per batch: as many as is fast, and about equal in all batches.
+    """Returns the rows per batch: as many as run fast, and about equal in all batches.
 
     Args:
         rows: Total number of rows.
@@ -164,14 +164,18 @@ def choose_rows(rows: int, row_bytes: int, model_bytes: int | None, device: str)
 def choose_evaluated_rows(row_bytes: int, model_bytes: int | None, device: str) -> int:
     """Returns the rows per batch of an evaluation, a power of two for few sizes of programs.
 
+    On a CPU all layers' outputs count; on a GPU, where that was never measured, the input only.
+
     Args:
         row_bytes: Bytes of a row's input.
         model_bytes: See `choose_rows()`.
         device: Where the model runs.
     """
     most = choose_evaluation_rows(row_bytes, EVALUATION_ROWS)
+    if not device.startswith("CPU"):
+        return most
     fast = choose_rows(most, row_bytes, model_bytes, device)
-    return max(FEWEST_ROWS, 2 ** round(math.log2(fast)))
+    return max(FEWEST_EVALUATED, 2 ** round(math.log2(fast)))
 
 
 def count_row_bytes(model: Model) -> int | None:
