@@ -88,9 +88,11 @@ run_child <- function(program, arguments, log, limit_s, printed = FALSE) {
 
 set_environment <- function() {
   core <- system.file("python", package = "gpukeras", mustWork = TRUE)
+  # As any session after the installation's first finds it, and as pip leaves Keras.
+  system2(Sys.getenv("RETICULATE_PYTHON", "python3"), c("-m", "compileall", "-q", shQuote(core)))
   Sys.setenv(
     TF_CPP_MIN_LOG_LEVEL = "2", PYTHONDONTWRITEBYTECODE = "1",
-    # Empty, so that first sessions are first, and the user's own stays as it is.
+    # Empty at first, so that first sessions are first, and the user's own stays as it is.
     GPUKERAS_XLA_CACHE = tempfile("gpukeras-xla-"),
     PYTHONPATH = paste(here, core, file.path(here, "..", "tests"), sep = .Platform$path.sep)
   )

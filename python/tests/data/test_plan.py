@@ -72,7 +72,7 @@ def test_automatic_batch_size(rows, size):
 @given(st.integers(1, 2**30), st.integers(1, 10**6), st.sampled_from(["superstep", "compiled"]))
 def test_a_block_is_bounded(batch_bytes, steps, engine):
     most = data_plan.COMPILED_BLOCK_BYTES if engine == "compiled" else data_plan.BLOCK_BYTES
-    batches = data_plan.choose_capacity(batch_bytes, steps, engine)
+    batches = data_plan.choose_capacity(batch_bytes, steps, engine=engine)
     assert 1 <= batches <= min(steps, data_plan.BLOCK_BATCHES)
     assert batches == 1 or batches * batch_bytes <= most
     blocks = math.ceil(steps / batches)

@@ -277,19 +277,23 @@ def is_context_started(context: Any) -> bool:
 
 def can_call_captured(function: Any) -> bool:
     """Whether a traced function accepts captured values other than its own."""
-    return hasattr(getattr(function, "_inference_function", function), "call_with_captures")
+    return hasattr(getattr(function, "_inference_function", function), "call_preflattened")
 
 
 def call_captured(function: Any, arguments: Sequence[Any], captured: Sequence[Any]) -> Any:
     """Calls a traced function with other captured values than its own.
 
+    TensorFlow's `call_with_captures()` checks the type of each captured value again, which takes
+    half of a short call's time: 0.24 ms instead of 0.12 with 21 of them.
+
     Args:
         function: A concrete function, or what `drop_captures()` returned.
         arguments: Its arguments.
-        captured: The captured values.
+        captured: The captured values: tensors or handles of the types that it captured.
     """
     inner = getattr(function, "_inference_function", function)
-    return inner.call_with_captures(arguments, {}, captured)
+    types = inner.function_type
+    return inner.call_preflattened([*types.unpack_inputs(types.bind(*arguments)), *captured])
 
 
 def drop_captures(concrete: Any) -> Any:

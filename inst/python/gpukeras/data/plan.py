@@ -17,7 +17,10 @@ BLOCK_BYTES = 8 * 2**20
 # The first batch of a compiled call takes 2 ms more than the others, so its blocks are larger. Two
 # of them and the rows stay within 0.6 of R's matrix (200,000 x 200).
 COMPILED_BLOCK_BYTES = 9 * 2**20
-BLOCK_BATCHES = 1024  # with batches of 32, about 45 ms of training; a call costs 0.3 to 1 ms
+# A call costs 0.1 to 0.3 ms, and its first batches 1 to 2 ms more. An epoch of 3,125 batches of
+# 32 x 20 took 58 ms in one block, 62 in four and 63 in seven (medians, 2 quiet cores). The first
+# block of a stream is waited for.
+BLOCK_BATCHES, STREAM_BLOCK_BATCHES = 4096, 1024
 # For rows that a tf.data pipeline makes during training. Training waits for the first block, so a
 # block is a small part of the epoch. A block costs about 1 ms.
 AHEAD_BLOCKS, AHEAD_BATCHES = 8, 64  # least blocks per epoch; batches per block if unknown
@@ -248,7 +251,9 @@ def choose_batch_size(rows: int, requested: int | str) -> tuple[int, str]:
     return int(requested), AS_ASKED
 
 
-def choose_capacity(batch_bytes: int, steps: int, engine: str = "") -> int:
+def choose_capacity(
+    batch_bytes: int, steps: int, most: int = BLOCK_BATCHES, engine: str = ""
+) -> int:
     """Returns the batches per block: as many as fit, about equally many in each block.
 
     Equal blocks waste little, as the last one is padded to the same size.
@@ -256,10 +261,11 @@ def choose_capacity(batch_bytes: int, steps: int, engine: str = "") -> int:
     Args:
         batch_bytes: Bytes of one batch.
         steps: Batches per epoch.
+        most: The most batches per block.
         engine: The engine that trains; "compiled" gets blocks of up to 9 MiB, others 8 MiB.
     """
     most_bytes = COMPILED_BLOCK_BYTES if engine == "compiled" else BLOCK_BYTES
-    most = max(1, min(steps, BLOCK_BATCHES, most_bytes // max(1, batch_bytes)))
+    most = max(1, min(steps, most, most_bytes // max(1, batch_bytes)))
     return -(-steps // -(-steps // most)) if steps else 1
 
 

@@ -20,7 +20,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import DataLoader
 from gpukeras.data.loading.loader import open_loader
 from gpukeras.data.loading.profile import WHAT, StageClock, order_stages
-from gpukeras.data.plan import BLOCK_BATCHES, PipelinePlan
+from gpukeras.data.plan import STREAM_BLOCK_BATCHES, PipelinePlan
 from gpukeras.data.stage_timer import Clock
 from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.engine_cache import make_engines
@@ -155,21 +155,21 @@ class Bench:
 
     # Input ----------------------------------------------------------------------------------------
 
-    def _open(self, most: int) -> DataLoader:
+    def _open(self, most: int | None) -> DataLoader:
         check = lambda recipe: compatibility.check_fit(self._model, recipe)  # noqa: E731
         return open_loader(self._data, self._plan, check, self._idle, most=most)
 
     def _idle(self) -> None:
         self._emit("waiting")
 
-    def _choose_most(self) -> int:
+    def _choose_most(self) -> int | None:
         """Returns the batches per block: as in training, but fewer if the source is slow."""
         if self._data.source_kind == "rows":
-            return BLOCK_BATCHES
+            return None
         with closing(draw(self._open(PROBE_BATCHES))) as blocks:
             next(blocks)  # the first block is slower: it fills buffers and traces functions
             block, wait_s = next(blocks)
-        return choose_count(wait_s / block.batches, BLOCK_BATCHES, BLOCK_S)
+        return choose_count(wait_s / block.batches, STREAM_BLOCK_BATCHES, BLOCK_S)
 
     # Steps ----------------------------------------------------------------------------------------
 

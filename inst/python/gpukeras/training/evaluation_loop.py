@@ -10,7 +10,8 @@ from typing import Any
 from gpukeras.backend import tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
-from gpukeras.data.loading.loader import MapLoader, open_evaluation
+from gpukeras.data.loading.loader import open_evaluation
+from gpukeras.data.loading.map_loader import MapLoader
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import choose_evaluation_candidates
 from gpukeras.engine.autotune_cache import open_autotuner

@@ -18,20 +18,25 @@ KERAS_STEP_BATCHES = 1024
 MAX_KERAS_STEPS = 20
 
 
-def count_keras_steps(steps: int | None, exact: bool = True, each: bool = False) -> int | None:
+def count_keras_steps(
+    steps: int | None, exact: bool = True, each: bool = False, capacity: int = 1
+) -> int | None:
     """Returns the steps per epoch for Keras: what Keras and its callbacks see as batches.
 
     Args:
         steps: Batches per epoch, or None if unknown.
         exact: Whether that number is certain; otherwise an epoch is one step, and runs to its end.
         each: Whether a callback must see every batch: then as many as in Keras.
+        capacity: Batches per block: a step that ends within one would cost a call.
 
     Returns:
         Their number, or None for one step per batch until there are no more.
     """
     if each:
         return steps
-    return max(1, min(MAX_KERAS_STEPS, (steps or 1) // KERAS_STEP_BATCHES)) if exact else 1
+    if not exact or not steps:
+        return 1
+    return max(1, min(MAX_KERAS_STEPS, steps // KERAS_STEP_BATCHES, -(-steps // max(1, capacity))))
 
 
 @dataclass
@@ -55,7 +60,8 @@ class KerasSteps:
 
     def __post_init__(self) -> None:
         """Computes the steps per epoch, see `count_keras_steps()`."""
-        self.count = count_keras_steps(self.loader.steps, self.loader.exact, self.each)
+        loader = self.loader
+        self.count = count_keras_steps(loader.steps, loader.exact, self.each, loader.capacity)
 
     def advance(self) -> Logs:
         """Runs the batches up to the next step's share of the epoch.
@@ -66,8 +72,14 @@ class KerasSteps:
         self.done += 1
         if self.each:
             return self._run_batches()
-        share = (self.loader.steps or 0) * self.done // (self.count or 1)
-        return self.runner.advance(share if self.loader.exact else math.inf)
+        return self.runner.advance(self._share() if self.loader.exact else math.inf)
+
+    def _share(self) -> int:
+        """Returns the epoch's batches up to a step's end: whole blocks, as a cut costs a call."""
+        steps, count = self.loader.steps or 0, self.count or 1
+        share = steps * self.done // count
+        block = max(1, self.loader.capacity)
+        return share if self.done == count else round(share / block) * block
 
     def _run_batches(self) -> Logs:
         """Runs one Keras batch, where callbacks work on batches."""

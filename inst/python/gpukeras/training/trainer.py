@@ -244,8 +244,8 @@ class Trainer:
                 self.model.reset_metrics()  # they belong to the epoch before
             self.resumed = None
         self.health.begin_epoch(self.progress.epoch, self.progress.done)
-        blocks = self.strategy.agreement.keep_step(self.loader.epoch(epoch), self.loader.exact)
-        self.runner.begin(blocks, self.progress.done)
+        blocks, exact = self.loader.epoch(epoch, epoch + 1 < self.spec.epochs), self.loader.exact
+        self.runner.begin(self.strategy.agreement.keep_step(blocks, exact), self.progress.done)
 
     def _rewind(self) -> tuple[Iterator[Block], int]:
         """Returns the epoch's blocks from its start, after restoring the model."""

@@ -79,8 +79,13 @@ class DataLoader(ABC):
         self._device_transform = device_transform
 
     @abstractmethod
-    def epoch(self, number: int) -> Generator[Block, None, None]:
-        """Yields the blocks of an epoch, counted from 0."""
+    def epoch(self, number: int, more: bool = False) -> Generator[Block, None, None]:
+        """Yields the blocks of an epoch, counted from 0.
+
+        Args:
+            number: The epoch's number.
+            more: Whether the next epoch follows: its first block may be gathered before it begins.
+        """
 
     def capacity_for(self, engine: str) -> int:
         """Returns the batches per block for an engine; 0 if all engines get the same."""
