@@ -69,12 +69,11 @@ def test_automatic_batch_size(rows, size):
     assert data_plan.choose_batch_size(rows, "auto")[0] == size
 
 
-@given(st.integers(1, 2**30), st.integers(1, 10**6), st.sampled_from(["superstep", "compiled"]))
-def test_a_block_is_bounded(batch_bytes, steps, engine):
-    most = data_plan.COMPILED_BLOCK_BYTES if engine == "compiled" else data_plan.BLOCK_BYTES
-    batches = data_plan.choose_capacity(batch_bytes, steps, engine=engine)
-    assert 1 <= batches <= min(steps, data_plan.BLOCK_BATCHES)
-    assert batches == 1 or batches * batch_bytes <= most
+@given(st.integers(1, 2**30), st.integers(1, 10**6), st.sampled_from([1, 7, 1024, 4096]))
+def test_a_block_is_bounded(batch_bytes, steps, most):
+    batches = data_plan.choose_capacity(batch_bytes, steps, most)
+    assert 1 <= batches <= min(steps, most)
+    assert batches == 1 or batches * batch_bytes <= data_plan.BLOCK_BYTES
     blocks = math.ceil(steps / batches)
     assert blocks * batches - steps < blocks  # padding: less than a batch a block
 

@@ -11,12 +11,9 @@ import numpy as np
 from gpukeras.core.messages import count_of, mib
 from gpukeras.core.options import DatasetSpec
 
-# Against 8 MiB, with 200 columns and 2 cores, blocks of 2, 4 and 16 MiB took 1.35, 1.05 and 0.95
-# times as long; two blocks are in memory at a time.
-BLOCK_BYTES = 8 * 2**20
-# The first batch of a compiled call takes 2 ms more than the others, so its blocks are larger. Two
-# of them and the rows stay within 0.6 of R's matrix (200,000 x 200).
-COMPILED_BLOCK_BYTES = 9 * 2**20
+# With 200 columns and 2 cores, blocks of 2, 4, 9 and 18 MiB took 1.35, 1.05, 1 and 0.92 times as
+# long. Two of them and the rows stay within 0.6 of R's matrix (200,000 x 200).
+BLOCK_BYTES = 9 * 2**20
 # A call costs 0.1 to 0.3 ms, and its first batches 1 to 2 ms more. An epoch of 3,125 batches of
 # 32 x 20 took 58 ms in one block, 62 in four and 63 in seven (medians, 2 quiet cores). The first
 # block of a stream is waited for.
@@ -251,9 +248,7 @@ def choose_batch_size(rows: int, requested: int | str) -> tuple[int, str]:
     return int(requested), AS_ASKED
 
 
-def choose_capacity(
-    batch_bytes: int, steps: int, most: int = BLOCK_BATCHES, engine: str = ""
-) -> int:
+def choose_capacity(batch_bytes: int, steps: int, most: int = BLOCK_BATCHES) -> int:
     """Returns the batches per block: as many as fit, about equally many in each block.
 
     Equal blocks waste little, as the last one is padded to the same size.
@@ -262,10 +257,8 @@ def choose_capacity(
         batch_bytes: Bytes of one batch.
         steps: Batches per epoch.
         most: The most batches per block.
-        engine: The engine that trains; "compiled" gets blocks of up to 9 MiB, others 8 MiB.
     """
-    most_bytes = COMPILED_BLOCK_BYTES if engine == "compiled" else BLOCK_BYTES
-    most = max(1, min(steps, most, most_bytes // max(1, batch_bytes)))
+    most = max(1, min(steps, most, BLOCK_BYTES // max(1, batch_bytes)))
     return -(-steps // -(-steps // most)) if steps else 1
 
 

@@ -177,7 +177,7 @@ class Engines:
         made = self._made.get(engine)
         return engine == "keras" or (made is not None and made.takes(block))
 
-    def prepare(self, engine: str, block: Block, batches: int = 0) -> bool:
+    def prepare(self, engine: str, block: Block) -> bool:
         """Prepares an engine for blocks of this shape; returns whether it can run.
 
         The first call traces it; then XLA compiles in a thread, where that is possible.
@@ -185,13 +185,11 @@ class Engines:
         Args:
             engine: Its name.
             block: A block.
-            batches: Number of batches of its later blocks; 0 for as many as this one.
 
         Raises:
             UntraceableError, or one of `tensor_ops.refusals()`: if it cannot run this model.
         """
-        rows = batches * self.batch_size or count_rows(block.arrays)
-        made = self._made.get(engine)
+        rows, made = count_rows(block.arrays), self._made.get(engine)
         if made is None or made.shapes != read_shapes(block, rows):
             self._began = time.perf_counter()
             made = self._make(engine, block, rows)

@@ -62,9 +62,8 @@ class EpochLoop:
     _early: bool = field(init=False)  # whether calls return before the device has computed
 
     def __post_init__(self) -> None:
-        """Adapts the first blocks to the first engine."""
+        """Asks whether calls return early."""
         self._early = tensor_ops.returns_early(model_device(self.engines.model))
-        self._suit()
 
     def begin(self, blocks: Iterator[Block], done: int = 0) -> None:
         """Starts an epoch, of which `done` batches were trained before this process began."""
@@ -170,7 +169,6 @@ class EpochLoop:
             else:
                 apply_snapshot(model, before, more)
             self.engines, self.chooser = self.back_off(error)
-            self._suit()
         else:
             self.engines.ran.add(function)
 
@@ -198,28 +196,20 @@ class EpochLoop:
         if trying and chooser.choice:
             self.engines.chosen = chooser.choice.engine
             store_choice(self.engines, chooser.choice)
-            self._suit()
         return count
-
-    def _suit(self, engine: str = "") -> None:
-        if self.loader is not None:
-            self.loader.suit(engine or self.chooser.engine)
 
     def _prepare(self, block: Block) -> None:
         """Prepares the engine that the chooser wants to try next."""
         chooser, engine = self.chooser, self.chooser.preparing
         if not engine:
             return
-        capacity = 0 if self.loader is None else self.loader.capacity_for(engine)
         try:
-            ready = self.engines.prepare(engine, block, capacity)
+            ready = self.engines.prepare(engine, block)
         except engine_refusals() as error:
             chooser.refuse(find_reason(error))
             return
-        if ready:
-            self._suit(engine)
-            if self.engines.takes(engine, block):
-                chooser.try_prepared(self.engines.prepared_s)
+        if ready and self.engines.takes(engine, block):
+            chooser.try_prepared(self.engines.prepared_s)
 
 
 def wait_for(logs: Logs) -> None:

@@ -77,7 +77,7 @@ class JaxEngines:
         """Whether an engine has a program for blocks of this shape."""
         return engine == "keras" or read_shapes(block) in self._shapes
 
-    def prepare(self, engine: str, block: Block, batches: int = 0) -> bool:
+    def prepare(self, engine: str, block: Block) -> bool:
         """Returns True: the first call compiles."""
         return True
 

@@ -93,7 +93,6 @@ class Bench:
         self._emit = emit
         emit("starting")
         self._loader = self._open(self._choose_most())
-        self._loader.suit(engine)
         self._engines = make_engines(model, "train", plan.batch_size, plan.device)
         with closing(draw(self._loader)) as blocks:
             self._block, _ = next(blocks)

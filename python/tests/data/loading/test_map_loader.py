@@ -5,7 +5,7 @@ import pytest
 
 from gpukeras.backend import runtime
 from gpukeras.core.memory import aligned_empty
-from gpukeras.data import dataset, plan
+from gpukeras.data import dataset
 from gpukeras.data.loading import loader, map_loader
 from gpukeras.data.sources.row_store import MemoryRows
 
@@ -27,33 +27,6 @@ def open_loader(data, capacity=None, **options):
 def test_a_block_has_one_shape_so_that_one_program_serves():
     feed = open_loader(numbers(100, batch_size=10), capacity=4)
     assert [tuple(block.arrays.shape) for block in feed.epoch(0)] == [(40, 1)] * 3
-
-
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(plan, "BLOCK_BYTES", 2 * 40)  # two batches of ten numbers
-    monkeypatch.setattr(plan, "COMPILED_BLOCK_BYTES", 5 * 40)
-
-
-def test_blocks_come_to_suit_an_engine_and_no_row_is_lost(monkeypatch):
-    small_blocks(monkeypatch)
-    feed, sizes, rows = open_loader(numbers(304, batch_size=10)), [], []
-    for block in feed.epoch(0):
-        sizes.append(0 if block.tail else len(block.arrays))
-        rows += np.ravel(block.arrays)[: 4 if block.tail else 10 * block.batches].tolist()
-        feed.suit("compiled" if len(sizes) < 4 else "superstep")
-    assert sizes == [20, 20, 50, 50, 50, 20, 20, 20, 20, 20, 20, 0]
-    assert sorted(rows) == list(range(304))
-
-
-def test_blocks_stay_where_random_numbers_are_drawn_for_each(monkeypatch):
-    small_blocks(monkeypatch)
-    data = numbers(300, batch_size=10)
-    feed = map_loader.MapLoader(
-        data, data.plan("CPU:0"), 10, 30, device_transform=lambda arrays, key: arrays
-    )
-    before = feed.capacity
-    feed.suit("compiled")
-    assert (feed.capacity, feed.capacity_for("compiled")) == (before, 0)
 
 
 @pytest.mark.parametrize("cache", ["auto", "host", "disk"])

@@ -44,6 +44,15 @@ def test_larger_blocks_replace_the_memory_of_smaller_ones():
     assert [len(buffer) for buffer in buffers._free] == [64]
 
 
+def test_what_more_tensors_needed_at_once_is_not_kept():
+    buffers = RowBuffers(ROWS)
+    held = [buffers.gather(np.array([row])) for row in range(4)]
+    del held
+    assert len(buffers._free) == 2
+    again = {place(buffers.gather(np.array([row]))) for row in range(4)}
+    assert len(again) == 1
+
+
 def test_small_and_large_blocks_of_a_source_have_their_rows(monkeypatch):
     monkeypatch.setattr(row_store, "LEAST_BYTES", 3 * 16 * 4)
     gather = row_store.MemoryRows(ROWS).reusing_gatherer()

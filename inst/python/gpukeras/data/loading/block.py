@@ -87,14 +87,6 @@ class DataLoader(ABC):
             more: Whether the next epoch follows: its first block may be gathered before it begins.
         """
 
-    def capacity_for(self, engine: str) -> int:
-        """Returns the batches per block for an engine; 0 if all engines get the same."""
-        return 0
-
-    def suit(self, engine: str) -> None:
-        """Sizes the next blocks, except one that is already made, for an engine."""
-        self.capacity = self.capacity_for(engine) or self.capacity
-
     def release(self) -> None:
         """Frees the memory for further blocks, once no epoch follows."""
         self._gatherers = ()

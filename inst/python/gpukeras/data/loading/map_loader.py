@@ -67,10 +67,9 @@ class MapLoader(DataLoader):
         """Sizes the blocks and opens the row sources on their devices."""
         super().__init__(batch_size, plan.device, device_transform, shares, dataset.wrapped)
         here = batch_size if shares is None else shares.count_here(batch_size)
-        self._sizes = here * dataset.row_bytes, steps, most
         self._pool: ThreadPoolExecutor | None = None
         self._begun: Begun | None = None
-        self.capacity = choose_capacity(*self._sizes)
+        self.capacity = choose_capacity(here * dataset.row_bytes, steps, most)
         self._dataset, self._rows, self._drop_last = dataset, rows, drop_last
         self.row_count = count = len(dataset.rows("train") if rows is None else rows)
         self.steps = max(1, count // batch_size) if drop_last else -(-count // batch_size)
@@ -99,13 +98,6 @@ class MapLoader(DataLoader):
             order = self._dataset.order(number, size) if rows is None else rows
             end_stage("gather")
         return order
-
-    def capacity_for(self, engine: str) -> int:
-        """Returns the batches per block for an engine; 0 if all engines get the same.
-
-        With a device transform the size must not change: random numbers are drawn per block.
-        """
-        return choose_capacity(*self._sizes, engine) if self._device_transform is None else 0
 
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
         """Returns the plan itself, as all rows are known beforehand."""

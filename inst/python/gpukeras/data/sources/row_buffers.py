@@ -16,6 +16,9 @@ from gpukeras.backend import tensor_ops
 from gpukeras.core.memory import aligned_empty
 
 LEAST_BYTES = 2**20  # the C library reuses smaller blocks itself
+MOST_BUFFERS = (
+    2  # that are kept: one block is used and one gathered; a compilation may hold a third
+)
 
 
 class RowBuffers:
@@ -29,6 +32,7 @@ class RowBuffers:
         """Starts without buffers."""
         self._array = array
         self._free: list[np.ndarray] = []
+        self._count = 0
 
     def gather(self, rows: np.ndarray) -> Any:
         """Returns a tensor of the given rows, whose memory returns here when it is freed.
@@ -42,7 +46,7 @@ class RowBuffers:
         gathered = buffer[: len(rows)]
         # A mode other than "raise" writes into `out` directly.
         np.take(self._array, rows, axis=0, out=gathered, mode="clip")
-        weakref.finalize(gathered, self._free.append, buffer).atexit = False
+        weakref.finalize(gathered, self._give_back, buffer).atexit = False
         return tensor_ops.adopt_array(gathered)
 
     def _take_buffer(self, rows: tuple[int, ...]) -> np.ndarray:
@@ -51,4 +55,12 @@ class RowBuffers:
             buffer = self._free.pop()
             if len(buffer) >= rows[0]:
                 return buffer
+            self._count -= 1
+        self._count += 1
         return aligned_empty((*rows, *self._array.shape[1:]), self._array.dtype)
+
+    def _give_back(self, buffer: np.ndarray) -> None:
+        if self._count > MOST_BUFFERS:
+            self._count -= 1
+        else:
+            self._free.append(buffer)
