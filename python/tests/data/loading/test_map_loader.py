@@ -53,16 +53,26 @@ def test_the_next_epoch_begins_before_this_one_ends_where_one_follows():
     order = data.order
     data.order = lambda epoch, size: asked.append(epoch) or order(epoch, size)
     blocks = feed.epoch(0, more=True)
-    for _ in range(2):
-        last = next(blocks)
+    assert [next(blocks).batches, next(blocks).batches] == [2, 2]
+    assert next(blocks, None) is None
     feed._begun.first.result()
     assert asked == [0, 1]
-    assert last.batches == 2
-    assert next(blocks, None) is None
     for epoch, more in ((1, True), (2, False)):
         np.testing.assert_array_equal(rows_of(feed.epoch(epoch, more)), order(epoch))
     assert asked == [0, 1, 2]
     assert feed._begun is None
+
+
+def test_the_next_epoch_begins_beside_the_last_full_batches_where_a_short_one_follows():
+    feed = open_loader(numbers(45, batch_size=10), capacity=4)
+    blocks = feed.epoch(0, more=True)
+    assert next(blocks).batches == 4
+    assert next(blocks).tail
+    begun = feed._begun
+    assert begun.first.result()[1].batches == 4
+    assert next(blocks, None) is None
+    assert feed._begun is begun
+    assert sorted(rows_of(feed.epoch(1))) == list(range(45))
 
 
 def test_an_epoch_that_begins_again_takes_its_own_rows():

@@ -130,16 +130,21 @@ class MapLoader(DataLoader):
             del block
 
     def _blocks_ahead(self, begun: Begun, following: int | None) -> Generator[Block, None, None]:
-        pieces, block = self._wait(begun.first)
-        del begun  # which holds the block too
-        for piece in pieces:
-            waiting = self._submit(self._gather, *piece)
+        pieces, first = self._wait(begun.first)
+        block: Block | None = first
+        del begun, first  # which hold the block too
+        while block is not None:
+            waiting = self._submit(self._gather_next, pieces, following)
             yield block
             del block  # before the next is gathered, so that at most two blocks are in memory
             block = self._wait(waiting)
-        if following is not None:
+
+    def _gather_next(self, pieces: Iterator[Piece], following: int | None) -> Block | None:
+        """Gathers a piece; after the last full block, the next epoch's first one comes after it."""
+        piece = next(pieces, None)
+        if following is not None and self._begun is None and (piece is None or piece[2]):
             self._begun = self._begin(following)
-        yield block
+        return None if piece is None else self._gather(*piece)
 
     def _begin(self, epoch: int, order: np.ndarray | None = None) -> Begun:
         return Begun(epoch, self._submit(self._gather_first, epoch, order))
