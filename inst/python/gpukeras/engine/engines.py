@@ -40,7 +40,6 @@ from gpukeras.engine.programs import (
     count_rows,
     cut,
     gather,
-    make_like,
     make_static,
     read_shapes,
 )
@@ -193,7 +192,7 @@ class Engines:
         if made is None or made.shapes != read_shapes(block, rows):
             self._began = time.perf_counter()
             made = self._make(engine, block, rows)
-            made.prepare(make_like(block, rows), min(self.longest, rows // self.batch_size))
+            made.prepare(block.arrays, min(self.longest, rows // self.batch_size))
         if not made.is_ready():
             return False
         if self._began:

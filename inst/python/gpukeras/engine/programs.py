@@ -7,7 +7,6 @@ from typing import Any
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import ModelError
-from gpukeras.core.memory import aligned_empty
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
 from gpukeras.engine.trace_cache import Traced
@@ -200,17 +199,3 @@ def read_shapes(block: Block, rows: int | None = None) -> Shapes:
         return f"{name(array.dtype)}{shape}"
 
     return str(runtime.tree().map_structure(describe, block.arrays))
-
-
-def make_like(block: Block, rows: int) -> Any:
-    """Returns tensors like a block's arrays, with `rows` rows of any content."""
-    tf = runtime.tensorflow()
-    if rows == count_rows(block.arrays):
-        return block.arrays
-
-    def make(array: Any) -> Any:
-        empty = aligned_empty((rows, *array.shape[1:]), array.dtype.as_numpy_dtype)
-        return tf.identity(tensor_ops.adopt_array(empty))
-
-    with tf.device(tf.nest.flatten(block.arrays)[0].device):
-        return tf.nest.map_structure(make, block.arrays)

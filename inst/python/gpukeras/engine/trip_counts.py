@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 # Batches of the programs, largest first; a call is split into them. A call of TensorFlow costs 0.2
 # to 0.3 ms and a program some seconds of a processor. With every third power of two, four programs
-# serve blocks of up to 1,024 batches in 12 calls on average; with every power there would be ten.
+# serve blocks of up to 4,096 batches in 14 calls on average; with every power there would be ten.
 PROGRAM_BATCHES = (512, 64, 8, 1)
 
 

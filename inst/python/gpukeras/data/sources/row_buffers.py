@@ -8,6 +8,7 @@ costs the page faults of the next block: half as much processor time again in a 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,6 @@ from gpukeras.backend import tensor_ops
 from gpukeras.core.memory import aligned_empty
 
 LEAST_BYTES = 2**20  # the C library reuses smaller blocks itself
-MOST_BUFFERS = (
-    2  # that are kept: one block is used and one gathered; a compilation may hold a third
-)
 
 
 class RowBuffers:
@@ -31,8 +29,8 @@ class RowBuffers:
     def __init__(self, array: np.ndarray) -> None:
         """Starts without buffers."""
         self._array = array
-        self._free: list[np.ndarray] = []
-        self._count = 0
+        # One at a time is free in a training; a further one, which a compilation held, is dropped.
+        self._free: deque[np.ndarray] = deque(maxlen=1)
 
     def gather(self, rows: np.ndarray) -> Any:
         """Returns a tensor of the given rows, whose memory returns here when it is freed.
@@ -46,7 +44,7 @@ class RowBuffers:
         gathered = buffer[: len(rows)]
         # A mode other than "raise" writes into `out` directly.
         np.take(self._array, rows, axis=0, out=gathered, mode="clip")
-        weakref.finalize(gathered, self._give_back, buffer).atexit = False
+        weakref.finalize(gathered, self._free.append, buffer).atexit = False
         return tensor_ops.adopt_array(gathered)
 
     def _take_buffer(self, rows: tuple[int, ...]) -> np.ndarray:
@@ -55,12 +53,4 @@ class RowBuffers:
             buffer = self._free.pop()
             if len(buffer) >= rows[0]:
                 return buffer
-            self._count -= 1
-        self._count += 1
         return aligned_empty((*rows, *self._array.shape[1:]), self._array.dtype)
-
-    def _give_back(self, buffer: np.ndarray) -> None:
-        if self._count > MOST_BUFFERS:
-            self._count -= 1
-        else:
-            self._free.append(buffer)
