@@ -143,13 +143,33 @@ test_that("the result is that of tune_grid(), for models and for workflows with 
     expect_equal(
       tune::collect_predictions(found), tune::collect_predictions(known), tolerance = 1e-5
     )
-    engines <- unlist(tune::collect_extracts(found)$.extracts)
+    engines <- unlist(do.call(rbind, found$.extracts)$.extracts)
     expect_identical(engines, rep("stacked", 4))
     expect_identical(attributes(found)$parameters$id, attributes(known)$parameters$id)
     best <- tune::select_best(found, metric = "rmse")
     expect_identical(best, tune::select_best(known, metric = "rmse"))
   }
   expect_s3_class(tune::finalize_workflow(flow, best), "workflow")
+})
+
+test_that("resamples and candidates that are drawn in the call train together", {
+  skip_without_tune()
+  skip_if_not_installed("dials")
+  spec <- parsnip::mlp("regression", "gpukeras", hidden_units = 4, epochs = 200) |>
+    parsnip::set_args(penalty = tune::tune(), learn_rate = 1e-4) |>
+    parsnip::set_engine("gpukeras", optimizer = "sgd", batch_size = 1)
+  keeping <- tune::control_grid(extract = function(fit) {
+    parsnip::extract_fit_engine(fit)$history$engine$engine
+  })
+  set.seed(4)
+  found <- gpu_tune_grid(
+    spec, mpg ~ wt + hp, rsample::vfold_cv(mtcars, v = 2), grid = 2, control = keeping,
+    verbose = FALSE
+  )
+  expect_identical(unlist(do.call(rbind, found$.extracts)$.extracts), rep("stacked", 4))
+  set.seed(4)
+  known <- tune::tune_grid(spec, mpg ~ wt + hp, rsample::vfold_cv(mtcars, v = 2), grid = 2)
+  expect_equal(tune::collect_metrics(found), tune::collect_metrics(known), tolerance = 1e-4)
 })
 
 test_that("what fails is among tune's notes, and nothing is left of the first run", {
