@@ -48,5 +48,6 @@ test_that("rsample's splits hold the rows that rsample says", {
   expect_identical(names(as_resamples(made[[2]], frame))[3], "Repeat2.Fold1")
   one <- rsample::initial_split(frame)
   expect_rows(as_resamples(one, frame), list(one), frame)
-  expect_snapshot(as_resamples(made[[1]], frame[1:30, ]), error = TRUE)
+  resamples <- made[[1]]
+  expect_snapshot(as_resamples(resamples, frame[1:30, ]), error = TRUE)
 })
