@@ -11,6 +11,7 @@ ONE_CPU = """
 import ctypes, os
 from dataclasses import asdict
 from gpukeras.backend import devices, env_vars, runtime
+from gpukeras.system import environment
 from gpukeras.core.errors import NoDeviceError
 libc = ctypes.CDLL(None)
 libc.setenv(b"KERAS_BACKEND", b"tensorflow", 1)  # what R's Sys.setenv() does
@@ -48,7 +49,7 @@ answer["setup"] = {
     "started": runtime.started(),
     "threads": runtime.threads(),
     "policy": runtime.dtype_policy(),
-    "growth": runtime.c_environment("TF_FORCE_GPU_ALLOW_GROWTH"),
+    "growth": environment.c_variable("TF_FORCE_GPU_ALLOW_GROWTH"),
     "draw": float(runtime.keras().random.normal((1,))[0]),
 }
 

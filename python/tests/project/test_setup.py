@@ -64,6 +64,7 @@ USEFUL = [
     "matrix",
     "png",
     "recipes",
+    "rsample",
     "rsqlite",
     "survival",
     "dbplyr",

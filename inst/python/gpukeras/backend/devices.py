@@ -29,7 +29,7 @@ from gpukeras.backend.config import (
 from gpukeras.backend.cuda_preload import Preload, prepare
 from gpukeras.backend.env_vars import FORCE_GROWTH, EnvironmentChange, sync_environment
 from gpukeras.core.options import SetupSpec
-from gpukeras.system import host
+from gpukeras.system import environment, host
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _match_nvml(labels: Sequence[str]) -> list[host.NvmlGpu | None]:
     known = host.read_nvml() if labels else None
     if known is None:
         return [None] * len(labels)
-    return host.match_nvml(labels, known, runtime.c_environment("CUDA_VISIBLE_DEVICES"))
+    return host.match_nvml(labels, known, environment.c_variable("CUDA_VISIBLE_DEVICES"))
 
 
 def short_name(device: Any) -> str:
@@ -223,7 +223,7 @@ def setup(
     changes = sync_environment()
     chosen = choose_backend(spec.backend, runtime.backend(), runtime.keras_imported())
     if chosen.status == "applied":
-        runtime.set_environment("KERAS_BACKEND", chosen.value)
+        environment.set_variable("KERAS_BACKEND", chosen.value)
     runtime.prepare_memory(spec.memory)
     facts = read_setup_facts()
     plan = plan_setup(spec, facts)
@@ -247,7 +247,7 @@ def read_setup_facts() -> SetupFacts:
     memory: str | int = "all"
     if gpus:
         growth, limit = runtime.memory_growth(gpus[0]), runtime.memory_limit(gpus[0])
-        memory = memory_in_effect(growth, limit, runtime.c_environment(FORCE_GROWTH))
+        memory = memory_in_effect(growth, limit, environment.c_variable(FORCE_GROWTH))
     return SetupFacts(
         devices=tuple(read_devices()),
         started=runtime.started(),
@@ -289,7 +289,7 @@ def _set_memory(memory: str | int) -> None:
 def _set_growth_variable(setting: Setting) -> None:
     # Child processes inherit it. If it is too late, it would only hide the setting in effect here.
     if setting.status != "too late" and isinstance(setting.value, str):
-        runtime.set_environment(FORCE_GROWTH, "true" if setting.value == "growth" else None)
+        environment.set_variable(FORCE_GROWTH, "true" if setting.value == "growth" else None)
 
 
 _APPLY = {

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpukeras.backend import runtime
-from gpukeras.system import host
+from gpukeras.system import environment, host
 
 FORCE_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 SYNCED = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "XLA_FLAGS", "KERAS_BACKEND")
@@ -55,18 +55,16 @@ def sync_environment() -> list[EnvironmentChange]:
 
     It does so only until the backend is imported, because it reads its variables once.
     """
-    known = {*runtime.c_variables(), *runtime.python_variables()}
+    python = environment.python_variables()  # once: each call from R comes here
+    known = {*environment.c_variables(), *python}
     names = {*SYNCED, *(name for name in known if name.startswith(PREFIXES))}
-    readings = [
-        (name, runtime.c_environment(name), runtime.python_variables().get(name))
-        for name in sorted(names)
-    ]
+    readings = [(name, environment.c_variable(name), python.get(name)) for name in sorted(names)]
     open_ = not runtime.imported()
     changes = [
         EnvironmentChange(*reading, open_) for reading in readings if reading[1] != reading[2]
     ]
     for change in changes if open_ else []:
-        runtime.set_environment(change.name, change.c)
+        environment.set_variable(change.name, change.c)
     return changes
 
 
@@ -78,10 +76,10 @@ def read_environment(
     The sources are C, Python, R (under R), and on Linux the environment at the process's start: the
     system's loader reads LD_LIBRARY_PATH only then.
     """
-    sources = {"python": runtime.python_variables(), "r": seen_by_r, "start": read_start()}
+    sources = {"python": environment.python_variables(), "r": seen_by_r, "start": read_start()}
     known = {who: values for who, values in sources.items() if values is not None}
     return {
-        name: {"c": runtime.c_environment(name)}
+        name: {"c": environment.c_variable(name)}
         | {who: values.get(name) for who, values in known.items()}
         for name in SHOWN
     }
@@ -90,8 +88,3 @@ def read_environment(
 def read_start() -> dict[str, str] | None:
     """Returns the environment at the start of this process, or None if it is not available."""
     return host.read_start_environment() or None
-
-
-def child_environment() -> dict[str, str]:
-    """Returns the environment for a child process: C's variables if they can be listed."""
-    return runtime.c_variables() or runtime.python_variables()

@@ -7,9 +7,7 @@ here, and JAX's, with the same name and arguments, in `jax_backend`.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import itertools
 import json
 import os
 import sys
@@ -183,41 +181,6 @@ def backend_version() -> dict[str, str]:
 def tree() -> Any:
     """Returns Keras' functions on nested structures, such as `map_structure()`."""
     return keras().tree
-
-
-# Environment -------------------------------------------------------------------------------------
-
-
-def c_environment(name: str) -> str | None:
-    """Returns the C library's value of a variable: the one that R's `Sys.setenv()` writes."""
-    libc = ctypes.CDLL(None)
-    libc.getenv.restype = ctypes.c_char_p
-    value = libc.getenv(name.encode())
-    return None if value is None else value.decode(errors="replace")
-
-
-def c_variables() -> dict[str, str]:
-    """Returns all variables of the C library, if it lists them (Linux); else an empty dict."""
-    try:
-        block = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
-    except (OSError, TypeError, ValueError):  # Windows and macOS export no such symbol
-        return {}
-    entries = itertools.takewhile(bool, (block[index] for index in itertools.count()))
-    pairs = (os.fsdecode(entry).partition("=") for entry in entries)
-    return {name: value for name, _, value in pairs}
-
-
-def python_variables() -> dict[str, str]:
-    """Returns Python's variables: C's at Python's start, and those that Python set since."""
-    return dict(os.environ)
-
-
-def set_environment(name: str, value: str | None) -> None:
-    """Sets (or, with None, removes) a variable for both C and Python."""
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
 
 
 # Devices -----------------------------------------------------------------------------------------

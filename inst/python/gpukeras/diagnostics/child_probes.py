@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpukeras.backend import cuda_preload, xla_cache
-from gpukeras.backend.env_vars import child_environment
 from gpukeras.backend.jax_module import PREALLOCATE
 from gpukeras.core.child_process import ChildEnd, run_child
 from gpukeras.diagnostics.jax_log import parse_jax_log
 from gpukeras.diagnostics.probes.compute import parse_stages
 from gpukeras.diagnostics.tf_log import VERBOSE, parse_log
 from gpukeras.system import packages
+from gpukeras.system.environment import current_variables
 from gpukeras.system.facts import (
     find_backend,
     find_fact,
@@ -46,7 +46,7 @@ def quiet_environment(backend: str = "tensorflow") -> Iterator[dict[str, str]]:
     Args:
         backend: Backend of Keras in the child processes.
     """
-    environment = child_environment() | {
+    environment = current_variables() | {
         "PYTHONDONTWRITEBYTECODE": "1",
         "KERAS_BACKEND": backend,
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # otherwise the child takes the whole card

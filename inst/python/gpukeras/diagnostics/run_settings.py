@@ -8,6 +8,7 @@ from typing import Any
 from gpukeras.backend import devices, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
+from gpukeras.system import environment
 
 VARIABLES = ("TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC", "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS")
 
@@ -66,7 +67,7 @@ def _threads(threads: tuple[int, int]) -> str:
 
 
 def _variable(name: str) -> RunSetting:
-    value = runtime.c_environment(name)
+    value = environment.c_variable(name)
     return RunSetting(name, "not set" if value is None else value, "read when TensorFlow starts")
 
 

@@ -27,6 +27,7 @@ from gpukeras.distributed.cluster_config import ClusterSpec, read_cluster
 from gpukeras.distributed.keras_internals import require_versions
 from gpukeras.distributed.listen_filter import confining
 from gpukeras.distributed.timeouts import CALL, JOIN, ClusterTimes, open_times
+from gpukeras.system import environment
 
 
 @dataclass
@@ -78,7 +79,7 @@ def join_cluster(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     global _current
     require_feature("cluster")
-    spec = read_cluster(options, runtime.c_variables() or runtime.python_variables())
+    spec = read_cluster(options, environment.current_variables())
     if _current is not None:
         if spec.workers != _current.spec.workers or spec.index != _current.spec.index:
             raise ClusterError(

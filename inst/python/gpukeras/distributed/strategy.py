@@ -38,6 +38,7 @@ from gpukeras.engine.engines import Engines
 from gpukeras.engine.train_step import Averages, NonFiniteMonitor, TrainingStep, single_replica
 from gpukeras.models.losses import sums_rows
 from gpukeras.models.state import state_variables
+from gpukeras.system import environment
 
 NOT_JOINED = (
     "This process was started by gpu_launch() and trained alone: gpu_cluster() before the first "
@@ -222,7 +223,7 @@ def open_strategy(requested: Any = None, trains: bool = False) -> Strategy:
         )
         return Strategy(cluster.strategy, cluster.shares, agreement, cluster.spec.size)
     if requested is None:
-        launched = trains and CONTROL in runtime.python_variables()
+        launched = trains and CONTROL in environment.python_variables()
         return Strategy(notes=(NOT_JOINED,) if launched else ())
     wanted = parse_devices(requested)
     if asks_several(wanted):

@@ -17,11 +17,11 @@ import time
 import weakref
 from typing import IO, Any
 
-from gpukeras.backend.env_vars import child_environment
 from gpukeras.core.child_process import end_attached, explain_status, start_attached
 from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.core.options import check_number
 from gpukeras.monitor.summary import MonitorRecord, make_record
+from gpukeras.system.environment import current_variables
 
 PROGRAM = "gpukeras.monitor.sampler"
 INTERVAL_S = 0.2  # NVML averages the utilization over 0.17 to 1 s, depending on the card
@@ -46,7 +46,7 @@ class Monitor:
         self.interval_s = interval_s
         self._out, self._err = _open_file(self), _open_file(self)
         arguments = ("-m", PROGRAM, str(os.getpid()), str(interval_s))
-        environment = child_environment()
+        environment = current_variables()
         self._child = start_attached(sys.executable, arguments, environment, self._out, self._err)
         self._end = weakref.finalize(self, _end_child, self._child, os.getpid())
         self._record: MonitorRecord | None = None

@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpukeras.backend.env_vars import child_environment
 from gpukeras.core.attached_server import AttachedServer, list_running
 from gpukeras.core.errors import DataError, RuntimeMissingError, SpecError
 from gpukeras.core.options import check_count
+from gpukeras.system.environment import current_variables
 
 PROGRAM = "gpukeras.monitor.tensorboard_main"
 HOST = "127.0.0.1"
@@ -52,7 +52,7 @@ class BoardServer(AttachedServer):
         more = ["--load_fast", "false", "--reload_multifile", "true"]
         arguments = ["--logdir", str(folder), "--host", HOST, "--port", str(port), *more]
         hidden = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        environment = {**child_environment(), **hidden}
+        environment = {**current_variables(), **hidden}
         super().__init__(python, ("-m", PROGRAM, *arguments), environment, STOP_S)
 
     def _await(self) -> None:

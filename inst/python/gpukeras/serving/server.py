@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpukeras.backend.env_vars import child_environment
 from gpukeras.core.attached_server import AttachedServer
 from gpukeras.core.errors import GpuKerasError, ServiceError
 from gpukeras.export import archive
 from gpukeras.serving.options import ServeSpec, pass_options, read_options
 from gpukeras.serving.server_main import check_installed
+from gpukeras.system.environment import current_variables
 
 PROGRAM = "gpukeras.serving.server_main"
 START_S = 180.0  # TensorFlow takes 3 to 10 s, a model's programs up to a minute
@@ -54,7 +54,7 @@ class PredictionServer(AttachedServer):
         """Starts the server and waits until it listens."""
         self._folder, self._told = folder, dict[str, Any]()
         arguments, secret = pass_options(spec)
-        environment = {**child_environment(), **secret}
+        environment = {**current_variables(), **secret}
         super().__init__(
             python, ("-m", PROGRAM, path, "--attached", *arguments), environment, STOP_S
         )

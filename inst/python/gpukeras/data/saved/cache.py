@@ -25,7 +25,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gpukeras.backend import runtime
 from gpukeras.core import cache_folder
 from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder, write_text
 from gpukeras.core.errors import DataError, GpuKerasError, SpecError
@@ -37,6 +36,7 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.saved.fingerprint import Fingerprint, NotKeptError
 from gpukeras.data.saved.reader import open_folder, read_manifest
 from gpukeras.data.saved.writer import save_dataset
+from gpukeras.system import environment
 
 SWITCH = "GPUKERAS_DATA_CACHE"
 LIMIT = "GPUKERAS_DATA_CACHE_GIB"
@@ -290,7 +290,7 @@ def open_cache() -> Cache:
 
 def _read_settings() -> tuple[Path | None, float]:
     """Returns the folder, which need not exist, and the bound; as R has set them meanwhile."""
-    variables = runtime.c_variables() or runtime.python_variables()
+    variables = environment.current_variables()
     place = cache_folder.read_folder("", SWITCH, variables)
     return None if place is None else place / "data", read_limit(variables)
 

@@ -19,7 +19,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from gpukeras.backend.env_vars import child_environment
 from gpukeras.core.child_process import CORE
 from gpukeras.core.errors import DataError, RuntimeMissingError, SpecError
 from gpukeras.distributed.addresses import find_ports, parse_address, read_is_free, read_is_here
@@ -39,6 +38,7 @@ from gpukeras.distributed.launcher.plan import (
 )
 from gpukeras.distributed.launcher.worker_process import WorkerProcess
 from gpukeras.system import host
+from gpukeras.system.environment import current_variables
 from gpukeras.system.host import choose_visible
 
 SECRET_BYTES = 32  # bytes of a secret that is made for one launch
@@ -70,7 +70,7 @@ def start_launch(script: str, workers: Any = 2, options: Mapping[str, Any] | Non
     here = [spec.start and (local or _is_here(address)) for address in cluster.workers]
     shares, notes = _read_shares(here)
     python = spec.python or sys.executable
-    secret = child_environment().get(SECRET) or secrets.token_hex(SECRET_BYTES)
+    secret = current_variables().get(SECRET) or secrets.token_hex(SECRET_BYTES)
     plans = plan_workers(
         cluster, script, spec, here=here, shares=shares, python=python, secret=secret
     )
@@ -130,7 +130,7 @@ def _check_ports(addresses: Sequence[str]) -> None:
 def _read_shares(here: Sequence[bool]) -> tuple[list[str | None], list[str]]:
     """Returns CUDA_VISIBLE_DEVICES of each worker, and sentences about it."""
     count = sum(here)
-    given, note = choose_shares(read_gpus(child_environment()) if count else [], count)
+    given, note = choose_shares(read_gpus(current_variables()) if count else [], count)
     shares = iter(given)
     return [next(shares) if started else None for started in here], [note] if note else []
 
@@ -180,7 +180,7 @@ def _start(
 
 
 def _read_inherited(spec: LaunchSpec, language: str) -> dict[str, str]:
-    inherited = {**child_environment(), **spec.variables}
+    inherited = {**current_variables(), **spec.variables}
     if language == "R":
         return {**inherited, "R_TESTS": ""}  # R CMD check's file, unknown to workers
     # Python scripts find this package; their output is not buffered.

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import devices, runtime
-from gpukeras.backend.env_vars import child_environment
 from gpukeras.core.attached_server import AttachedServer
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
@@ -32,6 +31,7 @@ from gpukeras.many.histories import ModelHistory
 from gpukeras.many.step import PARTS
 from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
 from gpukeras.many.workers.rows import write_rows
+from gpukeras.system.environment import current_variables
 
 PROGRAM = "gpukeras.many.workers.main"
 POLL_S = 0.05  # seconds between two looks at the workers
@@ -314,7 +314,7 @@ def make_setup(resources: WorkerResources) -> dict[str, Any]:
 
 def make_environment(resources: WorkerResources) -> dict[str, str]:
     """Returns the variables of a worker's process."""
-    variables = {**child_environment(), "KERAS_BACKEND": runtime.backend()}
+    variables = {**current_variables(), "KERAS_BACKEND": runtime.backend()}
     if runtime.backend() == "jax" and resources.memory_mib is not None and resources.total_mib:
         variables[SHARE] = f"{resources.memory_mib / resources.total_mib:.3f}"
     return variables

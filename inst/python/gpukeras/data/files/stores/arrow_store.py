@@ -10,11 +10,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, RuntimeMissingError
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.remote_file import Stamp, StoreError, store_reason
 from gpukeras.data.files.stores.url import StoreUrl
+from gpukeras.system import environment
 
 ATTEMPTS = 4  # per request, with pauses that double from about a second
 CONNECT_SECONDS = 10.0
@@ -158,4 +158,4 @@ FILE_SYSTEMS: dict[str, Callable[[StoreUrl], Any]] = {
 
 def _environment(*names: str) -> str:
     # R's Sys.setenv() writes C's environment; os.environ is a copy of Python's start.
-    return next((value for name in names if (value := runtime.c_environment(name))), "")
+    return next((value for name in names if (value := environment.c_variable(name))), "")
