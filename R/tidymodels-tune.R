@@ -55,8 +55,8 @@
 gpu_tune_grid <- function(object, ..., control = NULL, workers = "auto", verbose = TRUE) {
   check_engine(object)
   check_workers(workers)
-  list(...) # folds drawn in the call take random numbers now, not in the first of two runs only
   rlang::check_installed("tune", "for `gpu_tune_grid()`.")
+  list(...) # draws folds that are drawn in the call before the seed of both runs is kept
   control <- control %||% tune::control_grid()
   control$allow_par <- FALSE # what gpu_mlp_fit() notes lies in this process
   run_together(function(quiet) {

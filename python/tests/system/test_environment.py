@@ -1,6 +1,8 @@
 import ctypes
 import os
 
+import pytest
+
 from gpukeras.system import environment
 
 
@@ -26,3 +28,8 @@ def test_children_get_what_r_set_after_pythons_start():
         assert "GPUKERAS_TEST" not in environment.python_variables()
     finally:
         libc.unsetenv(b"GPUKERAS_TEST")
+
+
+@pytest.mark.parametrize(("system", "library"), [("nt", "ucrtbase"), ("posix", None)])
+def test_windows_has_no_library_of_the_process_itself(system, library):
+    assert environment.name_c_library(system) == library

@@ -8,24 +8,30 @@ import itertools
 import os
 
 
+def name_c_library(system: str) -> str | None:
+    """Returns the C library that R and Python share, by `os.name`; None is this process's own."""
+    return "ucrtbase" if system == "nt" else None
+
+
 @functools.cache
-def _c_library() -> ctypes.CDLL:
-    library = ctypes.CDLL(None)
+def c_library() -> ctypes.CDLL:
+    """Returns the C library of this process."""
+    library = ctypes.CDLL(name_c_library(os.name))
     library.getenv.restype = ctypes.c_char_p
     return library
 
 
 def c_variable(name: str) -> str | None:
     """Returns the C library's value of a variable: the one that R's `Sys.setenv()` writes."""
-    value = _c_library().getenv(name.encode())
+    value = c_library().getenv(name.encode())
     return None if value is None else value.decode(errors="replace")
 
 
 def c_variables() -> dict[str, str]:
     """Returns all variables of the C library, if it lists them (Linux); else an empty dict."""
     try:
-        block = ctypes.POINTER(ctypes.c_char_p).in_dll(_c_library(), "environ")
-    except (OSError, TypeError, ValueError):  # Windows and macOS export no such symbol
+        block = ctypes.POINTER(ctypes.c_char_p).in_dll(c_library(), "environ")
+    except ValueError:  # Windows and macOS export no such symbol
         return {}
     entries = itertools.takewhile(bool, (block[index] for index in itertools.count()))
     pairs = (os.fsdecode(entry).partition("=") for entry in entries)

@@ -6,7 +6,6 @@ Every reader follows one convention: None means "not determined", an empty strin
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import subprocess
@@ -15,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from gpukeras.system.environment import c_library
 
 CONTAINER_MARKERS = (".dockerenv", "run/.containerenv", ".singularity.d")
 CONTAINER_GROUPS = ("docker", "kubepods", "containerd", "libpod", "lxc")
@@ -208,7 +209,7 @@ def read_library_cache() -> dict[str, str]:
 def trim_memory() -> None:
     """Returns this process's unused heap memory to the system, if the C library supports it."""
     with suppress(AttributeError, OSError):  # only glibc has malloc_trim
-        ctypes.CDLL(None).malloc_trim(0)
+        c_library().malloc_trim(0)
 
 
 def choose_visible(uuids: Sequence[str], visible: str) -> list[int | str]:
