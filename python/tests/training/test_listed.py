@@ -11,7 +11,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.data import builder
 from gpukeras.data.preprocessing.serialization import from_portable, to_portable
-from gpukeras.models import model_recipes
+from gpukeras.models import compatibility, model_recipes
 from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
@@ -49,6 +49,12 @@ def make_functional(named=False):
     return keras.Model(inputs, outputs)
 
 
+def make_unnamed():
+    keras = runtime.keras()
+    inputs = [keras.Input((2,)), keras.Input((3,))]
+    return keras.Model(inputs, [keras.layers.Dense(1)(one) for one in inputs])
+
+
 def compiled(make):
     runtime.keras().utils.set_random_seed(1)
     model = make()
@@ -84,9 +90,12 @@ def as_pipeline():
     ("make", "rows", "engine"),
     few(
         itertools.product(
-            (make_own, make_functional), (as_arrays, as_pipeline), ("keras", "superstep")
+            (make_own, make_functional, make_unnamed),
+            (as_arrays, as_pipeline),
+            ("keras", "superstep"),
         ),
         (make_own, as_arrays, "superstep"),
+        (make_unnamed, as_arrays, "superstep"),
         (make_functional, as_pipeline, "superstep"),
     ),
 )
@@ -108,6 +117,21 @@ def test_a_model_that_nothing_trained_predicts_from_a_list():
     found = predict.predict(model, listed(X))["outputs"]
     for part, theirs in zip(found, model.predict(X, verbose=0), strict=True):
         np.testing.assert_allclose(part["values"], theirs[:, 0], rtol=1e-6)
+
+
+def test_inputs_without_names_of_the_users_go_by_their_layers():
+    model = compiled(make_unnamed)
+    names = compatibility.read_parts(model)["inputs"]
+    assert names == [layer.name for layer in model.layers[:2]]
+    wanted = model.predict(X, verbose=0)
+    by_name = dict(listed(X), listed=False)
+    for part, name in zip(by_name["inputs"], names, strict=True):
+        part["name"] = name
+    by_name["inputs"].reverse()
+    found = predict.predict(model, by_name)["outputs"]
+    for part, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(part["values"], theirs[:, 0], rtol=1e-6)
+    np.testing.assert_array_equal(model.predict(X, verbose=0)[0], wanted[0])
 
 
 def test_outputs_of_one_layer_have_no_names_of_their_own():

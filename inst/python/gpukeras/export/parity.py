@@ -122,6 +122,7 @@ def read_inputs(model: Model) -> Any:
     """Returns a model's input tensors in its structure; None if the model does not define them."""
     if not getattr(model, "inputs", None):
         return None
+    compatibility.name_inputs(model)
     functional = hasattr(model, "output_names")  # others, such as Sequential, have one input
     return model.input if functional else model.inputs[0]
 

@@ -204,11 +204,25 @@ def read_tensors(model: Model) -> dict[str, Any]:
     """Returns a model's input tensors by name; {} for an unbuilt or subclassed model."""
     if not getattr(model, "inputs", None):
         return {}
+    name_inputs(model)
     struct = getattr(model, "input", model.inputs)  # a sequential model that never ran has none
     if isinstance(struct, dict):
         return {str(name): struct[name] for name in struct}
     tensors = struct if isinstance(struct, (list, tuple)) else [struct]
     return {getattr(tensor, "name", ""): tensor for tensor in tensors}
+
+
+def name_inputs(model: Model) -> None:
+    """Gives the tensors of inputs the names of their layers, which `summary()` shows.
+
+    Keras calls the tensor of `Input(shape)` "keras_tensor_7" and its layer "input_layer_2"; rows by
+    name must have the one name for its check and the other for its call. Where the user gave a
+    name, and in a model that was saved and loaded, both are equal.
+    """
+    for tensor in model.inputs:
+        layer = getattr(getattr(tensor, "_keras_history", None), "operation", None)
+        if isinstance(layer, runtime.keras().layers.InputLayer):
+            tensor.name = layer.name
 
 
 def read_parts(model: Model) -> dict[str, list[str]]:
