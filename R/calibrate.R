@@ -17,9 +17,16 @@
 #'   probable class stays the same. [gpu_evaluate()], Keras' own functions and the explanations
 #'   ([gpu_importance()] and others) keep to the model's own probabilities.
 #'
+#' Intervals end where labels do: at 0 for the counts and positive numbers, and at 0 and 1 for the
+#' shares, that the model's family (or Keras' loss: Poisson, squared logarithmic error, binary
+#' cross-entropy) is made for.
+#'
 #' Rows that early stopping or a choice of settings has seen make intervals a little too narrow;
-#' rows that trained the model make them much too narrow. At most 10,000 rows, drawn at random, are
-#' kept of numbers. Weights of rows are not used.
+#' rows that trained the model make them much too narrow. A model therefore keeps digests of its
+#' training rows, at most 10,000 of each training by gpukeras, which [gpu_save()] saves too. If rows
+#' are found among them, more often than equal rows occur by chance, there is a warning, and
+#' `print()` says so. At most 10,000 rows, drawn at random, are kept of numbers. Weights of rows are
+#' not used.
 #' @inheritParams gpu_evaluate
 #' @param data Rows with labels that did not train the model: a [gpu_dataset()], or a data frame,
 #'   matrix or paths of files, as for [gpu_evaluate()].
@@ -29,7 +36,8 @@
 #'   ascending order, such as `c(0.05, 0.5, 0.95)`. `NULL` reads them from the outputs' names, if
 #'   these are `"q0.05"` and so on.
 #' @return A `gpu_calibration`, which `print()` shows: `$kind` (`"numbers"`, `"quantiles"` or
-#'   `"classes"`), `$rows`, `$part`; for classes `$temperature`, and `$log_loss` and `$error` (the
+#'   `"classes"`), `$rows`, `$part`, and `$trained`, the share of the rows that are known to have
+#'   trained the model; for classes `$temperature`, and `$log_loss` and `$error` (the
 #'   expected calibration error in 15 bins), each `before` and `after`; for numbers `$width`, half
 #'   the width of an interval of 90%, or what is added to quantiles at each end.
 #' @references Guo, C., Pleiss, G., Sun, Y. and Weinberger, K. Q. (2017). On calibration of modern
@@ -42,6 +50,7 @@
 #'   Romano, Y., Patterson, E. and Candes, E. J. (2019). Conformalized quantile regression.
 #'   *NeurIPS*. \doi{10.48550/arXiv.1905.03222}
 #' @section Errors:
+#' A warning `gpukeras_warning_training_rows` for rows that trained the model.
 #' `gpukeras_error_data` for rows without labels or in sequence; `gpukeras_error_model` for a model
 #' that does not predict one number or one class a row; `gpukeras_error_spec` for bad `quantiles`.
 #' @examplesIf gpukeras:::can_run_examples()
@@ -57,10 +66,32 @@ gpu_calibrate <- function(model, data, y = NULL, part = NULL, quantiles = NULL, 
   check_no_na_options(list(part = part, quantiles = quantiles))
   recipe <- use_recipe(model, recipe)
   data <- as_dataset(data, model, recipe, y, model = model)
-  new_gpu_calibration(call_core("calibrate", list(
+  found <- new_gpu_calibration(call_core("calibrate", list(
     model = model, data = data$handle, part = part,
     quantiles = if (!is.null(quantiles)) as.list(quantiles)
   )))
+  if (found$trained > 0) warn_gpukeras(explain_trained(found), "training_rows")
+  found
+}
+
+# Why a calibration on training rows promises too much.
+explain_trained <- function(x) {
+  c(
+    sprintf("%s of the rows trained `model`: %s.", format_trained(x), format_fault(x)),
+    i = "Calibrate on rows that did not train it."
+  )
+}
+
+format_trained <- function(x) {
+  if (isTRUE(x$trained < 0.995)) format_percent(x$trained) else "All"
+}
+
+format_fault <- function(x) {
+  if (identical(x$kind, "classes")) {
+    "its probabilities stay too near 0 and 1"
+  } else {
+    "its intervals are too narrow"
+  }
 }
 
 new_gpu_calibration <- function(record) {
@@ -79,8 +110,12 @@ new_gpu_calibration <- function(record) {
 format.gpu_calibration <- function(x, ...) {
   classes <- identical(x$kind, "classes")
   both <- function(values) paste(format_number(values, 3), collapse = " -> ")
+  trained <- isTRUE(x$trained > 0)
+  share <- tolower(format_trained(x))
+  rows <- count_of(x$rows, if (trained) "rows" else "held-out rows")
   format_fields(
-    sprintf("<gpu_calibration> %s, from %s", x$kind, count_of(x$rows, "held-out rows")),
+    sprintf("<gpu_calibration> %s, from %s", x$kind, rows),
+    if (trained) sprintf("training rows (%s): too %s", share, if (classes) "sure" else "narrow"),
     factor = if (classes) sprintf("logits are divided by %s", format_number(x$temperature, 3)),
     "log loss" = if (classes) both(x$log_loss),
     error = if (classes) paste(both(x$error), "(expected calibration error, 15 bins)"),

@@ -38,3 +38,19 @@ test_that("a calibrated model predicts intervals, in a fresh session too", {
     gpu_calibrate(model, frame, quantiles = c(0.9, 0.1))
   })
 })
+
+test_that("a calibration on training rows is told so", {
+  skip_without_tensorflow()
+  data <- gpu_dataset(dist ~ speed + I(speed^2 / 100), cars, validation = 0.4, seed = 1)
+  model <- trained(data)
+  expect_snapshot({
+    gpu_calibrate(model, data)
+    gpu_calibrate(model, data, part = "train")
+    gpu_calibrate(model, cars)
+  })
+  expect_warning(gpu_calibrate(model, cars), class = "gpukeras_warning_training_rows")
+  expect_snapshot(new_gpu_calibration(list(
+    kind = "classes", rows = 40L, part = "all", trained = 1, temperature = 1,
+    log_loss = list(0.1, 0.1), error = list(0, 0)
+  )))
+})

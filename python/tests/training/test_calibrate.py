@@ -214,3 +214,121 @@ def test_quantiles_are_read_from_the_names_of_outputs():
     assert (
         read_quantiles([]) == read_quantiles(["q0.1", "size"]) == read_quantiles(["a", "b"]) == ()
     )
+
+
+# Rows that trained the model ---------------------------------------------------------------------
+
+
+def fit_small(x, y, **options):
+    data = as_dataset(x, y, **options)
+    model = mlp.build_mlp(data, {"units": [], "seed": 1})
+    fit.fit(model, data, {"epochs": 1})
+    return model, data
+
+
+@pytest.fixture(scope="module")
+def small():
+    x, y = make_numbers(1_000)
+    model, data = fit_small(x[:600], y[:600], validation=0.5)
+    return model, data, x, y
+
+
+@pytest.mark.parametrize("part", ["train", "all", "validation"])
+def test_training_rows_of_the_dataset_are_known(small, part):
+    model, data, *_ = small
+    expected = {"train": 1.0, "all": 0.5, "validation": 0.0}[part]
+    assert calibrate(model, data, part=part).trained == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["fitted", "loaded"])
+def test_training_rows_are_known_in_other_datasets(small, loaded, tmp_path):
+    model, data, x, y = small
+    if loaded:
+        save_archive(model, str(tmp_path / "model.keras"))
+        model = load_archive(str(tmp_path / "model.keras"))["model"]
+    order = np.random.default_rng(1).permutation(data.train_rows)
+    mixed = np.concatenate([order[:50], np.arange(600, 750)])
+    cases = {"equal": (data.train_rows, 1.0), "permuted": (order, 1.0), "some": (order[:40], 1.0)}
+    cases |= {"mixed": (mixed, 0.25), "new": (np.arange(600, 1_000), 0.0)}
+    for name, (rows, expected) in cases.items():
+        found = calibrate(model, as_dataset(x[rows], y[rows])).trained
+        assert found == pytest.approx(expected), name
+
+
+def test_rows_that_are_equal_by_chance_are_no_training_rows():
+    draw = np.random.default_rng(3)
+    x, y = draw.integers(2, size=(800, 3)).astype(float), draw.integers(3, size=800) * 1.0
+    model, _ = fit_small(x[:400], y[:400])
+    assert calibrate(model, as_dataset(x[400:], y[400:])).trained == 0
+    assert calibrate(model, as_dataset(x[:400], y[:400])).trained == 1  # all of them, and no other
+
+
+def test_rows_of_weight_0_do_not_train():
+    x, y = make_numbers(200)
+    weights = np.repeat([1.0, 0.0], 100)
+    labels = {"kind": "numeric", "values": y}
+    features = {"kind": "array", "values": x}
+    data = dataset.build_dataset(features, {"batch_size": 50}, labels, weights=weights)
+    model = mlp.build_mlp(data, {"units": [], "seed": 1})
+    fit.fit(model, data, {"epochs": 1})
+    assert calibrate(model, as_dataset(x[100:], y[100:])).trained == 0
+    assert calibrate(model, as_dataset(x[:100], y[:100])).trained == 1
+
+
+# Where labels end --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "low", "high"),
+    [
+        ("poisson", 0, np.inf),
+        ("negative_binomial", 0, np.inf),
+        ("zero_inflated_poisson", 0, np.inf),
+        ("gamma", 0, np.inf),
+        ("beta", 0, 1),
+        ("gaussian", -np.inf, np.inf),
+        ({"name": "gaussian", "dispersion": "rows"}, -np.inf, np.inf),
+        ({"name": "quantile", "quantiles": [0.1, 0.9]}, -np.inf, np.inf),
+    ],
+)
+def test_intervals_end_where_the_labels_of_a_family_do(family, low, high):
+    draw = np.random.default_rng(5)
+    x = draw.normal(size=(60, 1))
+    y = draw.poisson(np.exp(x[:, 0])) * 1.0
+    name = family if isinstance(family, str) else family["name"]
+    y = {"gamma": y + 0.5, "beta": (y + 0.1) / (y.max() + 0.2)}.get(name, y)
+    data = as_dataset(x, y)
+    model = mlp.build_mlp(data, {"units": [], "seed": 1, "family": family})
+    assert calibrate(model, data).trained == 0  # not trained yet
+    found = predict_interval(model, data=data, interval=0.95)
+    assert found["lower"].min() >= low
+    assert found["upper"].max() <= high
+    if low == 0:
+        assert found["lower"].min() == 0
+    else:
+        assert found["lower"].min() < 0
+    assert np.mean((found["lower"] <= y) & (y <= found["upper"])) >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("loss", "low", "high"),
+    [
+        ("poisson", 0, np.inf),
+        ("mean_squared_logarithmic_error", 0, np.inf),
+        ("binary_crossentropy", 0, 1),
+        ("mean_squared_error", -np.inf, np.inf),
+    ],
+)
+def test_intervals_end_where_the_labels_of_a_loss_do(loss, low, high):
+    import keras
+
+    x = np.linspace(0, 1, 40).reshape(-1, 1)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, "sigmoid")])
+    model.layers[0].set_weights([np.array([[-6.0]]), np.array([3.0])])  # all wrong
+    model.compile("sgd", loss)
+    data = as_dataset(x, x[:, 0] * 0.9 + 0.05)
+    calibrate(model, data)
+    found = predict_interval(model, data=data, interval=0.95)
+    assert found["lower"].min() >= low
+    assert found["upper"].max() <= high
+    assert (found["lower"].min() < 0) == (low < 0)

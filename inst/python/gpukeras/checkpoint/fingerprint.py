@@ -30,10 +30,10 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.serialization import to_portable
+from gpukeras.data.row_digests import SAMPLED_ROWS, round_floats
 from gpukeras.data.sources.row_store import RowSource
 
 WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to this size all rows are hashed (0.1 s)
-SAMPLED_ROWS = 32  # of larger sources, and of sources that compute their rows
 SEEN = ("minimum", "maximum", "whole", "ranges")
 # Fields of recipes that older checkpoints lack, with the default that means the same.
 LATER: dict[str, Any] = {
@@ -229,7 +229,7 @@ def _digest_rows(sources: Sequence[RowSource], exact: bool) -> str:
         for rows in _choose_rows(source):
             values = np.ascontiguousarray(source.gather(rows))
             if not exact:
-                values = values.astype(np.float32, copy=False).view(np.uint32) >> np.uint32(12)
+                values = round_floats(values)
             crc = zlib.crc32(values.view(np.uint8).data, crc)
     return f"{crc:08x}"
 

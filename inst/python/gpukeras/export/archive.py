@@ -32,7 +32,7 @@ from gpukeras.export.keras_file import (
     written_beside,
 )
 from gpukeras.export.safe_load import check_code, refused
-from gpukeras.models import calibration, model_checks, model_recipes
+from gpukeras.models import calibration, model_checks, model_recipes, training_rows
 from gpukeras.training.history_registry import (
     explain_history,
     history_of,
@@ -161,6 +161,7 @@ def collect_extras(model: Model) -> dict[str, bytes]:
         "recipe": None if recipe is None else to_portable(recipe),
         "history": history_of(model),
         "calibration": calibration.to_portable(model),
+        "training_rows": training_rows.to_portable(model),
         "masks": [{"path": path, "shape": list(mask.shape)} for path, mask in masks.items()],
     }
     text = json.dumps(about, separators=(",", ":"), allow_nan=False)
@@ -207,7 +208,7 @@ def read_model(
     """
     model, left = load_safely(source, arg, custom_objects, safe_mode)
     about = _read_about(source, arg)
-    _tie_calibration(model, source, about.get("calibration"), arg)
+    _tie_calibration(model, source, about, arg)
     return model, about, _put_masks_on(model, source, about.get("masks") or [], arg), left
 
 
@@ -233,9 +234,10 @@ def _read_about(source: Path, arg: str) -> dict[str, Any]:
     return about
 
 
-def _tie_calibration(model: Model, source: Path, plain: Any, arg: str) -> None:
+def _tie_calibration(model: Model, source: Path, about: Mapping[str, Any], arg: str) -> None:
     try:
-        calibration.tie_stored(model, plain)
+        calibration.tie_stored(model, about.get("calibration"))
+        training_rows.tie_stored(model, about.get("training_rows"))
     except (SpecError, TypeError, ValueError, KeyError, OverflowError) as error:
         raise refused(
             f"`{arg}`: the calibration in {source.name} is not what was saved.", arg, source

@@ -21,6 +21,7 @@ from gpukeras.many.structure import Structure
 from gpukeras.models import model_recipes
 from gpukeras.models.families import predictions
 from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.training_rows import tie_training_rows
 from gpukeras.training.baseline import fill_baseline
 
 State = Mapping[str, Sequence[np.ndarray]]
@@ -109,7 +110,9 @@ class FittedModels:
         made = make_initial(self.built[member.setting, member.seed], None, self.data)
         write_state(made, self.fitted[place].state)
         model_recipes.tie_recipe(made, self.data.recipe)
-        fill_baseline(made, rows_of_member(self.data, member))
+        rows = rows_of_member(self.data, member)
+        tie_training_rows(made, rows)
+        fill_baseline(made, rows)
         return made
 
     def initial(self, number: int) -> tuple[Any, MapDataset]:

@@ -23,6 +23,7 @@ from gpukeras.many.plan import ModelFacts
 from gpukeras.many.structure import Structure
 from gpukeras.many.training import Task
 from gpukeras.models import model_recipes
+from gpukeras.models.training_rows import tie_training_rows
 from gpukeras.training.baseline import fill_baseline
 from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 from gpukeras.training.history_registry import keep_history
@@ -116,6 +117,7 @@ def finish(
     model, data = request.model, request.data
     write_state(model, fitted.state)
     model_recipes.tie_recipe(model, data.recipe)
+    tie_training_rows(model, data)
     report = _report(request, fitted, device, seconds, engine)
     fill_baseline(model, data)
     keep_history(model, report)

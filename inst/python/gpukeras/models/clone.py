@@ -17,7 +17,7 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.messages import find_reason
-from gpukeras.models import model_recipes
+from gpukeras.models import model_recipes, training_rows
 
 
 def copy_model(model: Model, arg: str = "model") -> Any:
@@ -230,10 +230,11 @@ def copy_optimizer(optimizer: Optimizer) -> Any:
 
 
 def copy_recipe(model: Model, copy: Any) -> None:
-    """Ties the recipe of the model's training data to the copy."""
+    """Ties the recipe of the model's training data to the copy, and what is known of its rows."""
     recipe = model_recipes.recipe_of(model)
     if recipe is not None:
         model_recipes.tie_recipe(copy, recipe)
+    training_rows.copy_training_rows(model, copy)
 
 
 def _renew(given: Any) -> Any:

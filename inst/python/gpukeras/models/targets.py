@@ -7,6 +7,7 @@ is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,14 @@ ELEMENTWISE = frozenset(
     + ("hinge", "squaredhinge", "categoricalhinge", "cosinesimilarity", "binarycrossentropy")
     + ("binaryfocalcrossentropy", "categoricalfocalcrossentropy", CATEGORICAL)
 )
+# The least and the largest label that a loss is made for; others take any number.
+SUPPORTS: Mapping[str, tuple[float, float]] = {
+    "poisson": (0.0, math.inf),
+    "meansquaredlogarithmicerror": (0.0, math.inf),
+    "msle": (0.0, math.inf),
+    "binarycrossentropy": (0.0, 1.0),
+    "binaryfocalcrossentropy": (0.0, 1.0),
+}
 OVERLAPS = frozenset(("dice", "tversky"))  # they take a label for each unit, and return one number
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,8 +27,11 @@ from gpukeras.models.calibration import (
     calibration_of,
     tie_calibration,
 )
+from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.registry import likelihood
 from gpukeras.models.losses import losses_of
-from gpukeras.models.targets import choose_reading
+from gpukeras.models.targets import SUPPORTS, choose_reading, loss_name
+from gpukeras.models.training_rows import find_trained_share
 from gpukeras.training.predict import predict
 
 QUANTILE_NAME = re.compile(r"q(0\.\d+)")
@@ -46,6 +50,7 @@ class CalibrationReport:
         error: The expected calibration error before and after, of classes.
         width: Half the width of an interval of 90 % for numbers, or what it adds to quantiles at
             each end; None for classes, or for fewer than 9 rows.
+        trained: Share of the rows that are known to have trained the model.
     """
 
     kind: str
@@ -55,6 +60,7 @@ class CalibrationReport:
     log_loss: tuple[float, ...] = ()
     error: tuple[float, ...] = ()
     width: float | None = None
+    trained: float = 0.0
 
 
 def calibrate(
@@ -97,7 +103,7 @@ def calibrate(
         tie_calibration(model, before)
         raise
     tie_calibration(model, calibration)
-    return report
+    return replace(report, trained=find_trained_share(model, data, rows))
 
 
 def find_rows(model: Model, data: Dataset, part: str, purpose: str) -> np.ndarray:
@@ -255,7 +261,8 @@ def predict_interval(
         devices: See `predict()`.
 
     Returns:
-        `{values, lower, upper}` (float64), and `missing` as `predict()` has it.
+        `{values, lower, upper}` (float64), and `missing` as `predict()` has it. No bound lies
+        outside of the labels that the model's family or loss is made for.
 
     Raises:
         SpecError: if the model was not calibrated for intervals, or on too few rows.
@@ -279,7 +286,18 @@ def predict_interval(
         low, high = conformal.list_pairs(known.quantiles)[place]
         lower, upper, middle = values[:, low], values[:, high], _middle(values)
     missing = {"missing": record["missing"]} if "missing" in record else {}
-    return {"values": middle, "lower": lower - margin, "upper": upper + margin, **missing}
+    support = support_of(model)
+    ends = {"lower": np.clip(lower - margin, *support), "upper": np.clip(upper + margin, *support)}
+    return {"values": middle, **ends, **missing}
+
+
+def support_of(model: Model) -> tuple[float, float]:
+    """Returns the least and the largest label that a model's family or loss is made for."""
+    family = family_of(model)
+    if family is not None:
+        return likelihood(family).support
+    loss = compatibility.losses_by_name(model, [""])[""]
+    return SUPPORTS.get(loss_name(loss), (-math.inf, math.inf))
 
 
 def _middle(values: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from gpukeras.distributed.strategy import open_strategy
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.calibration import tie_calibration
 from gpukeras.models.compilation import explaining_refusals
+from gpukeras.models.training_rows import tie_training_rows
 from gpukeras.training.baseline import fill_baseline
 from gpukeras.training.callbacks.functions import Functions, check_hooks
 from gpukeras.training.history_registry import keep_history
@@ -92,6 +93,7 @@ def fit(
 
 def _tie(model: Model, data: Dataset) -> None:
     model_recipes.tie_recipe(model, data.recipe)
+    tie_training_rows(model, data)
     tie_calibration(model, None)  # it was that of the weights before
 
 

@@ -27,6 +27,8 @@ class Binomial(Likelihood):
     Both probabilities are parameters, so that neither is 1 minus a rounded one.
     """
 
+    support = (0.0, 1.0)
+
     def keras_names(self, family: Family) -> tuple[str, list[str]]:
         """Returns the accuracy, for one trial a row."""
         return "", ["accuracy"] if family.columns == 1 else []

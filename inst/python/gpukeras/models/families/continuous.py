@@ -121,6 +121,7 @@ class Gamma(Likelihood):
     """
 
     second = "shape"
+    support = (0.0, math.inf)
 
     def first_dispersion(self, family: Family) -> float:
         """Returns mean^2 / variance."""
@@ -141,6 +142,8 @@ class Beta(Likelihood):
     With Stirling's formula its log-density is a log(y / m) + b log((1 - y) / (1 - m)) +
     (log(m) + log(1 - m) + log(p) - log(2 pi)) / 2 - log(y) - log(1 - y) + d(p) - d(a) - d(b).
     """
+
+    support = (0.0, 1.0)
 
     def names(self, family: Family) -> list[str]:
         """Returns R's names, as in `dbeta()`: the mean is shape1 / (shape1 + shape2)."""

@@ -10,6 +10,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ ZEROS = -1.0  # the first linear predictor of surplus zeros: a share of 0.27
 
 class Poisson(Likelihood):
     """Counts y of mean m: mass exp(-m) m^y / y!."""
+
+    support = (0.0, math.inf)
 
     def first_mean(self, family: Family) -> float:
         """Returns the mean count."""
