@@ -7,6 +7,13 @@
 #' where not. `accelerate_report()` says for each call which it was, and why.
 #'
 #' The same holds for every Keras model of the session, also one that Python code makes.
+#' It does not matter when `accelerate()` is called: before or after `library(keras3)`, before or
+#' after Keras or TensorFlow is imported. It does not start Python, so a backend can still be chosen
+#' afterwards, by `keras3::use_backend("jax")`. Where calls cannot be looked at, as with Keras on
+#' PyTorch, with Keras 2 (`tf_keras`), or after another package has put its own function in the
+#' place of Keras' `fit()`, it is said: by an error where Keras is imported already, by a warning of
+#' Python when it is imported, and by `accelerate_report()`.
+#'
 #' `python -m gpukeras.accelerate script.py` does it for a script of Python; with `--report` before
 #' the script's name it prints the report at the end.
 #'
@@ -54,10 +61,15 @@
 #'   a `gpu_accelerate`: a data frame with one row per call, the first one first, and the columns
 #'   `call` (`"fit"`, `"evaluate"` or `"predict"`), `model`, `engine` (`"gpukeras"` or `"keras"`),
 #'   `reason`, `rows` (`NA` where they are not known beforehand) and `seconds`. It holds the last
-#'   10,000 calls.
+#'   10,000 calls. Its attributes `on` (whether `accelerate()` is on) and `note` (which calls are not
+#'   looked at, and why; `""` if all are) are printed where calls are not looked at.
 #' @section Errors:
-#' `gpukeras_error_spec` if `on` or `clear` is not `TRUE` or `FALSE`. Those of a script's calls are
-#' Keras' own.
+#' `gpukeras_error_spec` if `on` or `clear` is not `TRUE` or `FALSE`. `gpukeras_error_runtime_missing`
+#' from `accelerate()` if Keras is imported on another backend than TensorFlow or JAX; it is off then.
+#' Those of a script's calls are Keras' own.
+#'
+#' `accelerate_report()` warns (`gpukeras_warning_accelerate`) if `accelerate()` is on and Keras'
+#' functions are not replaced.
 #' @seealso [gpu_fit()] trains with all that gpukeras has, such as checkpoints.
 #' @examplesIf gpukeras:::can_run_examples()
 #' keras <- reticulate::import("keras")
@@ -72,7 +84,24 @@
 #' @export
 accelerate <- function(on = TRUE) {
   check_flag(on)
-  invisible(call_core("accelerate", list(on = on)))
+  if (python_runs()) {
+    return(invisible(call_core("accelerate", list(on = on))))
+  }
+  was <- the$accelerate
+  the$accelerate <- on
+  invisible(was)
+}
+
+# Python has started: it was not started by accelerate(), since packages loaded later, such as keras3,
+# still say what it must have. An error would keep Python from starting.
+start_accelerating <- function() {
+  if (!the$accelerate) {
+    return()
+  }
+  the$accelerate <- FALSE
+  tryCatch(call_core("accelerate", list(on = TRUE)), error = function(condition) {
+    warn_gpukeras(c("accelerate() takes over no call.", x = said_by(condition)), "accelerate")
+  })
 }
 
 #' @rdname accelerate
@@ -80,13 +109,22 @@ accelerate <- function(on = TRUE) {
 #' @export
 accelerate_report <- function(clear = FALSE) {
   check_flag(clear)
-  new_accelerate_report(call_core("accelerate_report", list(clear = clear)))
+  if (!python_runs()) {
+    note <- if (the$accelerate) "is on, and Python has not started yet." else "is off."
+    return(new_accelerate_report(list(), the$accelerate, paste("accelerate()", note)))
+  }
+  report <- call_core("accelerate_report", list(clear = clear))
+  state <- report$state
+  if (state$lost) warn_gpukeras(state$note, "accelerate")
+  new_accelerate_report(report$calls, state$on, state$note)
 }
 
-new_accelerate_report <- function(records) {
+new_accelerate_report <- function(records, on = TRUE, note = "") {
   columns <- list(`function` = "", model = "", engine = "", reason = "", rows = 0, seconds = 0)
   frame <- typed_frame(records, columns)
   names(frame)[1] <- "call"
+  attr(frame, "on") <- on
+  attr(frame, "note") <- note
   new_result_frame(frame, "gpu_accelerate")
 }
 
@@ -107,6 +145,7 @@ format.gpu_accelerate <- function(x, ...) {
       "<gpu_accelerate> %s, %d through gpukeras", count_of(nrow(x), "calls"),
       sum(x$engine == "gpukeras")
     ),
+    format_notes(attr(x, "note")[nzchar(attr(x, "note"))]),
     if (nrow(x) > 0) format_columns(cells, c("left", "right", "left", "right", "left"))
   )
 }

@@ -148,6 +148,7 @@ prepare_python <- function() {
   try(call_core("prepare"), silent = TRUE)
   # Files that TensorFlow leaves in Python's temporary folder are then removed with R's.
   try(reticulate::py_set_attr(reticulate::import("tempfile"), "tempdir", tempdir()), silent = TRUE)
+  start_accelerating()
 }
 
 # Which Python reticulate bound to, and why: facts for gpu_check().

@@ -10,6 +10,7 @@ the$pid <- NULL # the process that loaded the core: another one is a fork of it
 the$condition <- NULL # the error or interrupt of a user's function that Python called
 the$warnings <- list() # the warnings of such a function
 the$python_before <- NULL # whether Python ran before gpukeras was loaded
+the$accelerate <- FALSE # whether accelerate() waits for Python to start
 the$unmarshalled <- list() # models and datasets of marshalled values, the last used at the end
 the$prepared <- list() # prepped recipes of the package recipes, by their keys
 the$formulas <- list() # functions of formulas written in this session, by formula and key

@@ -21,6 +21,7 @@ test_that("the report says who ran each call, and why", {
     print(new_accelerate_report(list()))
     print(new_accelerate_report(records[1]))
     print(new_accelerate_report(records)[c("call", "engine")])
+    print(new_accelerate_report(list(), on = FALSE, note = "accelerate() is off."))
   })
   found <- new_accelerate_report(records)
   expect_s3_class(found, c("gpu_accelerate", "gpu_result", "data.frame"), exact = TRUE)
@@ -50,4 +51,57 @@ test_that("a model's own fit() runs through gpukeras, and Keras' afterwards", {
   accelerate(FALSE)
   model$fit(x, array(x[, 1]), verbose = 0L)
   expect_identical(nrow(accelerate_report()), 0L)
+})
+
+test_that("it waits for Python, and for Keras that comes after TensorFlow", {
+  skip_without_tensorflow()
+  found <- in_new_session(function() {
+    library(gpukeras)
+    before <- c(accelerate(), accelerate(), accelerate(FALSE), accelerate())
+    waiting <- accelerate_report()
+    started <- reticulate::py_available(initialize = FALSE)
+    # as reticulate::py_module_available() and a pipeline of tfdatasets do
+    reticulate::import("importlib.util")$find_spec("keras")
+    tf <- reticulate::import("tensorflow")
+    tf$data$Dataset$range(3L)
+    ready <- accelerate_report()
+    keras <- reticulate::import("keras")
+    layers <- list(keras$layers$Input(list(3L)), keras$layers$Dense(1L))
+    model <- keras$Sequential(layers)
+    model$compile(optimizer = "sgd", loss = "mse")
+    x <- matrix(rnorm(9600), ncol = 3)
+    model$fit(x, array(x[, 1]), verbose = 0L)
+    report <- accelerate_report()
+    keras$Model$fit <- keras$Model$evaluate # as another package would
+    lost <- rlang::catch_cnd(accelerate_report(), "gpukeras_warning_accelerate")
+    list(
+      before = before, waiting = attributes(waiting)[c("on", "note")], started = started,
+      ready = attr(ready, "note"), engine = report$engine, note = attr(report, "note"),
+      lost = conditionMessage(lost)
+    )
+  })
+  expect_identical(found$before, c(FALSE, TRUE, TRUE, FALSE))
+  expect_identical(
+    found$waiting, list(on = TRUE, note = "accelerate() is on, and Python has not started yet.")
+  )
+  expect_false(found$started)
+  expect_identical(found$ready, "") # TensorFlow imports Keras
+  expect_identical(found$engine, "gpukeras")
+  expect_identical(found$note, "")
+  expect_identical(
+    found$lost, "accelerate() is on, but another package has replaced Keras' fit()."
+  )
+})
+
+test_that("what Python lacks is said when it starts, and lets it start", {
+  skip_without_tensorflow()
+  withr::defer({
+    the$missing <- list()
+    the$accelerate <- FALSE
+  })
+  the$accelerate <- TRUE
+  the$missing <- list(list(wanted = "keras>=3.0", found = ""))
+  told <- expect_warning(start_accelerating(), class = "gpukeras_warning_accelerate")
+  expect_match(conditionMessage(told), "takes over no call.*keras>=3.0 is missing")
+  expect_false(the$accelerate)
 })

@@ -201,7 +201,7 @@ def describe_records(features: Mapping[str, Any]) -> dict[str, Any]:
 ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "prepare": import_hook.await_tensorflow,
     "accelerate": switch.switch,
-    "accelerate_report": switch.report,
+    "accelerate_report": switch.describe,
     "devices": devices.read_devices,
     "memory": devices.read_memory,
     "setup": devices.setup,

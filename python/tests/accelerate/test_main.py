@@ -6,10 +6,13 @@ from children import run_python
 from gpukeras.accelerate import switch
 from gpukeras.accelerate.__main__ import USAGE, format_call, main
 
+# TensorFlow looks for Keras, and imports it when its models are asked for.
 SCRIPT = """
 import sys
-import keras
+import tensorflow as tf
 import numpy as np
+
+keras = tf.keras
 
 print(__name__, sys.argv[1:])
 keras.utils.set_random_seed(1)

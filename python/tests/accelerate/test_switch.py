@@ -1,14 +1,17 @@
 """Calls of scripts with acceleration on: who ran them, what they gave, and what is undone."""
 
+import functools
 import random
 import threading
 
 import numpy as np
 import pytest
+from children import run_script
 from nightly import few
 from small_fits import make_model
 
 from gpukeras.accelerate import calls, switch
+from gpukeras.accelerate.switch import State
 from gpukeras.core.errors import DataError
 from gpukeras.data import dataset as data_dataset
 from gpukeras.models import model_recipes
@@ -46,6 +49,87 @@ def test_keras_functions_are_the_same_ones_afterwards():
     assert kind.fit.__doc__ == own["fit"].__doc__
     switch.switch(False)
     assert {name: getattr(kind, name) for name in switch.FUNCTIONS} == own
+
+
+def test_another_package_may_wrap_keras_functions_too():
+    import keras
+
+    kind = keras.Model
+    switch.switch(False)
+    own = kind.fit
+    assert switch.read_state() == State(
+        False, False, "accelerate() is off: calls are not looked at."
+    )
+
+    def wrap(function):
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    kind.fit = before = wrap(own)  # before accelerate(): it is there again afterwards
+    try:
+        switch.switch(True)
+        assert switch.read_state() == State(True, False, "")
+        switch.switch(False)
+        assert kind.fit is before
+        switch.switch(True)
+        kind.fit = wrap(kind.fit)  # after it
+        assert switch.read_state() == State(True, False, "")
+        model = make_model()
+        switch.switch(False)
+        model.fit(X, Y, verbose=0)
+        assert reported() == []
+        switch.switch(True)
+        model.fit(X, Y, verbose=0)
+        assert reported() == [("fit", "gpukeras")]
+        kind.fit = own  # lost, and said
+        state = switch.read_state()
+        assert (state.on, state.lost) == (True, True)
+        assert state.note == "accelerate() is on, but another package has replaced Keras' fit()."
+        switch.switch(True)
+        assert switch.read_state() == State(True, False, "")
+    finally:
+        switch.switch(False)
+        if "fit" in vars(kind):
+            del kind.fit
+    assert kind.fit is own
+
+
+def test_another_keras_is_not_taken_over_and_that_is_said():
+    script = """
+    import os, sys, warnings
+    from gpukeras.accelerate import switch
+    from gpukeras.core.errors import RuntimeMissingError
+    from dataclasses import astuple
+    was = switch.switch(True)
+    states = [astuple(switch.read_state())]
+    os.environ["KERAS_BACKEND"] = "numpy"  # as by keras3::use_backend()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        import keras
+        sys.modules["tf_keras"] = keras
+    states.append(astuple(switch.read_state()))
+    del sys.modules["tf_keras"]
+    said = [str(one.message) for one in told if "accelerate" in str(one.message)]
+    try:
+        switch.switch(True)
+    except RuntimeMissingError as error:
+        said.append(error.message)
+    states.append(astuple(switch.read_state()))
+    answer = [was, states, said]
+    """
+    was, states, said = run_script(script, CUDA_VISIBLE_DEVICES="-1")
+    why = "gpukeras needs Keras 3 on the TensorFlow or JAX backend, found numpy."
+    note = f"accelerate() is on, but takes over no call: {why}"
+    assert was is False
+    assert states == [
+        [True, False, "accelerate() is on, and Keras is not imported yet."],
+        [True, True, f"{note} {switch.KERAS_2}"],
+        [False, False, "accelerate() is off: calls are not looked at."],
+    ]
+    assert said == [note, why]
 
 
 def test_calls_are_reported_with_engine_reason_and_rows():

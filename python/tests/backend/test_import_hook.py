@@ -1,7 +1,11 @@
 import importlib
 import importlib.machinery
+import importlib.util
 import subprocess
 import sys
+import types
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from children import CORE, run_script
@@ -18,13 +22,17 @@ def test_whoever_imports_tensorflow_has_it_prepared_by_importing_the_package_alo
     from gpukeras.backend import cuda_preload as preload
     gpukeras.await_tensorflow()  # a second time changes nothing
     inventory.read_build()
+    from importlib.util import find_spec
+    assert find_spec("tensorflow")  # asked for, not imported
     before = preload.done
+    seen = []
+    real, preload.read_preload_facts = preload.read_preload_facts, lambda late: (
+        seen.append(late), real(late))[1]
     import tensorflow
-    waiting = [type(finder).__name__ for finder in sys.meta_path].count("_Awaiter")
-    answer = [before, preload.done.reason, waiting]
+    answer = [before, seen, preload.done.reason]
     """
     found = run_script(script, GPUKERAS_PRELOAD="false")
-    assert found == [None, "GPUKERAS_PRELOAD switches it off", 0]
+    assert found == [None, [False], "GPUKERAS_PRELOAD switches it off"]
 
 
 def test_once_tensorflow_is_there_nothing_is_awaited():
@@ -45,8 +53,11 @@ def test_a_preparation_that_fails_leaves_the_import_to_python():
     def fail():
         raise RuntimeError("odd")
     preload.prepare = fail
-    from importlib.util import find_spec
-    answer = [find_spec("tensorflow") is not None, find_spec("no_such_module") is None]
+    from importlib.util import find_spec, module_from_spec
+    spec = find_spec("tensorflow")
+    spec.loader.get_code = lambda name: compile("", "tensorflow", "exec")
+    spec.loader.exec_module(module_from_spec(spec))
+    answer = [spec is not None, find_spec("no_such_module") is None]
     """
     assert run_script(script) == [True, True]
 
@@ -64,26 +75,74 @@ print(sorted(other - {{"__main__", "gpukeras"}}), "gpukeras.backend.cuda_preload
     assert child.stdout == "[] False\n"
 
 
-def test_an_action_follows_the_import_of_keras(monkeypatch, tmp_path):
-    (tmp_path / "keras.py").write_text("seen = []\n", encoding="utf-8")
+@pytest.fixture
+def made_up(monkeypatch, tmp_path):
+    """A module that can be imported; gives its name."""
+    (tmp_path / "made_up.py").write_text("value = 1\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setitem(sys.modules, "keras", None)  # so that this file does not stay there
-    for name in [name for name in sys.modules if name.split(".")[0] == "keras"]:
-        monkeypatch.delitem(sys.modules, name)
-    before, acted = list(sys.meta_path), []
-    import_hook.follow_keras(lambda: acted.append("an earlier one"))
-    import_hook.follow_keras(lambda: acted.append(len(sys.modules["keras"].seen)))
-    import_hook.follow_keras(None)
-    assert sys.meta_path == before
-    import_hook.follow_keras(lambda: acted.append(len(sys.modules["keras"].seen)))
+    yield "made_up"
+    sys.modules.pop("made_up", None)
+
+
+def ask(name):
+    assert find_spec(name) is not None
+
+
+def ask_twice(name):
+    ask(name)
+    ask(name)
+
+
+def fail_first(name):
+    path = Path(find_spec(name).origin)
+    path.write_text("raise ImportError('its backend is missing')\n", encoding="utf-8")
+    with pytest.raises(ImportError, match="its backend"):
+        importlib.import_module(name)
+    path.write_text("value = 100\n", encoding="utf-8")
+
+
+def hold_a_spec(name):
+    """The specification of the module that is executed was asked for long before."""
+    spec = find_spec(name)
+    sys.meta_path.insert(0, types.SimpleNamespace(find_spec=lambda found, *_: spec))
+
+
+@pytest.mark.parametrize("first", [lambda name: None, ask, ask_twice, fail_first, hold_a_spec])
+def test_an_action_follows_the_execution_of_a_module(made_up, first):
+    acted = []
+    import_hook.follow(made_up, lambda module: acted.append(module.value))
+    first(made_up)
     importlib.import_module("json")
     assert acted == []
-    importlib.import_module("keras")
-    assert acted == [0]
+    module = importlib.import_module(made_up)
+    assert acted == [module.value]
+    importlib.import_module(made_up)
+    assert acted == [module.value]
+
+
+def test_an_action_follows_each_execution(made_up):
+    acted = []
+    import_hook.follow(made_up, acted.append)
+    module = importlib.import_module(made_up)
+    importlib.reload(module)
+    del sys.modules[made_up]
+    again = importlib.import_module(made_up)
+    assert again is not module
+    assert [id(one) for one in acted] == [id(module), id(module), id(again)]
+
+
+def test_an_action_is_replaced_and_taken_back(made_up):
+    before, acted = list(sys.meta_path), []
+    import_hook.follow(made_up, lambda module: acted.append("an earlier one"))
+    spec = find_spec(made_up)
+    import_hook.follow(made_up, lambda module: acted.append("this"))
+    importlib.import_module(made_up)
+    assert acted == ["this"]
+    import_hook.follow(made_up, None)
     assert sys.meta_path == before
-    import_hook.follow_keras(lambda: acted.append("at once"))
-    assert acted == [0, "at once"]
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert acted == ["this"]
 
 
 def test_a_keras_that_is_not_there_is_missed_as_ever(monkeypatch):
@@ -91,6 +150,6 @@ def test_a_keras_that_is_not_there_is_missed_as_ever(monkeypatch):
     monkeypatch.setattr(sys, "path", [])
     for name in [name for name in sys.modules if name.split(".")[0] == "keras"]:
         monkeypatch.delitem(sys.modules, name)
-    import_hook.follow_keras(lambda: None)
+    import_hook.follow("keras", lambda module: None)
     with pytest.raises(ModuleNotFoundError, match="keras"):
         importlib.import_module("keras")

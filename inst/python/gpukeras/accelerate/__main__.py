@@ -27,9 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runpy.run_path(given[0], run_name="__main__")
     finally:
         sys.argv, sys.path[0] = before, path
+        note = switch.read_state().note
         switch.switch(was)
         if shows:
-            print("\n".join(map(format_call, switch.report())), file=sys.stderr)
+            lines = [*map(format_call, switch.report()), *([note] if note else [])]
+            print("\n".join(lines), file=sys.stderr)
     return 0
 
 

@@ -10,16 +10,18 @@ import inspect
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from gpukeras.accelerate import calls
 from gpukeras.accelerate.decide import BATCHES, GPUKERAS, KERAS, ROWS, CallPlan, plan_call
 from gpukeras.accelerate.facts import read_facts
 from gpukeras.backend import import_hook, runtime
-from gpukeras.core.errors import DataError, GpuKerasError
+from gpukeras.core.errors import DataError, GpuKerasError, RuntimeMissingError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.training.keras_functions import is_keras_steps
@@ -28,6 +30,7 @@ from gpukeras.training.keras_terms import KerasTerms
 FUNCTIONS = ("fit", "evaluate", "predict")
 CACHED = "_use_cached_eval_dataset"  # an argument of the evaluation that Keras' own fit() makes
 MOST_CALLS = 10_000  # in the report; a script that predicts row by row makes more
+KERAS_2 = "accelerate() takes over no call of tf_keras, which is Keras 2."
 
 
 @dataclass(frozen=True)
@@ -58,27 +61,135 @@ class _Here(threading.local):
     trained: Any = None  # the model that gpukeras trains
 
 
+@dataclass
+class _Switch:
+    """Whether acceleration is on, and what became of it.
+
+    Args:
+        on: Whether it is on.
+        placed: The functions in the place of Keras' own, by name, with the class that has them.
+        problem: Why Keras' functions could not be replaced when Keras was imported; "" if they
+            could.
+    """
+
+    on: bool = False
+    placed: dict[str, tuple[Any, Callable[..., Any]]] = field(default_factory=dict)
+    problem: str = ""
+
+
 CALLS: list[Call] = []
-_state = {"on": False}
+_switch = _Switch()
 _here, _busy = _Here(), threading.Lock()
 
 
 def switch(on: bool = True) -> bool:
-    """Turns acceleration on or off, also before Keras is imported; returns whether it was on."""
-    was, _state["on"] = _state["on"], on
-    waits = "keras" not in sys.modules and not on
-    import_hook.follow_keras(None if waits else _apply)
+    """Turns acceleration on or off, also before Keras is imported; returns whether it was on.
+
+    Raises:
+        RuntimeMissingError: if the Keras that is imported is not one that gpukeras works with. It
+            is off then.
+    """
+    was, _switch.on, _switch.problem = _switch.on, on, ""
+    import_hook.follow("keras", _replace_or_warn if on else None)
+    import_hook.follow("tf_keras", _warn_of_keras_2 if on else None)
+    if not on:
+        _restore()
+        return was
+    try:
+        if "keras" in sys.modules:
+            _replace(sys.modules["keras"])
+    except Exception:
+        switch(False)
+        raise
+    if "tf_keras" in sys.modules:
+        _warn_of_keras_2(sys.modules["tf_keras"])
     return was
 
 
-def _apply() -> None:
+def _warn_of_keras_2(module: ModuleType) -> None:
+    warnings.warn(KERAS_2, RuntimeWarning, stacklevel=2)
+
+
+def _replace_or_warn(module: ModuleType) -> None:
+    """Follows an import of Keras, which must not fail for what accelerate() cannot do."""
+    _switch.problem = ""
+    try:
+        _replace(module)
+    except Exception as error:
+        _switch.problem = _explain(error).rstrip(".")
+        warnings.warn(read_state().note, RuntimeWarning, stacklevel=2)
+
+
+def _replace(module: ModuleType) -> None:
+    if runtime.keras() is not module:  # by `keras.config.set_backend()`
+        raise RuntimeMissingError("Keras was imported a second time in this process.")
     kind = runtime.keras().Model
     for name in FUNCTIONS:
-        ours = hasattr(vars(kind).get(name), "keras_own")
-        if _state["on"] and not ours:
-            setattr(kind, name, _wrap(name, getattr(kind, name)))
-        elif ours and not _state["on"]:
+        if not _is_placed(name):
+            _switch.placed[name] = kind, _wrap(name, getattr(kind, name))
+            setattr(kind, name, _switch.placed[name][1])
+
+
+def _restore() -> None:
+    """Gives Keras its functions back, but for one that another package has wrapped."""
+    for name, (kind, ours) in list(_switch.placed.items()):
+        if vars(kind).get(name) is ours:
+            own = ours.__wrapped__
             delattr(kind, name)
+            if getattr(kind, name) is not own:  # another package's, on this class
+                setattr(kind, name, own)
+            del _switch.placed[name]
+
+
+def _is_placed(name: str) -> bool:
+    """Whether a call of Keras' function reaches ours, also through another package's wrapper."""
+    kind, ours = _switch.placed.get(name, (None, None))
+    link = getattr(kind, name, None)
+    while link is not None and link is not ours:
+        link = getattr(link, "__wrapped__", None)
+    return ours is not None and link is ours
+
+
+@dataclass(frozen=True)
+class State:
+    """Whether calls are looked at.
+
+    Args:
+        on: Whether acceleration is on.
+        lost: Whether it is on, and calls of a Keras that is imported are not looked at.
+        note: Which calls are not looked at, and why, as sentences; "" if all are.
+    """
+
+    on: bool
+    lost: bool
+    note: str
+
+
+def read_state() -> State:
+    """Returns whether calls are looked at."""
+    if not _switch.on:
+        return State(False, False, "accelerate() is off: calls are not looked at.")
+    replaced = [f"{name}()" for name in FUNCTIONS if not _is_placed(name)]
+    told = []
+    if _switch.problem:
+        told.append(f"accelerate() is on, but takes over no call: {_switch.problem}.")
+    elif "keras" in sys.modules and replaced:
+        names = " and ".join(replaced)
+        told.append(f"accelerate() is on, but another package has replaced Keras' {names}.")
+    if "tf_keras" in sys.modules:
+        told.append(KERAS_2)
+    if not told and "keras" not in sys.modules:
+        return State(True, False, "accelerate() is on, and Keras is not imported yet.")
+    return State(True, bool(told), " ".join(told))
+
+
+def describe(clear: bool = False) -> dict[str, Any]:
+    """Returns `calls`, those so far, and `state`.
+
+    Args:
+        clear: Whether to forget the calls.
+    """
+    return {"calls": report(clear), "state": read_state()}
 
 
 def report(clear: bool = False) -> list[Call]:
@@ -98,7 +209,11 @@ def _wrap(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(own)
     def accelerated(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if CACHED in kwargs or any(map(is_keras_steps, (*args[:1], kwargs.get("x")))):
+        if (
+            not _switch.on
+            or CACHED in kwargs
+            or any(map(is_keras_steps, (*args[:1], kwargs.get("x"))))
+        ):
             return own(self, *args, **kwargs)  # a part of another call
         try:
             bound = signature.bind(self, *args, **kwargs)
@@ -109,7 +224,6 @@ def _wrap(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         plain = functools.partial(own, self, *args, **kwargs)
         return _run(name, self, given, plain)
 
-    accelerated.keras_own = own  # type: ignore[attr-defined]
     return accelerated
 
 

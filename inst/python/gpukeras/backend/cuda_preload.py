@@ -139,12 +139,17 @@ def read_preload_facts(imported: bool) -> dict[str, Any]:
 done: Preload | None = None  # the result in this process, once `prepare()` ran
 
 
-def prepare() -> Preload:
-    """Loads the wheel's CUDA libraries into this process, once; returns the result."""
+def prepare(imported: bool | None = None) -> Preload:
+    """Loads the wheel's CUDA libraries into this process, once; returns the result.
+
+    Args:
+        imported: Whether TensorFlow's code has run; None to look whether its module exists.
+    """
     global done
     if done is None:
         xla_cache.prepare_cache()
-        done = apply_preload(plan_preload(read_preload_facts("tensorflow" in sys.modules)))
+        late = "tensorflow" in sys.modules if imported is None else imported
+        done = apply_preload(plan_preload(read_preload_facts(late)))
     return done
 
 
