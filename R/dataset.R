@@ -121,6 +121,7 @@
 #' are imputed in new data too, without an indicator. Means and standard deviations come from the
 #' values that are present. In an array, a column is a slice of its last dimension. A column without
 #' any value in the training rows is an error, and so is a missing label: labels are never imputed.
+#' Classes without a training row, such as unused levels, stay outputs of the model, with a warning.
 #'
 #' Infinite values are an error for every `na`.
 #' @section Several inputs and outputs:

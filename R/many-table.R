@@ -162,7 +162,8 @@ format.gpu_fits <- function(x, ...) {
       time = format_time(x$elapsed_s), metric = x$metric
     ),
     format_columns(lapply(cells, as.character), "right"),
-    format_more(nrow(summary(x)) - nrow(shown), "summary()")
+    format_more(nrow(summary(x)) - nrow(shown), "summary()"),
+    format_notes(x$notes)
   )
 }
 

@@ -44,8 +44,9 @@
 #'   as its arguments, and `seed` if it has an argument of that name; or a formula, which makes a
 #'   [gpu_dataset()] of `data` and a [gpu_mlp()].
 #' @param ... For a formula: further arguments of [gpu_dataset()].
-#' @param folds A number of folds; a list of the row numbers that each fold holds out; or an `rset`
-#'   of the package rsample. `NULL` for none. `data` must not hold out validation rows itself then.
+#' @param folds A number of folds, drawn so that each holds out as many rows of each class as others,
+#'   or one more; a list of the row numbers that each fold holds out; or an `rset` of the package
+#'   rsample. `NULL` for none. `data` must not hold out validation rows itself then.
 #' @param seeds A number of seeds, or the seeds. Each gives its own first weights, dropout and order
 #'   of rows; weights of frozen layers and of adapted ones stay those of `model`. `NULL` for the
 #'   first weights of `model`, and the order of `data`.
@@ -71,6 +72,8 @@
 #' - `summary()` has a row for each setting and group: mean, standard error and rank of a metric.
 #' - `fits[[3]]` is the third model, an ordinary compiled Keras model for [gpu_predict()],
 #'   [gpu_save()] and [gpu_fit()]; `fits[["best"]]` the one with the best metric.
+#' - `$notes` names folds and groups in which a class has no row to train or to measure on; they are
+#'   printed too.
 #' - `$histories` has each metric of each epoch, by model; `$predictions` the predictions for the
 #'   rows that the models held out.
 #' - [gpu_predict()] of all of them is the mean of their predictions, with its spread. Models

@@ -67,3 +67,31 @@ test_that("what does not fit is named before anything trains", {
     gpu_fit_many(cars, model, folds = list(1:3), together = rep(1, 32))
   })
 })
+
+test_that("folds of classes are those of rsample's strata, and classes without rows are named", {
+  skip_without_tensorflow()
+  skip_if_not_installed("rsample")
+  rows <- data.frame(x = seq_len(189), y = factor(rep(c("no", "case"), c(130, 59))))
+  held_by_class <- function(held) unname(sapply(held, function(fold) table(rows$y[fold])))
+  data <- gpu_dataset(y ~ x, rows, seed = 1)
+  fits <- gpu_fit_many(data, gpu_mlp(data, 2), folds = 5, epochs = 1, verbose = FALSE)
+  found <- held_by_class(split(fits$predictions$row, fits$predictions$model))
+  set.seed(1)
+  strata <- lapply(rsample::vfold_cv(rows, 5, strata = "y")$splits, rsample::complement)
+  expected <- held_by_class(strata)
+  expect_identical(apply(found, 1, sort), apply(expected, 1, sort))
+  expect_length(fits$notes, 0)
+
+  # rsample pools classes below a tenth of the rows; here each is dealt out.
+  rows$y <- factor(rep(c("no", "case"), c(185, 4)), levels = c("no", "case", "never"))
+  expect_snapshot(data <- gpu_dataset(y ~ x, rows, seed = 1))
+  if (requireNamespace("nnet", quietly = TRUE)) {
+    expect_warning(nnet::multinom(y ~ x, rows, trace = FALSE), "never")
+  }
+  fits <- gpu_fit_many(data, gpu_mlp(data, 2), folds = 5, epochs = 1, verbose = FALSE)
+  found <- held_by_class(split(fits$predictions$row, fits$predictions$model))
+  expect_identical(sort(found[2, ]), c(0L, 1L, 1L, 1L, 1L))
+  expect_length(fits$notes, 1)
+  expect_match(fits$notes, "^`Fold5` holds out no row of class \"case\"\\.$")
+  expect_match(format(fits), "holds out no row", all = FALSE)
+})

@@ -1,12 +1,19 @@
 import numpy as np
 import pytest
 from series import make_columns, windows
-from small_fits import make_dataset
+from small_fits import label_dataset, make_dataset
 from streamed import as_function
 
 from gpukeras import DataError, SpecError
 from gpukeras.data.builder import assemble
-from gpukeras.many.resamples import open_resamples, plan_resamples, split_dataset
+from gpukeras.many.resamples import (
+    Classes,
+    note_absent,
+    open_resamples,
+    plan_resamples,
+    read_classes,
+    split_dataset,
+)
 
 GROUPS = np.repeat(np.arange(10), [1, 9, 3, 3, 8, 2, 7, 5, 1, 6])  # 45 rows
 
@@ -194,3 +201,44 @@ def test_windows_are_not_put_into_folds_at_random():
     )
     times = np.arange(len(data))
     assert len(open_resamples(data, 5, times=times)) == 5
+
+
+@pytest.mark.parametrize("counts", [(185, 4), (130, 59), (60, 40, 3, 1), (7, 7, 7)])
+def test_folds_of_classes_hold_out_equally_many_rows_of_each(counts):
+    codes = np.random.default_rng(3).permutation(np.repeat(np.arange(len(counts)), counts))
+    classes = Classes(codes, tuple("abcd"[: len(counts)]))
+    folds = plan_resamples(5, len(codes), classes=classes, seed=2)
+    held = np.array([np.bincount(codes[fold.held_out], minlength=len(counts)) for fold in folds])
+    # The property of rsample's vfold_cv(strata = ) and of scikit-learn's StratifiedKFold.
+    assert (np.ptp(held, axis=0) <= 1).all()
+    assert np.ptp(held.sum(axis=1)) <= 1
+    assert sorted(np.concatenate([fold.held_out for fold in folds])) == list(range(len(codes)))
+    other = plan_resamples(5, len(codes), classes=classes, seed=3)
+    assert folds[0].held_out.tolist() != other[0].held_out.tolist()
+
+
+def test_splits_that_lack_a_class_are_named():
+    codes = np.array([0] * 8 + [1] * 2 + [3])
+    classes = Classes(codes, ("a", "b", "none", "d"))
+    folds = plan_resamples({"one": [1, 9, 10], "two": [2, 11]}, 11)
+    assert note_absent(folds, classes) == (
+        'one trains on no row of class "b".',
+        'one holds out no row of class "d".',
+        'two trains on no row of class "d".',
+        'two holds out no row of class "b".',
+    )
+    assert note_absent(folds, None) == ()
+    many = plan_resamples([[row] for row in range(1, 9)], 11)
+    assert note_absent(many, classes)[-1] == "3 more splits lack a class."
+
+
+def test_labels_of_few_whole_numbers_are_classes():
+    def read(kind, values, levels=()):
+        return read_classes(label_dataset(kind, values, levels))
+
+    assert read("factor", [1, 2, 1, 2, 2, 2], ["a", "b", "c"]).names == ("a", "b", "c")
+    assert read("logical", [1, 0, 1, 1, 1, 0]).names == ("FALSE", "TRUE")
+    assert read("numeric", [0, 1, 1, 1, 1, 0]).codes.tolist() == [0, 1, 1, 1, 1, 0]
+    assert read("integer", [7, 2, 2, 5, 5, 5]).names == ("2", "5", "7")
+    assert read("integer", [7, 2, 3, 4, 5, 6]) is None
+    assert read("numeric", [7.5, 2, 2, 5, 5, 5]) is None

@@ -26,6 +26,7 @@ from gpukeras.data.preprocessing.multi_output import (
     encode_labels,
     learn_labels,
     measure_ranges,
+    note_empty_classes,
     take_labels,
 )
 from gpukeras.data.preprocessing.recipe import Recipe
@@ -194,6 +195,7 @@ def build_dataset(
     groups, keep = features.get("groups"), np.zeros(rows, dtype=bool)
     keep[parts[0]] = True
     remarks: tuple[str, ...] = ()
+    learns = recipe is None
     if recipe is None:
         learned = _learn(given, labels, keep, complete, spec, formula)
         remarks, recipe = given.remarks(learned, spec), group_columns(learned, groups, arg)
@@ -201,6 +203,8 @@ def build_dataset(
         check_settled(recipe, groups)
     weighing, notes = (weights, complete, class_weight), Notes()
     recipe, arrays = _encode_labels(recipe, labels, weighing, keep, notes)
+    if learns and recipe.label is not None and isinstance(arrays[0], np.ndarray):
+        remarks += note_empty_classes(recipe.label, arrays[0], keep, recipe.formula)
     del labels, weights, weighing, keep  # a large file's need more memory than what follows
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)

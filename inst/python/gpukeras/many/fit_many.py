@@ -22,7 +22,7 @@ from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.plan import StackPlan, explain_alone, plan_stacks, read_model_facts
-from gpukeras.many.resamples import Resample, open_resamples
+from gpukeras.many.resamples import Resample, note_absent, open_resamples, read_classes
 from gpukeras.many.structure import Structure, describe_structure
 from gpukeras.many.training import StackingError, Start, Task, train_stack
 from gpukeras.many.workers.members import train_members
@@ -107,7 +107,20 @@ def fit_many(
         batch_size=task.batch_size,
         device=task.device,
         elapsed_s=time.perf_counter() - began,
+        notes=note_absent(_name_splits(members), read_classes(rows)),
     )
+
+
+def _name_splits(members: Sequence[Member]) -> list[Resample]:
+    """Returns each split of the rows once, with its name in words."""
+    splits = {}
+    for one in members:
+        parts = [f"`{one.fold}`"] if one.fold else []
+        parts += [f'the group "{one.group}"'] if one.group else []
+        if parts:
+            name = " of ".join(parts)
+            splits[name] = Resample(name[0].upper() + name[1:], one.train, one.held_out)
+    return list(splits.values())
 
 
 def _make_task(

@@ -74,6 +74,7 @@ class FittedModels:
         batch_size: Rows per step of a model.
         device: Where they trained.
         elapsed_s: Seconds in all.
+        notes: Sentences about the splits that the user may not expect.
     """
 
     def __init__(
@@ -88,12 +89,13 @@ class FittedModels:
         batch_size: int,
         device: str,
         elapsed_s: float,
+        notes: tuple[str, ...] = (),
     ) -> None:
         """Keeps them."""
         self.data, self.members, self.fitted, self.built = data, members, fitted, built
         self.plan, self.structures = plan, structures
         self.batch_size, self.device = batch_size, device
-        self.elapsed_s = elapsed_s
+        self.elapsed_s, self.notes = elapsed_s, notes
 
     def model(self, number: int) -> Any:
         """Returns a model, by its number from 1, as a compiled Keras model of its own.
@@ -129,6 +131,7 @@ class FittedModels:
             "batch_size": self.batch_size,
             "device": self.device,
             "elapsed_s": self.elapsed_s,
+            "notes": list(self.notes),
         }
 
     def _describe(self, place: int) -> dict[str, Any]:

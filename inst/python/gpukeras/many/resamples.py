@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
-from gpukeras.core.messages import count_of
+from gpukeras.core.messages import count_of, list_some
 from gpukeras.core.options import check_count, describe, is_number
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
+from gpukeras.data.preprocessing.targets import name_classes
 
 EXPECTED = "a number of folds, or a list of the row numbers that each fold holds out"
+FEW_VALUES = 5  # distinct whole numbers that are classes, as `nunique` of rsample's make_strata()
+MOST_NOTES = 5
 OWN = "validation"  # the name of the only resample if `data` keeps validation rows itself
 
 
@@ -36,6 +39,19 @@ class Resample:
     name: str
     train: np.ndarray
     held_out: np.ndarray
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The class of each row.
+
+    Args:
+        codes: Its place among the names, one a row.
+        names: Names of the classes.
+    """
+
+    codes: np.ndarray
+    names: tuple[str, ...]
 
 
 def open_resamples(
@@ -67,7 +83,14 @@ def open_resamples(
         )
     if resamples is not None:
         _check_undivided(data)
-        planned = plan_resamples(resamples, len(data), groups=groups, times=times, seed=seed)
+        planned = plan_resamples(
+            resamples,
+            len(data),
+            groups=groups,
+            times=times,
+            classes=read_classes(data),
+            seed=seed,
+        )
         _check_windows(data, resamples, times)
         return planned
     if not data.has_rows("validation"):
@@ -82,7 +105,13 @@ def open_resamples(
 
 
 def plan_resamples(
-    resamples: Any, rows: int, *, groups: Any = None, times: Any = None, seed: int = 0
+    resamples: Any,
+    rows: int,
+    *,
+    groups: Any = None,
+    times: Any = None,
+    classes: Classes | None = None,
+    seed: int = 0,
 ) -> tuple[Resample, ...]:
     """Returns resamples of rows.
 
@@ -95,6 +124,8 @@ def plan_resamples(
         times: One number a row; no row may train that is later than a row held out. Folds by
             number are blocks in time, and each trains on all earlier blocks, as scikit-learn's
             TimeSeriesSplit.
+        classes: The rows' classes. Folds that are drawn at random hold out equally many rows of
+            each, or one more, as scikit-learn's StratifiedKFold and the strata of R's rsample.
         seed: Seed of folds that are drawn.
 
     Raises:
@@ -109,7 +140,7 @@ def plan_resamples(
             arg="resamples",
         )
     if is_number(resamples):
-        planned = _draw_folds(resamples, rows, groups, times, seed)
+        planned = _draw_folds(resamples, rows, groups, times, classes, seed)
     elif isinstance(resamples, (Mapping, Sequence)) and not isinstance(resamples, str):
         planned = tuple(_read_folds(resamples, rows))
     else:
@@ -132,11 +163,56 @@ def split_dataset(data: MapDataset, resample: Resample) -> MapDataset:
     return split
 
 
+# Classes ----------------------------------------------------------------------------------------
+
+
+def read_classes(data: MapDataset) -> Classes | None:
+    """Returns the classes of the rows; None for labels that are none.
+
+    Whole numbers of at most `FEW_VALUES` values count as classes, as for rsample's strata.
+    """
+    rule = data.recipe.label
+    if rule is None or rule.outputs or rule.shape or rule.kind not in ("class", "binary", "number"):
+        return None
+    values = np.asarray(data.sources[1].gather(slice(None))).reshape(-1)
+    if rule.kind != "number":
+        return Classes(values.astype(np.int64), name_classes(rule))
+    found = np.unique(values) if rule.whole else values
+    if len(found) > FEW_VALUES:
+        return None
+    return Classes(np.searchsorted(found, values), tuple(f"{value:g}" for value in found))
+
+
+def note_absent(resamples: Sequence[Resample], classes: Classes | None) -> tuple[str, ...]:
+    """Returns a sentence for each split in which a class has no row to train or to measure on.
+
+    Classes without any row in the data are left to the dataset's own note.
+    """
+    if classes is None:
+        return ()
+    count = len(classes.names)
+    known = np.bincount(classes.codes, minlength=count) > 0
+    notes = []
+    for each in resamples:
+        for rows, verb in ((each.train, "trains on"), (each.held_out, "holds out")):
+            absent = known & (np.bincount(classes.codes[rows], minlength=count) == 0)
+            if len(rows) and absent.any():
+                names = [f'"{classes.names[place]}"' for place in np.flatnonzero(absent)]
+                notes.append(f"{each.name} {verb} no row of class {list_some(names)}.")
+    rest = len(notes) - MOST_NOTES
+    return (*notes[:MOST_NOTES], *([f"{rest} more splits lack a class."] if rest > 0 else []))
+
+
 # Folds by number --------------------------------------------------------------------------------
 
 
 def _draw_folds(
-    number: Any, rows: int, groups: np.ndarray | None, times: np.ndarray | None, seed: int
+    number: Any,
+    rows: int,
+    groups: np.ndarray | None,
+    times: np.ndarray | None,
+    classes: Classes | None,
+    seed: int,
 ) -> tuple[Resample, ...]:
     count = check_count("resamples", number, 2)
     units = rows if groups is None else len(np.unique(groups))
@@ -154,6 +230,8 @@ def _draw_folds(
         held = _assign_groups(count, groups)
     else:
         order = np.random.default_rng(seed).permutation(rows)
+        if classes is not None:  # dealt out like cards, one class after another
+            order = order[np.argsort(classes.codes[order], kind="stable")]
         held = [np.sort(order[fold::count]) for fold in range(count)]
     return tuple(_hold_out(f"Fold{i}", part, rows) for i, part in enumerate(held, start=1))
 

@@ -19,7 +19,13 @@ from gpukeras.core.options import MOST_SEED
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.streams.generator import GeneratorInterrupt
-from gpukeras.many.resamples import Resample, open_resamples, split_dataset
+from gpukeras.many.resamples import (
+    Resample,
+    note_absent,
+    open_resamples,
+    read_classes,
+    split_dataset,
+)
 from gpukeras.search.building import Build
 from gpukeras.search.halving import choose_dropped, choose_job
 from gpukeras.search.options import (
@@ -114,6 +120,7 @@ class Search:
         resamples: The splits of the rows.
         study: What is known of the trials.
         stopper: The clock and the listener.
+        absent: Sentences about classes that a resample lacks.
 
     Attributes:
         trials: All trials, by number.
@@ -125,6 +132,7 @@ class Search:
     resamples: Sequence[Resample]
     study: Study
     stopper: Stopper
+    absent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Draws the trials."""
@@ -169,7 +177,12 @@ class Search:
             folder="" if self.study.folder is None else str(self.study.folder),
             elapsed_s=self.stopper.elapsed_s,
             together=together,
-            notes=(*self.study.notes, *self._note_few(), *note_failures(outcomes)),
+            notes=(
+                *self.study.notes,
+                *self.absent,
+                *self._note_few(),
+                *note_failures(outcomes),
+            ),
         )
 
     def _results(self) -> dict[int, dict[int, float | None]]:
@@ -241,7 +254,9 @@ def search(
         assert isinstance(data, MapDataset)  # `open_resamples()` refuses others
         identity = request.identity(seed, data, planned)
         study.compare(identity)
-        running = Search(request, seed, planned, study, stopper)
+        named = [replace(each, name=f"`{each.name}`") for each in planned]
+        absent = note_absent(named, read_classes(data))
+        running = Search(request, seed, planned, study, stopper, absent)
         with _open_states(study, spec) as states:
             sequential = SequentialTrainer(build, data, planned, request.fit, states, stopper)
             _check_models(sequential, running.trials, spec.metric)

@@ -12,6 +12,7 @@ from gpukeras.data.preprocessing.multi_output import (
     encode_labels,
     learn_labels,
     measure_ranges,
+    note_empty_classes,
     split_labels,
     take_labels,
     widen_labels,
@@ -119,3 +120,19 @@ def test_other_outputs_than_in_training_are_refused():
         encode_labels(rule, several(price=plain(), cut=plain()))
     with pytest.raises(DataError, match=r"`y\$price` has 4 rows where `x` has 5"):
         check_label_rows(several(price=plain(), cut=CLASSES), 5, "x")
+
+
+def test_classes_without_a_training_row_are_named_as_by_multinom():
+    cut = {**CLASSES, "levels": ["a", "b", "c", "d", "e"]}
+    rows = several(price=plain(), cut=cut, sold={"kind": "logical", "values": np.ones(4)})
+    rule, keep = learn_labels(rows, ALL), np.array([True, True, False, True])
+    codes = encode_labels(rule, rows)
+    assert note_empty_classes(rule, codes, keep, "list(cut) ~ .") == (
+        'The classes "c", "d", "e" of `cut` have no training row.',
+        'The class "FALSE" of `sold` has no training row.',
+    )
+    rule, codes = learn_labels(CLASSES, ALL), encode_labels(learn_labels(CLASSES, ALL), CLASSES)
+    assert note_empty_classes(rule, codes, keep, "Species ~ .") == (
+        'The class "c" of `Species` has no training row.',
+    )
+    assert note_empty_classes(rule, codes, ALL, "") == ()

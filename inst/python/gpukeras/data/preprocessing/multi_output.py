@@ -16,6 +16,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty
+from gpukeras.core.messages import list_some
 from gpukeras.data.arrays import Notes, check_lengths
 from gpukeras.data.preprocessing.columns import take_rows
 from gpukeras.data.preprocessing.targets import (
@@ -27,6 +28,8 @@ from gpukeras.data.preprocessing.targets import (
     encode_label,
     learn_label,
     measure_range,
+    name_classes,
+    name_label,
 )
 
 
@@ -163,6 +166,33 @@ def measure_ranges(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
         return measure_range(rule, encoded)
     parts = [measure_range(*part) for part in split_labels(rule, encoded)]
     return _with_rules(rule, parts)
+
+
+def note_empty_classes(
+    rule: LabelRule, encoded: np.ndarray, keep: np.ndarray, formula: str
+) -> tuple[str, ...]:
+    """Returns a sentence for each output with classes that have no training row.
+
+    Args:
+        rule: The labels' rule.
+        encoded: The encoded labels of all rows.
+        keep: Mask of the training rows.
+        formula: R's formula as text, "" without one.
+    """
+    names = [output.name for output in rule.outputs] or [""]
+    notes = []
+    for name, (own, codes) in zip(names, split_labels(rule, encoded), strict=True):
+        levels = name_classes(own)
+        if not levels or own.shape:
+            continue
+        counts = np.bincount(codes[keep].reshape(-1).astype(np.int64), minlength=len(levels))
+        empty = [f'"{level}"' for level, count in zip(levels, counts, strict=True) if not count]
+        if empty:
+            arg = name_label(formula, name)
+            classes = "The class" if len(empty) == 1 else "The classes"
+            verb = "has" if len(empty) == 1 else "have"
+            notes.append(f"{classes} {list_some(empty)} of `{arg}` {verb} no training row.")
+    return tuple(notes)
 
 
 def widen_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:

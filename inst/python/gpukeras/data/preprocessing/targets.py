@@ -176,6 +176,13 @@ def name_label(formula: str, output: str = "") -> str:
     return left.strip("`") if tilde else "y"
 
 
+def name_classes(rule: LabelRule) -> tuple[str, ...]:
+    """Returns the names of the classes by code; none for labels that are no classes."""
+    if rule.kind == "binary":
+        return ("FALSE", "TRUE") if rule.logical else ("0", "1")
+    return rule.levels
+
+
 def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> LabelRule:
     """Learns the rule of one output's labels.
 
