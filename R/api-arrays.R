@@ -147,14 +147,16 @@ as_labels <- function(y, arg = caller_arg(y), call = caller_env()) {
   if (is.data.frame(y) && length(y) == 1) {
     y <- y[[1]]
   }
-  y <- if (inherits(y, "Surv")) {
+  survival <- inherits(y, "Surv")
+  y <- if (survival) {
     plain_survival(y, arg, call)
   } else {
     plain_tensor(plain_integer64(y, arg, call))
   }
   if (is_label_array(y)) {
     names <- if (length(dim(y)) == 2) as.list(colnames(y))
-    return(list(arg = arg, kind = "matrix", values = with_nan(y), names = names %||% list()))
+    matrix <- list(arg = arg, kind = "matrix", values = with_nan(y), names = names %||% list())
+    return(c(matrix, if (survival) list(survival = TRUE)))
   }
   as_label_column(y, arg, call)
 }

@@ -30,7 +30,8 @@
 #'   `dbinom()`.
 #' * `"multinomial"`: a factor; logit. \eqn{-\log P(y)}, a softmax.
 #' * `"multi_label"`: a matrix of 0 and 1; logit. Mean over columns of binomial losses.
-#' * `"ordinal"`: a factor, levels in order; logit, probit, cloglog. \eqn{-\log P(y)},
+#' * `"ordinal"`: an ordered factor (of another one, a message tells the order of its levels, and
+#'   text is refused); logit, probit, cloglog. \eqn{-\log P(y)},
 #'   \eqn{P(Y \le k) = g^{-1}(\theta_k - \eta)}.
 #' * `"cox"`: `survival::Surv(time, status)`, or `cbind()`; log. For an event
 #'   \eqn{\log \sum_j e^{\eta_j} - \eta}, the sum over rows with a time not before its own.

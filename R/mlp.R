@@ -7,6 +7,18 @@
 #' model learns standardised labels and predicts in their own unit. Arrays of higher rank are
 #' flattened.
 #'
+#' Labels that could mean something else are told by a message, and what only a family takes chooses
+#' one:
+#'
+#' * Survival times, `Surv()`, have the family `"cox"`, and are refused where there is none: in
+#'   [gpu_tabular()], beside other outputs, and by [gpu_fit()] with a loss that takes numbers.
+#' * An ordered factor is learned as classes; the family `"ordinal"` uses its order.
+#' * Several columns are numbers, also two of counts (`"binomial"` takes them as successes and
+#'   failures), a column above 0 beside one of 0 and 1 (`"cox"`, `"discrete_time"`), and columns of
+#'   0 and 1 (`"multi_label"`).
+#' * Counts, shares and positive numbers are numbers, without a message: `"poisson"`,
+#'   `"negative_binomial"`, `"beta"` and `"gamma"` are their families.
+#'
 #' If the data has several inputs, each input has its own branch: one layer with as many units as
 #' the first hidden layer. The hidden layers combine all branches. Each of several outputs has its
 #' own head, with the loss and the metric for its labels.
@@ -48,5 +60,22 @@ gpu_mlp <- function(data, units = 64, activation = "relu", dropout = 0, batch_no
     penalty = penalty, optimizer = optimizer, learning_rate = learning_rate,
     seed = seed %||% draw_seed(), family = as_family(family)
   )
-  call_core("mlp", list(data = data$handle, options = check_no_na_options(options)))
+  model <- call_core("mlp", list(data = data$handle, options = check_no_na_options(options)))
+  inform_labels(data, options$family)
+  model
+}
+
+# Says what a model makes of labels that could mean something else.
+inform_labels <- function(data, family = NULL) {
+  note <- call_core("explain_labels", list(data = data$handle, family = family))
+  if (nzchar(note)) inform_gpukeras(c(i = note), class = "gpukeras_message_labels")
+}
+
+# Says so once a session, where many models are made.
+inform_labels_once <- function(code) {
+  withCallingHandlers(code, gpukeras_message_labels = function(condition) {
+    text <- conditionMessage(condition)
+    if (text %in% the$informed) invokeRestart("muffleMessage")
+    the$informed <- c(the$informed, text)
+  })
 }

@@ -179,7 +179,8 @@ builder_caller <- function(builder) {
   function(settings, seed) {
     answer <- keep_condition({
       values <- taken_settings(builder, settings)
-      list(model = with_seed(seed, rlang::exec("builder", !!!values, .env = home)))
+      build <- function() rlang::exec("builder", !!!values, .env = home)
+      list(model = with_seed(seed, inform_labels_once(build())))
     })
     if (isTRUE(answer$failed)) answer$message <- said_by(the$condition)
     answer

@@ -110,5 +110,7 @@ gpu_tabular <- function(data, kind = c("tabm", "mlp", "resnet", "dcn", "ft_trans
     members = members, heads = heads, rank = rank, optimizer = optimizer,
     learning_rate = learning_rate, weight_decay = weight_decay, seed = seed %||% draw_seed()
   )
-  call_core("tabular", list(data = data$handle, options = check_no_na_options(options)))
+  model <- call_core("tabular", list(data = data$handle, options = check_no_na_options(options)))
+  inform_labels(data)
+  model
 }

@@ -155,7 +155,7 @@ train_engine <- function(rows, model, fit) {
     return(together)
   }
   data <- rlang::exec(formula_dataset, !!!rows)
-  model <- rlang::exec(gpu_mlp, data, !!!model)
+  model <- inform_labels_once(rlang::exec(gpu_mlp, data, !!!model))
   list(model = model, history = rlang::exec(gpu_fit, model, data, !!!fit))
 }
 

@@ -143,7 +143,8 @@ note_asked <- function(together, key, rows, model, fit) {
     early_stopping = as_options(fit$early_stopping)
   )
   list(
-    model = rlang::exec(gpu_mlp, data, !!!model), data = data$handle, seed = rows$seed,
+    model = inform_labels_once(rlang::exec(gpu_mlp, data, !!!model)), data = data$handle,
+    seed = rows$seed,
     options = check_no_na_options(options)
   )
 }

@@ -210,6 +210,30 @@ test_that("a model of Cox without hidden layers is coxph(), with its loss and it
   expect_equal(gpu_predict(again, rows[1:2, ], type = "survival", times = c(0, hazard$time)), curves)
 })
 
+test_that("survival times choose the family of Cox, or are refused by the families' names", {
+  skip_without_tensorflow()
+  skip_if_not_installed("survival")
+  Surv <- survival::Surv # nolint: object_name_linter.
+  rows <- lung_rows()
+  data <- gpu_dataset(Surv(time, status) ~ a + b, rows)
+  model <- gpu_mlp(data, units = integer(), seed = 1)
+  expect_identical(as_r(model$loss$name), "cox_likelihood")
+  by_y <- gpu_dataset(as.matrix(rows[c("a", "b")]), Surv(rows$time, rows$status))
+  expect_identical(as_r(gpu_mlp(by_y)$loss$name), "cox_likelihood")
+  keras <- gpu_mlp(gpu_dataset(cbind(a, b) ~ time, rows, scale = FALSE), units = integer())
+  late <- rows$time + 1
+  expect_snapshot(error = TRUE, {
+    gpu_tabular(data)
+    gpu_mlp(data, family = "gaussian")
+    gpu_mlp(gpu_dataset(list(Surv(time, status), a) ~ b, rows))
+    gpu_fit(keras, gpu_dataset(Surv(time, status) ~ a, rows), epochs = 1)
+    gpu_dataset(rows["a"], Surv(rows$time, late, type = "interval2"))
+    gpu_dataset(rows["a"], Surv(rows$time, rows$status, type = "left"))
+    gpu_dataset(rows["a"], Surv(rows$time, late, rows$status))
+    gpu_dataset(rows["a"], Surv(rows$time, factor(rows$status + rows$b)))
+  })
+})
+
 test_that("discrete times have curves and mean survival times", {
   skip_without_tensorflow()
   skip_if_not_installed("survival")

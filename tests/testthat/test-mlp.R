@@ -3,6 +3,9 @@ test_that("gpu_mlp() passes every option under its name", {
   data <- gpu_dataset(a_matrix(4), 1:4)
   seen <- NULL
   local_core(function(name, args) {
+    if (name != "mlp") {
+      return(answer(""))
+    }
     seen <<- args$options
     answer("a model")
   })
@@ -42,7 +45,40 @@ test_that("output and loss fit the labels", {
   expect_identical(output(c("no", "yes", "no", "no", "no", "no")), two)
   expect_identical(output(c("a", "b", "c", "a", "b", "c")), three)
   expect_identical(output(factor(c("a", "b", "a", "a", "b", "a"), levels = letters[1:3])), three)
-  expect_identical(output(matrix(1:12, 6)), columns)
+  expect_identical(output(matrix(-1:10, 6)), columns)
+})
+
+test_that("labels that could mean something else are told", {
+  skip_without_tensorflow()
+  x <- a_matrix(6)
+  sizes <- factor(c("High", "Low", "Mid", "Low", "Mid", "High"))
+  ordinal <- function(y) invisible(gpu_mlp(gpu_dataset(x, y), family = "ordinal"))
+  plain <- function(y) invisible(gpu_mlp(gpu_dataset(x, y)))
+  expect_snapshot({
+    ordinal(sizes)
+    plain(ordered(sizes, c("Low", "Mid", "High")))
+    plain(cbind(1:6, 6:1))
+    plain(cbind(c(2, 3, 5, 7, 9, 11), c(0, 1, 1, 0, 1, 1)))
+    plain(diag(2)[c(1, 2, 1, 2, 1, 1), ])
+  })
+  expect_message(ordinal(sizes), class = "gpukeras_message_labels")
+  expect_no_message <- function(code) expect_message(code, NA)
+  expect_no_message(ordinal(ordered(sizes, c("Low", "Mid", "High"))))
+  expect_no_message(plain(sizes))
+  expect_no_message(plain(1:6))
+  expect_no_message(plain(as.character(sizes)))
+  expect_snapshot(ordinal(as.character(sizes)), error = TRUE)
+  expect_snapshot(ordinal(1:6), error = TRUE)
+})
+
+test_that("a message about labels comes once where many models are made", {
+  said <- 0
+  tell <- function() inform_gpukeras("of 7 labels", class = "gpukeras_message_labels")
+  withCallingHandlers(for (i in 1:3) inform_labels_once(tell()), message = function(condition) {
+    said <<- said + 1
+    invokeRestart("muffleMessage")
+  })
+  expect_identical(said, 1)
 })
 
 test_that("hidden layers are as asked", {

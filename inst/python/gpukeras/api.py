@@ -32,6 +32,7 @@ from gpukeras.explain import effects, gradients, permutation
 from gpukeras.export import archive, export, recipe_json, transfer
 from gpukeras.many import ensemble, fit_many, fit_together, fits
 from gpukeras.models import compatibility, mlp, model_recipes
+from gpukeras.models.families import build as family_build
 from gpukeras.models.families import spec as families
 from gpukeras.models.tabular import builder as tabular
 from gpukeras.monitor import monitor, tensorboard_server
@@ -227,6 +228,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "tie_recipe": recipe_json.tie_recipe,
     "mlp": mlp.build_mlp,
     "family": families.describe_family,
+    "explain_labels": family_build.explain_labels,
     "tabular": tabular.build_tabular,
     "take_rows": builder.take_rows,
     "model_parts": compatibility.read_parts,

@@ -1,5 +1,6 @@
 """Labels and weights of a shape that a model or an option cannot take are refused by name."""
 
+import numpy as np
 import pytest
 from shaped import (
     BATCH,
@@ -26,6 +27,7 @@ from gpukeras import DataError, ModelError, SpecError
 from gpukeras.data import builder
 from gpukeras.data import dataset as data_dataset
 from gpukeras.data.loading import loader
+from gpukeras.models.compatibility import check_fit
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -46,6 +48,40 @@ def test_labels_of_another_shape_are_refused(name, y, kind, message):
     x = CASES[name][0]
     with pytest.raises(kind, match=message):
         fit.fit(network_of(name)(), dataset(x, y), {"epochs": 1})
+
+
+TIMES = {"kind": "matrix", "values": np.array([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0]])}
+FACTOR = {"kind": "factor", "values": np.array([1, 2, 3]), "levels": ["a", "b", "c"]}
+MEANINGS = [
+    ({**TIMES, "survival": True}, 2, "mean_squared_error", "survival times"),
+    ({**TIMES, "survival": True}, 2, "own", ""),
+    (TIMES, 2, "mean_squared_error", ""),
+    (FACTOR, 1, "mean_absolute_error", "has 3 classes without numbers"),
+    (FACTOR, 1, "poisson", "has 3 classes without numbers"),
+    ({**FACTOR, "kind": "character"}, 1, "huber", "has 3 classes without numbers"),
+    (FACTOR, 3, "sparse_categorical_crossentropy", ""),
+    (FACTOR, 1, "own", ""),
+    ({**FACTOR, "levels": ["a", "b"], "values": np.array([1, 2, 1])}, 1, "mse", ""),
+]
+
+
+@pytest.mark.parametrize(("y", "units", "loss", "message"), MEANINGS)
+def test_a_loss_of_numbers_takes_no_other_labels(y, units, loss, message):
+    import keras
+
+    def own(truth, found):
+        return keras.ops.sum(found, axis=-1) + 0 * keras.ops.sum(keras.ops.cast(truth, "float32"))
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units, "softmax")])
+    model.compile("sgd", own if loss == "own" else loss)
+    features = {"kind": "array", "values": np.zeros((3, 2))}
+    data = data_dataset.build_dataset(features, {"batch_size": 3}, y)
+    if not message:
+        check_fit(model, data.recipe)
+        return
+    with pytest.raises(DataError, match=message) as told:
+        check_fit(model, data.recipe)
+    assert told.value.details["arg"] == "y"
 
 
 def test_masks_of_0_and_255_are_no_probabilities():

@@ -43,6 +43,8 @@ LATER: dict[str, Any] = {
     "pixels": [],
     "offset": False,
     "ordered": False,
+    "text": False,
+    "survival": False,
     "new_levels": False,
     "ranges": [],
 }

@@ -193,9 +193,19 @@ def _choose_losses(label: LabelRule, mixed: bool) -> tuple[Any, Any]:
 
 
 def choose_loss(label: LabelRule, mixed: bool = False) -> tuple[str, list[str]]:
-    """Returns loss and metrics for a kind of label; mixed labels have one column per class."""
+    """Returns loss and metrics for a kind of label; mixed labels have one column per class.
+
+    Raises:
+        DataError: for survival times, which need a family.
+    """
     if mixed:
         return "categorical_crossentropy", ["accuracy"]
+    if label.survival:
+        raise DataError(
+            "Survival times need a model with a family, and a single output.",
+            hint='Use gpu_mlp(family = "cox"), or "discrete_time".',
+            arg="data",
+        )
     if label.kind in ("number", "matrix"):
         return "mean_squared_error", ["mean_absolute_error"]
     if label.kind == "binary" or label.units == 2:

@@ -58,6 +58,8 @@ def check_target(
         ModelError: if shapes differ, or labels are not columns.
         DataError: if labels lie outside of what the loss and the output can take.
     """
+    if loss in ELEMENTWISE | OVERLAPS | {SPARSE}:
+        _check_meaning(label, loss, arg)
     if loss == SPARSE and output and output[-1] is not None:
         _check_sparse(label, output, arg, layer)
     elif loss == CATEGORICAL and len(output) == 1 and label.kind != "matrix":
@@ -71,6 +73,26 @@ def check_target(
         raise _range_error(label, "0 to 1", "binary_crossentropy", arg)
     elif loss in ELEMENTWISE | OVERLAPS:
         _check_elements(label, output, arg, layer)
+
+
+def _check_meaning(label: LabelRule, loss: str, arg: str) -> None:
+    """Refuses labels that a loss takes as numbers, though they are none."""
+    if label.survival:
+        raise DataError(
+            f"`{arg}` holds survival times, but the loss of `model` would take time and status as "
+            "numbers.",
+            hint='Use gpu_mlp(family = "cox") or "discrete_time", or a loss of your own.',
+            arg=arg,
+        )
+    classes = label.kind == "class" and label.units > 2
+    if classes and loss not in (SPARSE, CATEGORICAL, *BINARY, "categoricalfocalcrossentropy"):
+        raise DataError(
+            f"`{arg}` has {count_of(label.units, 'class')} without numbers, but the loss of "
+            "`model` takes numbers.",
+            hint='Compile with "sparse_categorical_crossentropy" and an output unit a class; '
+            "as.integer() makes numbers of levels.",
+            arg=arg,
+        )
 
 
 def _check_sparse(label: LabelRule, output: Shape, arg: str, layer: str) -> None:

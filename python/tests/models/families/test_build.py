@@ -7,8 +7,9 @@ from gpukeras.compression import distillation
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.data import builder
 from gpukeras.models import mlp
-from gpukeras.models.families.build import find_offset, settle_family
+from gpukeras.models.families.build import explain_labels, find_offset, settle_family
 from gpukeras.models.families.keras_classes import family_layer
+from gpukeras.models.tabular.builder import build_tabular
 from gpukeras.training import fit, predict
 
 pytestmark = pytest.mark.tf
@@ -85,6 +86,23 @@ def test_an_offset_without_a_family_is_gaussian_or_binomial():
         settle_family(with_offset("ordinal"), None)
     with pytest.raises(SpecError, match="An offset has no effect in the family"):
         settle_family(with_offset("multinomial"), "multinomial")
+
+
+def test_survival_times_choose_their_family_or_are_refused():
+    values = np.column_stack([np.arange(1.0, ROWS + 1), np.arange(ROWS) % 2])
+    times = {"kind": "matrix", "values": values, "names": ["time", "status"], "survival": True}
+    data = dataset(times)
+    assert settle_family(data, None).name == "cox"
+    assert explain_labels(data) == ""
+    assert settle_family(data, "discrete_time").name == "discrete_time"
+    assert "cox" in explain_labels(dataset({**times, "survival": False}))
+    with pytest.raises(DataError, match="need a model with a family"):
+        build_tabular(data, {"kind": "mlp"})
+    rows = {"kind": "array", "values": np.zeros((ROWS, 2))}
+    outputs = [{"name": name, "labels": times} for name in ("one", "other")]
+    several = builder.assemble(rows, {}, {"kind": "outputs", "outputs": outputs})
+    with pytest.raises(DataError, match="need a model with a family, and a single output"):
+        mlp.build_mlp(several, {})
 
 
 def test_two_levels_are_one_trial_or_two_classes():

@@ -1,3 +1,6 @@
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from familied import LEVELS, dataset, model_of
@@ -5,7 +8,7 @@ from familied import LEVELS, dataset, model_of
 from gpukeras.core.errors import DataError
 from gpukeras.data.preprocessing.multi_output import widen_labels
 from gpukeras.data.preprocessing.targets import LabelRule, measure_range
-from gpukeras.models.families.labels import check_label, read_ranges
+from gpukeras.models.families.labels import check_label, explain_choice, read_ranges
 from gpukeras.models.families.spec import parse_family
 from gpukeras.training import fit
 
@@ -70,6 +73,48 @@ def test_levels_and_dispersions_have_their_bounds():
     several = LabelRule("outputs", outputs=(object(),))
     with pytest.raises(DataError, match="labels of a single output"):
         check_label(parse_family("poisson"), several, "y")
+
+
+def test_survival_times_and_text_have_families_of_their_own():
+    times = replace(a_rule("matrix", [[1.0, 1.0], [2.0, 0.0]]), survival=True)
+    for name in ("cox", "discrete_time"):
+        check_label(parse_family(name), times, "y")
+    for name in ("gaussian", "binomial", "multi_label", "poisson"):
+        with pytest.raises(DataError, match=f'survival times, which the family "{name}" does not'):
+            check_label(parse_family(name), times, "y")
+    text = LabelRule("class", units=3, levels=("a", "b", "c"), text=True)
+    check_label(parse_family("multinomial"), text, "y")
+    with pytest.raises(DataError, match='an ordered factor for the family "ordinal", not text'):
+        check_label(parse_family("ordinal"), text, "y")
+
+
+ORDERED = LabelRule("class", units=3, levels=("low", "mid", "high"), ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("label", "family", "note"),
+    [
+        (ORDERED, None, 'learned as classes, without their order, which the family "ordinal"'),
+        (ORDERED, "ordinal", ""),
+        (ORDERED, "multinomial", ""),
+        (replace(ORDERED, ordered=False), None, ""),
+        (replace(ORDERED, ordered=False), "ordinal", "in the order low < mid < high. Make it"),
+        (replace(ORDERED, units=2, levels=("no", "yes")), None, ""),
+        (a_rule("number", [1.0, 3.0]), None, ""),
+        (a_rule("matrix", [[1.0, 0.5], [2.0, 0.0]]), None, ""),
+        (a_rule("matrix", [[3.0, 2.0], [2.0, 0.0]]), None, 'counts. .* "binomial"'),
+        (a_rule("matrix", [[3.0, 2.0], [2.0, 0.0]]), "binomial", ""),
+        (a_rule("matrix", [[3.5, 1.0], [2.0, 0.0]]), None, 'times and status, .* "cox" or'),
+        (a_rule("matrix", [[3.0, -2.0], [2.0, 0.0]]), None, ""),
+        (a_rule("matrix", [[0.0, 1.0], [1.0, 1.0]]), None, 'each is a label, .* "multi_label"'),
+        (a_rule("matrix", [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]), None, "make a factor of them"),
+        (a_rule("matrix", [[3.0, 1.0, 4.0], [1.0, 0.0, 0.0]]), None, ""),
+    ],
+)
+def test_a_choice_between_meanings_of_labels_is_told(label, family, note):
+    found = explain_choice(label, family, "y")
+    assert bool(found) == bool(note)
+    assert re.search(note, found)
 
 
 def test_ranges_are_known_by_column_and_grow_with_later_rows():

@@ -3,7 +3,8 @@
 Labels are dicts `{kind, values, levels}`: `kind` is "numeric", "integer", "logical", "factor",
 "character" (the last two hold R's 1-based codes in `values`, 0 for NA) or "matrix": several numbers
 per row, in any shape, such as a mask's height and width; a factor with `ordered` has levels in a
-meaningful order. They are read in blocks, so that the extra
+meaningful order, and a matrix with `survival` holds times and status.
+They are read in blocks, so that the extra
 memory beside labels and encoding does not grow with the number of rows. Labels of the kind "masks"
 are image files, see `sources.image.masks`.
 
@@ -84,6 +85,8 @@ class LabelRule:
         listed: Whether several outputs were given without names: the model gets a list of labels.
         pixels: The value of a mask's pixels for each class, for labels that are image files.
         ordered: Whether the levels of a "class" are in a meaningful order, as in R's ordered().
+        text: Whether a "class" was text, whose levels are in alphabetical order.
+        survival: Whether a "matrix" was R's Surv(): a time and a status.
         ranges: The range of each column of a "matrix" of two columns.
     """
 
@@ -102,6 +105,8 @@ class LabelRule:
     listed: bool = False
     pixels: tuple[int, ...] = ()
     ordered: bool = False
+    text: bool = False
+    survival: bool = False
     ranges: tuple[ColumnRange, ...] = ()
 
     @property
@@ -200,13 +205,14 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
         levels = tuple(y["levels"])
         if len(levels) < 2:
             raise DataError(f"`{arg}` needs at least two levels, not {len(levels)}.", arg=arg)
-        ordered = bool(y.get("ordered"))
-        return LabelRule("class", units=len(levels), levels=levels, ordered=ordered)
+        ordered, text = bool(y.get("ordered")), y["kind"] == "character"
+        return LabelRule("class", units=len(levels), levels=levels, ordered=ordered, text=text)
     values = _label_numbers(y, arg)
     shape = tuple(values.shape[1:])
     if y["kind"] == "matrix":
         names = tuple(y.get("names") or ()) if len(shape) == 1 else ()
-        return LabelRule("matrix", units=math.prod(shape), names=names, shape=shape)
+        own = {"shape": shape, "survival": bool(y.get("survival"))}
+        return LabelRule("matrix", units=math.prod(shape), names=names, **own)
     if y["kind"] == "logical" or _zero_one(values):
         return LabelRule("binary", logical=y["kind"] == "logical", maximum=1.0, shape=shape)
     center, deviation = moments(values.reshape(-1, 1), keep)

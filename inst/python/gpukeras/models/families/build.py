@@ -11,7 +11,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.targets import LabelRule, name_label
-from gpukeras.models.families.labels import SURVIVAL, check_label
+from gpukeras.models.families.labels import SURVIVAL, check_label, explain_choice
 from gpukeras.models.families.spec import Family, FamilySpec, parse_family
 
 OFFSET = "offset"  # name of the last input if it is an offset
@@ -30,8 +30,8 @@ def settle_family(data: Dataset, given: Any) -> Family | None:
 
     Args:
         data: A dataset with labels.
-        given: A name, a mapping of options, or None: data with an offset then have the Gaussian
-            family for numbers and the binomial one for two classes.
+        given: A name, a mapping of options, or None: survival times then have the family "cox", and
+            data with an offset the Gaussian one for numbers and the binomial one for two classes.
 
     Raises:
         SpecError: for a family that is unknown, or has no use for the data's offset or mixup.
@@ -40,7 +40,7 @@ def settle_family(data: Dataset, given: Any) -> Family | None:
     recipe, offset = data.recipe, find_offset(data)
     label = recipe.label
     assert label is not None  # checked by the builder
-    if given is None and offset is None:
+    if given is None and offset is None and not label.survival:
         return None
     spec = parse_family(_default_family(label) if given is None else given)
     check_label(spec, label, name_label(recipe.formula))
@@ -63,7 +63,25 @@ def settle_family(data: Dataset, given: Any) -> Family | None:
     )
 
 
+def explain_labels(data: Dataset, family: Any = None) -> str:
+    """Says what a model makes of labels that could mean something else, for R; else "".
+
+    Args:
+        data: A dataset with labels.
+        family: What the model was made with, see `settle_family()`.
+    """
+    recipe = data.recipe
+    if recipe.label is None:
+        return ""
+    name = None if family is None else parse_family(family).name
+    if family is None and (find_offset(data) is not None or recipe.label.survival):
+        name = _default_family(recipe.label)
+    return explain_choice(recipe.label, name, name_label(recipe.formula))
+
+
 def _default_family(label: LabelRule) -> str:
+    if label.survival:
+        return "cox"
     two = label.kind == "binary" or (label.kind == "class" and label.units == 2)
     if not two and label.kind != "number":
         raise SpecError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.preprocessing.targets import ColumnRange, LabelRule
+from gpukeras.data.preprocessing.targets import PAIR, ColumnRange, LabelRule
 from gpukeras.models.families.spec import Family, FamilySpec
 
 COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
@@ -25,6 +25,12 @@ def check_label(family: FamilySpec | Family, label: LabelRule, arg: str) -> None
     """
     if label.outputs:
         raise _refuse(family, arg, "labels of a single output", "of several outputs")
+    if label.survival and family.name not in SURVIVAL:
+        raise DataError(
+            f'`{arg}` holds survival times, which the family "{family.name}" does not take.',
+            hint='The families "cox" and "discrete_time" do.',
+            arg=arg,
+        )
     if family.name in LEVELS:
         _check_levels(family, label, arg)
     elif family.name in SINGLE:
@@ -39,6 +45,55 @@ def check_label(family: FamilySpec | Family, label: LabelRule, arg: str) -> None
         _check_trials(family, label, arg)
 
 
+def explain_choice(label: LabelRule, family: str | None, arg: str) -> str:
+    """Says what a model makes of labels that could mean something else; "" if they are plain.
+
+    Args:
+        label: The labels' rule.
+        family: Name of the model's family, or None.
+        arg: The user's name for the labels.
+    """
+    if family == "ordinal" and label.kind == "class" and not label.ordered:
+        return (
+            f'The family "ordinal" takes the levels of `{arg}` in the order '
+            f"{' < '.join(label.levels)}. Make it ordered(levels = ) for another one."
+        )
+    if family is not None or label.outputs:
+        return ""
+    if label.ordered and label.units > 2:
+        return (
+            f"The levels of `{arg}` are learned as classes, without their order, which the family "
+            '"ordinal" of gpu_mlp() takes into account.'
+        )
+    if label.kind == "matrix" and not label.survival and len(label.row_shape) == 1:
+        return _explain_columns(label, arg)
+    return ""
+
+
+def _explain_columns(label: LabelRule, arg: str) -> str:
+    """Says that columns are learned as numbers, where these look like something else."""
+    meant = ""
+    if label.whole and label.minimum >= 0 and label.maximum <= 1 and label.units > 1:
+        meant = (
+            "columns of 0 and 1. If each is a label, the family of gpu_mlp() is "
+            '"multi_label"; if each is a class, make a factor of them'
+        )
+    elif len(label.ranges) == PAIR:
+        first, second = label.ranges
+        status = second.whole and second.minimum == 0 and second.maximum == 1
+        if first.minimum > 0 and status:
+            meant = (
+                "a column above 0 and one of 0 and 1. If they are times and status, the family of "
+                'gpu_mlp() is "cox" or "discrete_time"'
+            )
+        elif label.whole and label.minimum >= 0:
+            meant = (
+                "two columns of counts. If they are successes and failures, the family of "
+                'gpu_mlp() is "binomial"'
+            )
+    return f"`{arg}` is learned as numbers, by squared errors: it has {meant}." if meant else ""
+
+
 def read_ranges(label: LabelRule) -> tuple[ColumnRange, ...]:
     """Returns the range of each column of labels; none if it was not measured."""
     if label.kind == "matrix":
@@ -49,7 +104,11 @@ def read_ranges(label: LabelRule) -> tuple[ColumnRange, ...]:
 
 def _check_levels(family: FamilySpec | Family, label: LabelRule, arg: str) -> None:
     if label.kind != "class":
-        raise _refuse(family, arg, "a factor", _say(label), "Give a factor, or text.")
+        hint = "factor() makes classes of numbers." if label.columns == 1 else ""
+        raise _refuse(family, arg, "a factor", _say(label), hint)
+    if family.name == "ordinal" and label.text:
+        hint = f"Text has no order but the alphabet's. Make `{arg}` ordered(levels = )."
+        raise _refuse(family, arg, "an ordered factor", "text", hint)
     if label.units < LEVELS[family.name]:
         least = LEVELS[family.name]
         hint = 'Use the family "binomial".'
