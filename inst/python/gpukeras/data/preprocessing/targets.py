@@ -211,8 +211,9 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
     shape = tuple(values.shape[1:])
     if y["kind"] == "matrix":
         names = tuple(y.get("names") or ()) if len(shape) == 1 else ()
-        own = {"shape": shape, "survival": bool(y.get("survival"))}
-        return LabelRule("matrix", units=math.prod(shape), names=names, **own)
+        survival = bool(y.get("survival"))
+        units = math.prod(shape)
+        return LabelRule("matrix", units=units, names=names, shape=shape, survival=survival)
     if y["kind"] == "logical" or _zero_one(values):
         return LabelRule("binary", logical=y["kind"] == "logical", maximum=1.0, shape=shape)
     center, deviation = moments(values.reshape(-1, 1), keep)
