@@ -77,6 +77,23 @@ gpu_dataset.tensorflow.python.data.ops.dataset_ops.DatasetV2 <- function( # noli
   gpu_dataset.default(new_source(tf_features(x, steps, batched)), ...)
 }
 
+#' @section PyDataset:
+#' A `PyDataset` of keras3 gives a batch a call, `x`, `(x, y)` or `(x, y, weights)`, in its own order.
+#' An epoch has its `num_batches`, or `steps`. Its methods run on R's main thread, one after the
+#' other, whatever its `workers`.
+#' @rdname gpu_dataset
+#' @export
+gpu_dataset.keras.src.trainers.data_adapters.py_dataset_adapter.PyDataset <- function( # nolint
+    x, y = NULL, ..., steps = NULL) {
+  check_no_labels(y)
+  features <- list(kind = "py_dataset", dataset = x, steps = steps)
+  gpu_dataset.default(new_source(features), ...)
+}
+
+is_py_dataset <- function(x) {
+  inherits(x, "keras.src.trainers.data_adapters.py_dataset_adapter.PyDataset")
+}
+
 # Created by tfdatasets, by keras3's *_dataset_from_directory(), or in Python.
 is_tf_dataset <- function(x) {
   inherits(x, "tensorflow.python.data.ops.dataset_ops.DatasetV2")

@@ -6,14 +6,16 @@ keras_row_arguments <- c(
   class_weight = "class_weight", shuffle = "shuffle", steps_per_epoch = "steps"
 )
 
+# Arguments that the training itself has, with Keras' names.
+keras_fit_arguments <- c("initial_epoch", "validation_freq", "validation_batch_size")
+
 # Arguments without an equivalent, with hints.
 keras_only_arguments <- c(
   object = "The model is the first argument, `model`.",
-  initial_epoch = "`checkpoint` goes on where a training ended.",
+  initial_epoch = "It is for gpu_fit().",
   validation_steps = "Use `validation = gpu_dataset(f, steps = )`.",
-  validation_batch_size = "Leave it out: rows are validated in large batches.",
-  validation_freq = "Leave it out: rows are validated after each epoch.",
-  view_metrics = "Use `verbose`, and plot() of the history.",
+  validation_batch_size = "It is for gpu_fit().", validation_freq = "It is for gpu_fit().",
+  view_metrics = "It is for gpu_fit().",
   steps = "Use gpu_dataset(f, steps = ).", callbacks = "It is for gpu_fit()."
 )
 
@@ -36,8 +38,8 @@ check_keras_arguments <- function(words, taken, call = caller_env()) {
   words
 }
 
-# The data, epochs and validation of gpu_fit(): list(data, epochs, validation). Earlier versions had
-# no `y`: for data with labels, a number in its place is `epochs`.
+# The data, epochs, validation and Keras' options of gpu_fit(): list(data, epochs, validation,
+# options). For data with labels, a number in the place of `y` is `epochs`.
 as_fit_rows <- function(data, y, epochs, validation, words, model, call = caller_env()) {
   data <- data %||% words$x
   if (rlang::is_bare_numeric(y, 1) && has_labels(data)) {
@@ -50,13 +52,23 @@ as_fit_rows <- function(data, y, epochs, validation, words, model, call = caller
     words$validation <- validation
     validation <- NULL
   }
+  options <- drop_null(words)[intersect(keras_fit_arguments, names(drop_null(words)))]
+  if (!in_sequence(data)) {
+    options$steps_per_epoch <- words$steps_per_epoch
+    words$steps_per_epoch <- NULL
+  }
   words <- words[intersect(names(keras_row_arguments), names(drop_null(words)))]
-  list(data = as_training(data, y, words, model, call), epochs = epochs, validation = validation)
+  list(
+    data = as_training(data, y, words, model, call), epochs = epochs, validation = validation,
+    options = lapply(options, function(value) if (length(value) > 1) as.list(value) else value)
+  )
 }
 
+# Whether rows come one after the other, so that an epoch may end anywhere.
+in_sequence <- function(data) is.function(data) || is_tf_dataset(data) || is_py_dataset(data)
+
 has_labels <- function(data) {
-  inherits(data, c("gpu_dataset", "gpu_saved")) || is_row_list(data) || is_tf_dataset(data) ||
-    is.function(data)
+  inherits(data, c("gpu_dataset", "gpu_saved")) || is_row_list(data) || in_sequence(data)
 }
 
 # The rows to train on as a dataset.
@@ -106,13 +118,6 @@ check_dataset_options <- function(y, words, call) {
 
 # Checks that data can be rows, with a hint for each kind.
 check_rows <- function(data, y, options, call) {
-  sequence <- is.function(data) || is_tf_dataset(data)
-  if (!is.null(options$steps) && !sequence) {
-    abort_gpukeras(
-      "`steps_per_epoch` is for rows that come in sequence: an epoch is all rows of `data`.",
-      code = "spec", hint = "Leave it out.", arg = "steps_per_epoch", call = call
-    )
-  }
   if (is.data.frame(data) && is.null(y)) {
     abort_gpukeras(
       "`data` is a data frame, and no column is named as the label.",
@@ -121,7 +126,7 @@ check_rows <- function(data, y, options, call) {
     )
   }
   others <- c("python.builtin.generator", "keras.src.layers.layer.Layer") # models are layers
-  if (!sequence && !are_rows(data) || inherits(data, others)) {
+  if (!in_sequence(data) && !are_rows(data) || inherits(data, others)) {
     abort_gpukeras(
       sprintf("`data` must be a gpu_dataset or rows, not %s.", describe(data)),
       code = "spec", arg = "data", call = call,

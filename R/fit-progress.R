@@ -2,6 +2,7 @@
 # after each epoch. If it returns TRUE, the training stops cleanly.
 
 progress_listener <- function(verbose, call = caller_env()) {
+  if (identical(verbose, "auto")) verbose <- TRUE
   if (!rlang::is_bool(verbose) && !(rlang::is_scalar_double(verbose) && verbose %in% 0:2) &&
     !(rlang::is_scalar_integer(verbose) && verbose %in% 0:2)) {
     abort_spec(verbose, "verbose", "TRUE or FALSE", call)

@@ -65,7 +65,7 @@
 #' @param model A Keras 3 model from keras3, from reticulate or from [gpu_mlp()]. It must be
 #'   compiled, unless you give `loss`.
 #' @param data A [gpu_dataset()], `list(x, y)` or `list(x, y, weights)` (named elements may be in
-#'   any order), or a `tf.data.Dataset`, such as one from tfdatasets. Matrices, arrays, data frames,
+#'   any order), a `tf.data.Dataset`, such as one from tfdatasets, or a `PyDataset`. Matrices, arrays, data frames,
 #'   paths of files and functions are converted by [gpu_dataset()].
 #' @param y Labels of such rows; for a data frame or files, the name of the label column.
 #' @param epochs Passes over the training rows. For a function or `tf.data.Dataset` without `steps`,
@@ -117,9 +117,20 @@
 #'   is required; `optimizer` is `"adam"` by default. A compiled model is compiled again with a new
 #'   optimizer. If all three are `NULL`, the model stays as it is.
 #' @param verbose Whether to show progress: a bar in a terminal, one line per epoch elsewhere.
-#' @param ... Arguments of keras3's `fit()`: `x`, `validation_data` and `validation_split` (drawn at
-#'   random, as in `gpu_dataset(validation = )`); for rows that are not a dataset yet, also
-#'   `sample_weight`, `class_weight`, `shuffle` and `steps_per_epoch`.
+#'   `"auto"` is `TRUE`.
+#' @param ... Arguments of keras3's `fit()`:
+#'   - `x`, `validation_data` and `validation_split` (drawn at random, as in
+#'     `gpu_dataset(validation = )`); for rows that are not a dataset yet, also `sample_weight`,
+#'     `class_weight` and `shuffle`;
+#'   - `initial_epoch`: epochs that an earlier training has done (0). Callbacks, schedules and the
+#'     history count on from there, up to `epochs`;
+#'   - `steps_per_epoch`: steps of an epoch; `NULL` for all rows. The next epoch goes on where one
+#'     ended, and the last epoch of a pass over the rows has the steps that are left, as in Keras;
+#'   - `validation_freq`: the number of epochs between validations (1), or `list(5, 8)` for the
+#'     epochs to validate;
+#'   - `validation_batch_size`: rows per batch of the validation; `NULL` for large batches, see the
+#'     section on losses;
+#'   - `view_metrics`: has no effect; `plot()` draws the history.
 #' @return A `gpu_history`, with `print()`, `summary()`, `plot()`, `as.data.frame()`, `rbind()` and
 #'   `ggplot2::autoplot()`. It reports where the model ran, which engine ran it and why, rows per
 #'   second, the share of time spent waiting for rows, and the GPU's peak memory. An interrupt
@@ -203,7 +214,9 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
                     rate_scaling = "none", on_oom = "halve", callbacks = list(),
                     on_epoch_end = NULL, optimizer = NULL, loss = NULL, metrics = NULL,
                     verbose = TRUE, ...) {
-  words <- check_keras_arguments(list(...), c(names(keras_row_arguments), "x", "validation_data"))
+  words <- check_keras_arguments(list(...), c(
+    names(keras_row_arguments), keras_fit_arguments, "x", "validation_data", "view_metrics"
+  ))
   refuse_marshalled(model)
   model <- check_model(model)
   given <- if (missing(data)) NULL else data
@@ -215,6 +228,7 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
     early_stopping = as_options(early_stopping), checkpoint = expand_folder(checkpoint),
     tensorboard = expand_folder(tensorboard), on_oom = on_oom, rate_scaling = rate_scaling
   )
+  options <- c(options, rows$options)
   hooks <- as_callbacks(callbacks, on_epoch_end)
   tracking <- open_tracking(track, model, options)
   # The listener handles interrupts between two calls of the engine, so that the history is kept.
@@ -263,7 +277,7 @@ as_validation <- function(validation, data, model = NULL, call = caller_env()) {
   if (is.null(validation)) {
     return(NULL)
   }
-  if (is.function(validation)) {
+  if (is.function(validation) || is_py_dataset(validation)) {
     validation <- gpu_dataset(validation, recipe = data)
   }
   as_dataset(

@@ -10,6 +10,8 @@ new_gpu_history <- function(report) {
   report$notes <- as_chr(report$notes)
   report$reasons <- name_reasons(report)
   report$where <- format_placement(report$variables)
+  report$metrics <- report$history
+  report$params <- list(epochs = report$epochs, steps = report$plan$steps_per_epoch)
   if (!is.null(report$epoch_rows)) report$throughput <- report$epoch_rows / report$epoch_s
   report$input_wait <- report$input_share
   report$peak_memory <- as.numeric(report$peak_bytes %||% NA)
@@ -69,6 +71,8 @@ name_reasons <- function(report) {
 #' - `$history`: a vector for each metric, with Keras' names; names of validation metrics have the
 #'   prefix `val_`. A metric whose value is an array, such as `F1Score()`, has a matrix with one row
 #'   per epoch; elsewhere each of its components counts as a metric: `f1_score[1]`.
+#' - `$metrics`, `$params`: as those of keras3's histories: `$metrics` is `$history`, `$params` holds
+#'   the number of the last epoch and the `steps` of an epoch.
 #' - `$learning_rate`: the rate at the end of each epoch.
 #' - `$where`: the devices that hold the model's variables, as text.
 #' - `$throughput`: training rows per second of each epoch, including its validation;
@@ -232,7 +236,12 @@ is_alarm <- function(x) {
 
 # The metrics after the last epoch.
 format_last <- function(x, most = 8) {
-  last <- vapply(metric_values(x), function(values) c(NA, values)[length(values) + 1], 0)
+  values <- metric_values(x)
+  held <- is_validation(as.character(names(values)))
+  last <- c(
+    vapply(values[!held], last_value, 0),
+    vapply(values[held], function(each) last_value(each[!is.nan(each)]), 0) # some epochs have none
+  )[names(values)]
   if (length(last) == 0) {
     return(NULL)
   }
@@ -243,6 +252,8 @@ format_last <- function(x, most = 8) {
     if (more > 0) sprintf(" and %d more: summary()", more)
   )
 }
+
+last_value <- function(values) c(NA, values)[length(values) + 1]
 
 format_speed <- function(x) {
   micro <- x$micro_batch

@@ -6,6 +6,7 @@ What gpu_fit() has no argument for is refused here, as R would refuse it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from gpukeras.training import fit as training_fit
 from gpukeras.training import predict as training_predict
 
 ENGINES = ("auto", "keras", "superstep", "compiled")
+EPOCHS = ("initial_epoch", "validation_freq")
 
 
 # Rows --------------------------------------------------------------------------------------------
@@ -39,7 +41,7 @@ def dataset_of(
     class_weight: Any = None,
     recipe: Any = None,
 ) -> Any:
-    """A dataset of the core, also of so many batches of arrays."""
+    """A dataset of the core; so many batches of validation rows are a pipeline."""
     given = with_steps(given, options.get("batch_size", 32), model.steps_per_execution)
     return rows.dataset_of(given, model, options, class_weight, recipe)
 
@@ -103,7 +105,8 @@ def fit(
     **others: Any,
 ) -> Any:
     """`Model.fit()` through the core; gives Keras' history."""
-    refuse_others("gpu_fit", others, {"initial_epoch": 0, "validation_freq": 1})
+    options_of_epochs = {name: others.pop(name) for name in EPOCHS if others.get(name) is not None}
+    refuse_others("gpu_fit", others, {})
     given = Given(x, y, sample_weight, steps_per_epoch)
     last = None
     if validation_data is not None:
@@ -111,12 +114,14 @@ def fit(
     elif validation_split:
         given, last = take_last(given, validation_split)
     options = _dataset_options(batch_size, bool(shuffle))
+    if steps_per_epoch and not (given.is_pipeline or given.is_sequence):
+        given, options_of_epochs["steps_per_epoch"] = replace(given, steps=None), steps_per_epoch
     data = dataset_of(given, model, options, class_weight)
     validation = None
     if last is not None:
         own = _dataset_options(validation_batch_size or batch_size, False)
         validation = dataset_of(last, model, own, recipe=data.recipe)
-    wanted = {"epochs": epochs, "engine": engine}
+    wanted = {"epochs": epochs, "engine": engine, **options_of_epochs}
     training_fit.fit(model, data, wanted, validation=validation, callbacks=as_callbacks(callbacks))
     return model.history
 

@@ -124,6 +124,47 @@ test_that("a class of one's own, which has no names for them, gets lists", {
   )
 })
 
+test_that("words that shape epochs and validations mean what they mean in keras3", {
+  skip_without_tensorflow()
+  model <- a_model(3, 1, "linear", loss = "mse", metrics = NULL)
+  fit <- gpu_fit(
+    model, x, y,
+    batch_size = 8, epochs = 7, initial_epoch = 3, steps_per_epoch = 2, validation_data = list(x, y),
+    validation_freq = list(5, 6), validation_batch_size = 4, view_metrics = "auto", verbose = 0
+  )
+  frame <- as.data.frame(fit, wide = TRUE)
+  expect_identical(frame$epoch, 4:7)
+  expect_identical(is.nan(frame$val_loss), c(TRUE, FALSE, FALSE, TRUE))
+  expect_equal(fit$rows, 2 * 8 + 8 + 2 * 8 + 8) # a pass has three batches
+  expect_identical(fit$metrics, fit$history)
+  expect_identical(fit$params, list(epochs = 7L, steps = 2L))
+  expect_match(format(fit), "val_loss [0-9]", all = FALSE)
+})
+
+test_that("a PyDataset gives rows to train on, to validate and to evaluate", {
+  skip_without_tensorflow()
+  namespace <- reticulate::py_run_string(paste(
+    "import keras", "class Batches(keras.utils.PyDataset):",
+    "    def __init__(self, x, y):", "        super().__init__()",
+    "        self.x, self.y, self.ends = x, y, 0",
+    "    def __len__(self):", "        return 3",
+    "    def __getitem__(self, index):",
+    "        rows = slice(8 * index, 8 * index + 8)", "        return self.x[rows], self.y[rows]",
+    "    def on_epoch_end(self):", "        self.ends += 1",
+    sep = "\n"
+  ), local = TRUE)
+  batches <- namespace$Batches(x, as.array(y))
+  model <- a_model(3, 1, "linear", loss = "mse", metrics = NULL)
+  start <- model$get_weights()
+  model$fit(batches, epochs = 2L, shuffle = FALSE, verbose = 0L)
+  expected <- lapply(as_r(model$get_weights()), as_r)
+  model$set_weights(start)
+  fit <- gpu_fit(model, batches, epochs = 2, validation = batches, verbose = 0)
+  expect_equal(lapply(as_r(model$get_weights()), as_r), expected, tolerance = 1e-5)
+  expect_equal(fit$history$val_loss[[2]], gpu_evaluate(model, gpu_dataset(batches))[["loss"]])
+  expect_gte(batches$ends, 2)
+})
+
 test_that("so they are in the batches of a function", {
   skip_without_tensorflow()
   functions <- list(
@@ -158,9 +199,12 @@ expect_refused(list(
   "weights of a dataset" =
     case("spec", "gpu_dataset(weights = )", gpu_fit(model, made, sample_weight = w)),
   "labels of a dataset" = case("spec", "`y` comes too late", gpu_fit(model, made, y)),
-  "steps of a matrix" =
-    case("spec", "an epoch is all rows", gpu_fit(model, x, y, steps_per_epoch = 3)),
-  "a first epoch" = case("spec", "`checkpoint` goes on", gpu_fit(model, x, y, initial_epoch = 3)),
+  "steps of a dataset in sequence" = case(
+    "spec", "gpu_dataset(steps = )",
+    gpu_fit(model, gpu_dataset(function() list(x, y)), steps_per_epoch = 3)
+  ),
+  "a first epoch below zero" =
+    case("spec", "`initial_epoch` must be", gpu_fit(model, x, y, initial_epoch = -1)),
   "an argument that nobody knows" = case("spec", "argument `foo`", gpu_fit(model, x, y, foo = 3)),
   "a data frame without a label" = case("data", "named as the label", gpu_fit(model, frame)),
   "a list with other names" =

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.accelerate import rows as keras_rows
 from gpukeras.accelerate import switch
 from gpukeras.backend import devices, env_vars, import_hook
 from gpukeras.compression import distillation, pruning, quantization, separable
@@ -151,6 +152,8 @@ def make_dataset(
         text: The text columns and their encoding, see `text_vectorization.TextSpec`.
     """
     recipe = recipe_json.recipes_from(recipe_of)
+    if features["kind"] == "py_dataset":
+        features = keras_rows.generator_of(features["dataset"], features["steps"])
     with sharing.sharing_files(options) as (options, shard):
         data = builder.assemble(
             features,

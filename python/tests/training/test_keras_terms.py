@@ -36,9 +36,3 @@ def test_an_end_is_no_failure():
     with pytest.raises(StopIteration):
         terms.run(ended, lambda: None)
     assert terms.failed is None
-
-
-def test_a_training_begins_at_its_epoch():
-    progress = KerasTerms(initial_epoch=3).begin()
-    assert (progress.epoch, progress.resumed) == (3, 3)
-    assert KerasTerms().begin().epoch == 0

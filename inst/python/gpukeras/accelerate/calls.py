@@ -52,7 +52,12 @@ def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tu
     report = training_fit.fit(
         model,
         data,
-        {"epochs": int(call["epochs"]), "engine": "superstep" if data.open_size else "auto"},
+        {
+            "epochs": int(call["epochs"]),
+            "initial_epoch": int(call["initial_epoch"] or 0),
+            "engine": "superstep" if data.open_size else "auto",
+            "validation_freq": call["validation_freq"],
+        },
         validation=validation,
         batch_size=_size_of(call) if isinstance(data, MapDataset) else None,
         callbacks=[first, *callbacks],
@@ -120,8 +125,6 @@ def terms_of(model: Model, call: Arguments) -> KerasTerms:
     """Returns the terms of a call of `fit()`."""
     size = int(call["validation_batch_size"] or call["batch_size"] or KERAS_ROWS)
     return KerasTerms(
-        initial_epoch=int(call["initial_epoch"] or 0),
-        validation_freq=call["validation_freq"],
         validation_rows=size if depends_on_rows(model) else None,
         goes_on=True,
     )

@@ -77,12 +77,16 @@ def features_of(x: Any, model: Model | None) -> dict[str, Any]:
         parts = [{"name": name, "features": features_of(value, None)} for name, value in x.items()]
         return {"kind": "inputs", "inputs": parts}
     if isinstance(x, (list, tuple)):
-        names = [] if model is None else compatibility.read_parts(model)["inputs"]
+        names = _names(model, "inputs")
         return _by_name(x, names, "input", lambda named: features_of(named, model))
     for kind, dense in SPARSE.items():
         if type(x).__name__ == kind:
             return sparse_features(np.asarray(dense(x)))
     return {"kind": "array", "values": np.asarray(x), "names": []}
+
+
+def _names(model: Model | None, which: str) -> list[str]:
+    return [] if model is None else compatibility.read_parts(model)[which]
 
 
 # Matrices of TensorFlow, SciPy and JAX that leave zeros out, by the names of their classes.
@@ -116,12 +120,12 @@ def places(what: str, count: int) -> list[str]:
     return [f"{what}_{place + 1}" for place in range(count)]
 
 
-def labels_of(y: Any, model: Model) -> dict[str, Any] | None:
+def labels_of(y: Any, model: Model | None) -> dict[str, Any] | None:
     """Labels as `labels` and `outputs` take them."""
     if y is None:
         return None
     if isinstance(y, (list, tuple)):
-        names = compatibility.read_parts(model)["outputs"]
+        names = _names(model, "outputs")
         return _by_name(y, names, "output", lambda named: labels_of(named, model))
     if isinstance(y, Mapping):
         outputs = [{"name": name, "labels": labels_of(part, model)} for name, part in y.items()]
@@ -130,12 +134,12 @@ def labels_of(y: Any, model: Model) -> dict[str, Any] | None:
     return {"name": "y", "kind": label_kind(values), "values": values, "levels": [], "names": []}
 
 
-def weights_of(weights: Any, model: Model) -> Any:
+def weights_of(weights: Any, model: Model | None) -> Any:
     """Weights as `weights` takes them: an array, or one of each output."""
     if isinstance(weights, (list, tuple)) and all(
         part is None or np.ndim(part) for part in weights
     ):
-        names = compatibility.read_parts(model)["outputs"]
+        names = _names(model, "outputs")
         known = names if len(names) == len(weights) else places("output", len(weights))
         weights = dict(zip(known, weights, strict=True))
     if not isinstance(weights, Mapping):
@@ -155,7 +159,13 @@ def label_kind(values: np.ndarray) -> str:
     return {"b": "logical", "i": "integer", "u": "integer"}.get(values.dtype.kind, "numeric")
 
 
-def chunks_of(given: Given, model: Model) -> Callable[[int, int], dict[str, Any] | None]:
+def generator_of(dataset: Any, steps: int | None = None) -> dict[str, Any]:
+    """A PyDataset as `sources` takes it; several inputs and outputs are in the model's order."""
+    call = chunks_of(Given(dataset), None)
+    return {"kind": "generator", "call": call, "steps": steps}
+
+
+def chunks_of(given: Given, model: Model | None) -> Callable[[int, int], dict[str, Any] | None]:
     """Batches made in Python as a function of R's would give them."""
     unpack = runtime.keras().utils.unpack_x_y_sample_weight
 

@@ -48,7 +48,7 @@ LATER: dict[str, Any] = {
     "new_levels": False,
     "ranges": [],
 }
-OPTIONS = ("schedule", "clip_norm", "clip_value", "clip_global_norm", "ema")
+OPTIONS = ("schedule", "clip_norm", "clip_value", "clip_global_norm", "ema", "steps_per_epoch")
 SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the number of epochs
 
 

@@ -358,6 +358,12 @@ def _check_shorthand(arg: str, value: Any, *plain: type) -> Any:
     return value
 
 
+def _check_frequency(arg: str, value: Any) -> int | tuple[int, ...]:
+    """Returns a number of epochs, or the epochs of a list."""
+    several = isinstance(value, (list, tuple))
+    return check_counts(arg, value) if several else check_count(arg, value)
+
+
 def _check_schedule(arg: str, value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise refused_value(arg, value, "made by a schedule_*()")
@@ -384,6 +390,13 @@ class FitSpec(Spec):
         tensorboard: A folder, or options, see `callbacks.tensorboard`; None for none.
         rate_scaling: Scaling of the learning rate with several replicas: "none"; "linear", times
             their number (Goyal et al. 2017); "sqrt", times its square root (Krizhevsky 2014).
+        initial_epoch: Epochs that an earlier training has done: schedules and callbacks go on from
+            there, and `epochs` counts them.
+        steps_per_epoch: Steps of an epoch, for rows by number; None for a pass over all rows. As in
+            Keras, a pass goes on in the next epoch, and its last epoch takes the steps that are
+            left.
+        validation_freq: Epochs between validations, or the epochs, from 1, that are validated.
+        validation_batch_size: Rows per batch of the validation, or None to choose.
     """
 
     epochs: int = option(10, check_count)
@@ -398,3 +411,7 @@ class FitSpec(Spec):
     on_oom: str = option("halve", check_choice, ("halve", "stop"))
     tensorboard: str | Mapping[str, Any] | None = option(None, _check_shorthand, str)
     rate_scaling: str = option("none", check_choice, RATE_SCALINGS)
+    initial_epoch: int = option(0, check_count, 0)
+    steps_per_epoch: int | None = option(None, check_count)
+    validation_freq: int | tuple[int, ...] = option(1, _check_frequency)
+    validation_batch_size: int | None = option(None, check_count)

@@ -130,6 +130,15 @@ def find_rates(model: Model) -> Rates | None:
 # Holding -----------------------------------------------------------------------------------------
 
 
+def count_steps(model: Model) -> int:
+    """Returns the number of steps that a model's optimizer has made.
+
+    Raises:
+        ModelError: if the model has several optimizers.
+    """
+    return int(keras_private.step_count(find_optimizer(model, "schedule")).numpy())
+
+
 @contextmanager
 def hold_schedule(
     model: Model,
@@ -152,7 +161,7 @@ def hold_schedule(
         ModelError: if the optimizer has several rates.
     """
     optimizer = find_optimizer(model, "schedule")
-    start = int(keras_private.step_count(optimizer).numpy()) if start is None else start
+    start = count_steps(model) if start is None else start
     base = read_own_rate(optimizer, start)
     steps = None if steps_per_epoch is None else steps_per_epoch * epochs
     stride = -(-(steps or 1) // LONGEST_TABLE)

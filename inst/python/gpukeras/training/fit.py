@@ -25,6 +25,7 @@ from gpukeras.training.history_registry import keep_history
 from gpukeras.training.keras_functions import preserve_keras_functions
 from gpukeras.training.keras_terms import KerasTerms
 from gpukeras.training.listener import OnEvent, ProgressReporter
+from gpukeras.training.progress import Progress
 from gpukeras.training.report import FitReport
 from gpukeras.training.trainer import Trainer
 
@@ -76,7 +77,7 @@ def fit(
     strategy.check(model, spec.engine)
     spec, listener = strategy.own_spec(spec), ProgressReporter(on_event, spec.epochs)
     given = model, data, validation, spec, batch_size, callbacks, functions or {}
-    trainer = Trainer(*given, listener, strategy, terms, terms.begin())
+    trainer = Trainer(*given, listener, strategy, terms, Progress.begin(spec.initial_epoch))
     # BackupAndRestore stores here the epoch at which an earlier training resumed.
     keras_private.set_initial_epoch(model, None)
     with (

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-from gpukeras.training.progress import Progress
 
 
 @dataclass
@@ -14,9 +12,6 @@ class KerasTerms:
     """The terms of one training; the defaults are those of `gpu_fit()`.
 
     Args:
-        initial_epoch: Number of the first epoch, from 0.
-        validation_freq: Epochs between validations, or the epochs (from 1) after which rows are
-            validated.
         validation_rows: Rows per batch of the validation, or None to choose.
         goes_on: Whether the training goes on with a loss that is not finite, as in Keras.
 
@@ -29,8 +24,6 @@ class KerasTerms:
         undone: Whether that was the first call, and the model has the state from before it.
     """
 
-    initial_epoch: int = 0
-    validation_freq: int | Sequence[int] = 1
     validation_rows: int | None = None
     goes_on: bool = False
     taken: bool = False
@@ -39,10 +32,6 @@ class KerasTerms:
     failed: Exception | None = None
     cause: BaseException | None = None
     undone: bool = False
-
-    def begin(self) -> Progress:
-        """Returns the progress that the training starts from."""
-        return Progress(epoch=self.initial_epoch, resumed=self.initial_epoch)
 
     def run(self, advance: Callable[[], Any], restore: Callable[[], Any]) -> Any:
         """Runs one call of Keras' train function, and records whether and how it failed.

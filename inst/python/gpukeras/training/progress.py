@@ -37,6 +37,11 @@ class Progress:
     resumed: int = 0
 
     @classmethod
+    def begin(cls, initial_epoch: int = 0) -> Progress:
+        """Returns the progress of a training that begins after epochs of an earlier one."""
+        return cls(epoch=initial_epoch, resumed=initial_epoch)
+
+    @classmethod
     def of_state(cls, state: TrainingState) -> Progress:
         """Returns the progress of a checkpoint's training."""
         return cls(
@@ -78,9 +83,10 @@ class Progress:
             rows: Rows of the epoch.
             rate: The rate of its last step.
         """
+        recorded = len(self.epoch_s)
         for name in [*self.history, *metrics]:
-            values = self.history.setdefault(name, [math.nan] * self.epoch)
-            if len(values) == self.epoch:
+            values = self.history.setdefault(name, [math.nan] * recorded)
+            if len(values) == recorded:
                 values.append(metrics.get(name, math.nan))
         self.epoch += 1
         self.epoch_s.append(self.spent_s + seconds)

@@ -19,12 +19,13 @@ from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.backend.oom import explain_exhaustion
 from gpukeras.checkpoint.manager import open_saver
 from gpukeras.checkpoint.state import TrainingState
-from gpukeras.core.errors import GpuKerasError, OutOfMemoryError
+from gpukeras.core.errors import GpuKerasError, OutOfMemoryError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.metric_values import Value, read_metrics, split_components
 from gpukeras.core.options import FitSpec
 from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_loader
 from gpukeras.distributed.strategy import Strategy
@@ -130,7 +131,10 @@ class Trainer:
         held.enter_context(self.strategy.hold(self.model))
         factor = self.strategy.scale_rate(self.spec.rate_scaling)
         told = self.model, self.spec, self.progress, self.loader
-        manager = held.enter_context(open_callback_manager(*told, state=state, rate_factor=factor))
+        skips = self.spec.validation_freq != 1 and self._validates()
+        manager = held.enter_context(
+            open_callback_manager(*told, state=state, rate_factor=factor, skips=skips)
+        )
         self.callback_manager = manager
         self.health = Health(self.model, manager.averages, stops=not self.terms.goes_on)
         size, asked = self.plan.batch_size, self.spec.engine
@@ -156,7 +160,47 @@ class Trainer:
         self.plan = self.strategy.fit_plan(plan, self.data, self.batch_size)
         self.microbatch_size, shares = self.plan.batch_size, self.strategy.shares
         check = partial(compatibility.check_fit, self.model)
-        self.loader = open_loader(self.data, self.plan, check, self._idle, shares=shares)
+        steps = self._check_steps()
+        self.loader = open_loader(
+            self.data,
+            self.plan,
+            check,
+            self._idle,
+            steps_per_epoch=steps,
+            initial_epoch=self.spec.initial_epoch,
+            shares=shares,
+        )
+        if steps:
+            self.plan = replace(self.plan, steps_per_epoch=steps)
+
+    def _check_steps(self) -> int | None:
+        """Returns the steps of an epoch that is a part of a pass, or None for whole passes.
+
+        Raises:
+            SpecError: for rows in sequence, or with a schedule if an epoch would be shorter.
+        """
+        asked, passed = self.spec.steps_per_epoch, self.plan.steps_per_epoch
+        if asked is None:
+            return None
+        if not isinstance(self.data, MapDataset):
+            raise SpecError(
+                "`steps_per_epoch` comes too late: `data` gives its rows in sequence.",
+                hint="Use gpu_dataset(steps = ).",
+                arg="steps_per_epoch",
+            )
+        if asked >= passed:
+            if asked > passed:
+                batches = count_of(passed, "batch")
+                self.notes.append(f"An epoch is a pass of {batches}: it has no {asked:,} steps.")
+            return None
+        if passed % asked and self.spec.schedule is not None:
+            raise SpecError(
+                f"A pass over the rows is {passed:,} steps, which epochs of {asked:,} do not share "
+                "equally, and `schedule` needs epochs of equal length.",
+                hint="Use a divisor, or leave `schedule` out.",
+                arg="steps_per_epoch",
+            )
+        return asked
 
     def _resume(self, state: TrainingState) -> None:
         apply_snapshot(self.model, state.snapshot)
@@ -195,6 +239,7 @@ class Trainer:
         )
         asked = hooks.build_function_callback(self.functions)
         self.model.steps_per_execution = self.together if self.facts.batch_hook else 1
+        freq = self.spec.validation_freq
         with warnings.catch_warnings():  # Keras warns so after an epoch of unknown length
             warnings.filterwarnings("ignore", "Your input ran out of data")
             self.model.fit(
@@ -205,7 +250,7 @@ class Trainer:
                 shuffle=False,
                 callbacks=[first, *self.callbacks, *self.callback_manager.surround(asked, last)],
                 validation_data=None if self._validation_loop() is None else keras_steps(1),
-                validation_freq=self.terms.validation_freq,
+                validation_freq=list(freq) if isinstance(freq, tuple) else freq,
             )
         if asked.hooks.stopped == "interrupted" or self.stopped == "completed":
             early = self.progress.epoch < self.spec.epochs
@@ -213,10 +258,14 @@ class Trainer:
             self.reason = asked.hooks.reason or self.callback_manager.reason
         self.notes += self.callback_manager.explain()
 
+    def _validates(self) -> bool:
+        held = self.data if self.validation is None else self.validation
+        return held.has_rows("validation" if self.validation is None else "all")
+
     def _validation_loop(self) -> EvaluationLoop | None:
         source = self.data if self.validation is None else self.validation
         part = "validation" if self.validation is None else "all"
-        if not source.has_rows(part):
+        if not self._validates():
             return None
         self.notes += explain_test_hook(self.callbacks)
         own = self.plan.batch_size if depends_on_batch(self.model) else None
@@ -227,7 +276,7 @@ class Trainer:
             self.device,
             self.spec.epochs,
             requested=self.spec.engine,
-            rows_a_batch=self.terms.validation_rows or own,
+            rows_a_batch=self.spec.validation_batch_size or self.terms.validation_rows or own,
             idle=self._idle,
             before=self.callback_manager.show_averages,
             strategy=self.strategy,

@@ -36,6 +36,8 @@ def open_loader(
     idle: Callable[[], None] = lambda: None,
     *,
     most: int | None = None,
+    steps_per_epoch: int | None = None,
+    initial_epoch: int = 0,
     shares: BatchSharding | None = None,
 ) -> MapLoader | IterableLoader:
     """Opens the loader for training on a dataset; for the arguments see `IterableLoader`.
@@ -46,6 +48,8 @@ def open_loader(
         check: See `IterableLoader`.
         idle: See `IterableLoader`.
         most: The most batches per block, or None for the loader's default.
+        steps_per_epoch: See `MapLoader`.
+        initial_epoch: See `MapLoader`.
         shares: See `DataLoader`.
     """
     part = plan.batch_size if shares is None else shares.count_part(plan.batch_size)
@@ -67,11 +71,13 @@ def open_loader(
         data,
         plan,
         plan.batch_size,
-        max(1, data.count("train") // plan.batch_size),
+        steps_per_epoch or max(1, data.count("train") // plan.batch_size),
         device_transform=device_transform,
         drop_last=plan.drop_last,
         shares=shares,
         most=most or BLOCK_BATCHES,
+        steps_per_epoch=steps_per_epoch,
+        initial_epoch=initial_epoch,
     )
 
 

@@ -47,6 +47,12 @@ class MapLoader(DataLoader):
         drop_last: Leave out the short last batch, if there is a full one.
         shares: See `DataLoader`.
         most: The most batches per block.
+        steps_per_epoch: Batches of an epoch that is a part of a pass over the rows, fewer than the
+            pass has; None for whole passes. The last epoch of a pass has the batches that are left.
+        initial_epoch: The epoch that begins the first pass.
+
+    Attributes:
+        steps: Batches of the epoch that was begun last.
     """
 
     exact = True
@@ -63,6 +69,8 @@ class MapLoader(DataLoader):
         drop_last: bool = False,
         shares: BatchSharding | None = None,
         most: int = BLOCK_BATCHES,
+        steps_per_epoch: int | None = None,
+        initial_epoch: int = 0,
     ) -> None:
         """Sizes the blocks and opens the row sources on their devices."""
         super().__init__(batch_size, plan.device, device_transform, shares, dataset.wrapped)
@@ -72,7 +80,9 @@ class MapLoader(DataLoader):
         self.capacity = choose_capacity(here * dataset.row_bytes, steps, most)
         self._dataset, self._rows, self._drop_last = dataset, rows, drop_last
         self.row_count = count = len(dataset.rows("train") if rows is None else rows)
-        self.steps = max(1, count // batch_size) if drop_last else -(-count // batch_size)
+        self._passed = max(1, count // batch_size) if drop_last else -(-count // batch_size)
+        self._part = self.steps = steps_per_epoch or self._passed
+        self._initial_epoch = initial_epoch
         places = (plan.device,) if shares is None else shares.devices
         on_device = plan.mode == "resident" and not plan.device.startswith("CPU")
         self._places = places if on_device else ("CPU:0",) * len(places)
@@ -85,6 +95,7 @@ class MapLoader(DataLoader):
     def epoch(self, number: int, more: bool = False) -> Generator[Block, None, None]:
         """Yields the blocks of an epoch, counted from 0; see `DataLoader.epoch()`."""
         begun, self._begun = self._begun, None
+        self.steps = self._count_steps(number)
         following = number + 1 if more and self._dataset.draw is None else None
         if begun is not None and begun.epoch == number:
             return self._blocks_ahead(begun, following)
@@ -92,10 +103,24 @@ class MapLoader(DataLoader):
             begun.first.cancel()
         return self.blocks(self._order(number), number, following)
 
+    def _count_steps(self, number: int) -> int:
+        return min(self._part, self._passed - self._place(number)[1])
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Returns an epoch's pass, and the batch of that pass at which it begins."""
+        epochs = -(-self._passed // self._part)
+        passes, part = divmod(number - self._initial_epoch, epochs)
+        return self._initial_epoch + passes, part * self._part
+
     def _order(self, number: int) -> np.ndarray:
         with heard_by(self.clock):
             rows, size = self._rows, self.batch_size
-            order = self._dataset.order(number, size) if rows is None else rows
+            passes, first = self._place(number)
+            order = self._dataset.order(passes, size) if rows is None else rows
+            if self._part < self._passed:
+                order = order[first * size : (first + self._part) * size]
+                if self._drop_last:
+                    order = order[: self._count_steps(number) * size]
             end_stage("gather")
         return order
 

@@ -171,12 +171,13 @@ class _Watching(ABC):
 
     Attributes:
         monitor: The monitored metric; "" before the first epoch's logs.
+        skips: Whether some epochs are not validated; these do not count for a validation's metric.
     """
 
     def __init__(self, spec: EarlyStoppingSpec | PlateauSpec) -> None:
         super().__init__()
         self.spec: EarlyStoppingSpec | PlateauSpec = spec
-        self.monitor = ""
+        self.monitor, self.skips = "", False
         self.watch = MetricMonitor(spec.mode or "min", spec.patience, spec.min_delta)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -186,6 +187,9 @@ class _Watching(ABC):
             SpecError: if the metric is not among the logs.
         """
         values = split_components(read_metrics(logs))
+        validated = any(name.startswith("val_") for name in values)
+        if self.skips and not validated and (self.monitor or self.spec.monitor) not in values:
+            return
         self.monitor = choose_monitor(self.monitor or self.spec.monitor, list(values))
         self.watch.mode = self.spec.mode or choose_mode(self.monitor)
         self.take(values[self.monitor], epoch + 1)

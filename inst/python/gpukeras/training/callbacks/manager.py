@@ -16,7 +16,13 @@ from gpukeras.core.options import FitSpec
 from gpukeras.data.loading.block import DataLoader
 from gpukeras.engine.lr_schedules import ConstantSpec, PlateauSpec
 from gpukeras.engine.lr_tables import parse_schedule
-from gpukeras.engine.optimizer import Rates, hold_clipping, hold_schedule, require_plain_rate
+from gpukeras.engine.optimizer import (
+    Rates,
+    count_steps,
+    hold_clipping,
+    hold_schedule,
+    require_plain_rate,
+)
 from gpukeras.engine.train_step import Averages
 from gpukeras.training.callbacks.early_stopping import (
     build_early_stopping,
@@ -147,6 +153,7 @@ def open_callback_manager(
     *,
     state: TrainingState | None,
     rate_factor: float = 1.0,
+    skips: bool = False,
 ) -> Iterator[CallbackManager]:
     """Opens the callbacks of a training; afterwards the optimizer has its own rate and clipping.
 
@@ -157,6 +164,7 @@ def open_callback_manager(
         loader: The data loader.
         state: A checkpoint's state, from which the callbacks resume, or None.
         rate_factor: The factor of all rates.
+        skips: Whether some epochs are not validated; what watches the validation waits in these.
 
     Raises:
         SpecError: for options that do not fit each other, the model or the data.
@@ -171,6 +179,8 @@ def open_callback_manager(
     steps = loader.steps if loader.exact else None
     if schedule is not None:
         start = kept["rates"][0].get("start") if "rates" in kept else None
+        if state is None and progress.epoch:  # `initial_epoch`
+            start = count_steps(model) - progress.epoch * (steps or 0)
         holding = hold_schedule(model, schedule, steps, spec.epochs, start)
     clipping = hold_clipping(model, spec.clip_norm, spec.clip_value, spec.clip_global_norm)
     with clipping, holding as rates, open_board(model, spec, progress, loader) as board:
@@ -186,6 +196,7 @@ def open_callback_manager(
         if rates is not None:
             rates.factor.assign(rate_factor)
         for callback in manager.callbacks:
+            callback.skips = skips
             callback.set_model(model)  # Keras does so too, but a fit may fail before that
         manager.set_state(kept)
         yield manager
