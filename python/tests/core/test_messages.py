@@ -50,6 +50,28 @@ def test_nouns_agree_with_their_number(number, noun, text):
             "    ValueError: none: at all\n",
             "none: at all",
         ),
+        (
+            "Graph execution error:\n\nDetected at node a/b defined at (most recent call last):\n"
+            '  File "a.py", line 5, in f\n\n  File "b.py", line 8, in g\n\n'
+            "indices[1] = 3 is not in [0, 3)\n\t [[{{node a/GatherV2}}]] [Op:__inference_f_2]",
+            "indices[1] = 3 is not in [0, 3)",
+        ),
+        (
+            "Graph execution error:\n\nDetected at node a defined at (most recent call last):\n"
+            "<stack traces unavailable>\n2 root error(s) found.\n"
+            "  (0) INVALID_ARGUMENT:  No room.\n"
+            "\t [[{{node a}}]]\n  (1) INVALID_ARGUMENT:  Too long.",
+            "No room",
+        ),
+        (
+            "{{function_node f}} Received a label value of 3 which is outside the valid range of "
+            "[0, 3).  Label values: 0 2 3\n\t [[{{node a}}]]",
+            "Received a label value of 3 which is outside the valid range of [0, 3)",
+        ),
+        (
+            "assertion failed: [too large] [Condition x < y did not hold:] [x (data:0) = ] [[0.4]]",
+            "assertion failed: [too large] [Condition x < y did not hold:]",
+        ),
         ("", "ValueError"),
         ("Exception encountered when calling Own.call().", "ValueError"),
         ("x" * 1000, "x" * LENGTH),

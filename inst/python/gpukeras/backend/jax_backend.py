@@ -340,6 +340,11 @@ def refusals() -> tuple[type[BaseException], ...]:
     return ()
 
 
+def row_errors() -> tuple[type[BaseException], ...]:
+    """Returns no errors: XLA's programs check no values."""
+    return ()
+
+
 def exhausted(*more: type[BaseException]) -> tuple[type[BaseException], ...]:
     """Returns the error that `memory_faults()` raises where memory does not suffice, and `more`."""
     return (JaxExhaustedError, *more)

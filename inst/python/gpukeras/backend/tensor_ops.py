@@ -272,12 +272,19 @@ def threefry_dropout() -> Iterator[None]:
 
 @by_backend
 def refusals() -> tuple[type[BaseException], ...]:
-    """Returns the errors that TensorFlow raises for a graph that XLA cannot compile.
+    """Returns the errors that TensorFlow raises for a graph that it or XLA cannot run.
 
-    The variables are unchanged then.
+    They also say that values of the rows are wrong: see `engine.refusals`.
     """
     errors = runtime.tensorflow().errors
-    return (errors.InvalidArgumentError, errors.UnimplementedError, errors.InternalError)
+    return (*row_errors(), errors.UnimplementedError, errors.InternalError)
+
+
+@by_backend
+def row_errors() -> tuple[type[BaseException], ...]:
+    """Returns the errors of kernels that do not take their inputs' values."""
+    errors = runtime.tensorflow().errors
+    return (errors.InvalidArgumentError, errors.OutOfRangeError, errors.FailedPreconditionError)
 
 
 @by_backend

@@ -54,6 +54,29 @@ class DataError(GpuKerasError):
     code = "data"
 
 
+class RefusedRowsError(DataError):
+    """A layer, a loss or a metric does not take values of the rows (`layer`, `found`).
+
+    Args:
+        message: As of `GpuKerasError`.
+        hint: As of `GpuKerasError`.
+        origin: TensorFlow's own error, or None where a check came before it.
+        **details: As of `GpuKerasError`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        origin: BaseException | None = None,
+        **details: Any,
+    ) -> None:
+        """Keeps TensorFlow's error: Keras' functions drop the cause of what passes them."""
+        super().__init__(message, hint=hint, **details)
+        self.origin = origin
+
+
 class ModelError(GpuKerasError):
     """The model is not compiled, or does not fit the data."""
 

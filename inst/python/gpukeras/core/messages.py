@@ -18,6 +18,16 @@ _SECRETS = re.compile(
     re.IGNORECASE,
 )
 _IN_FRONT = "Exception encountered"  # the line that Keras puts before a layer's error
+# What TensorFlow puts around the sentence of a failed operation: where the operation was made
+# before it, and the operation and its function behind it.
+_MADE_AT = re.compile(
+    r"Graph execution error:|Detected at node|<stack traces unavailable>|File \"|"
+    r"\d+ root error\(s\) found"
+)
+_BEHIND = re.compile(r"\s*(?:\[\[|Stack trace for op definition|The op is created at)")
+_NUMBERED = re.compile(r"\(\d+\) [A-Z_]+:\s*")
+# Values of rows in TensorFlow's sentences: of a batch's labels, and of what an assertion compared.
+_ROWS = re.compile(r"\s*(?:Label values:| \[x \(.*? = \]).*")
 
 
 def percent(share: float) -> str:
@@ -71,11 +81,16 @@ def find_reason(error: BaseException) -> str:
     """Extracts the line that states the reason from an error of Keras, TensorFlow or the user.
 
     Returns:
-        At most 200 characters, without a final period; the error's class if it has no text.
+        At most 200 characters, without a final period and the values of rows; the error's class if
+        it has no text.
     """
-    lines = [line.strip() for line in _AROUND.sub("", str(error)).splitlines()]
-    told = [line for line in lines if line and not line.startswith(_IN_FRONT)]
-    return (told or [type(error).__name__])[0][:LENGTH].rstrip(".")
+    text = str(error)
+    lines = [line.strip() for line in _AROUND.sub("", _BEHIND.split(text)[0]).splitlines()]
+    made = [place for place, line in enumerate(lines) if _MADE_AT.match(line)]
+    if made and not lines[made[0]].startswith("File"):
+        lines = lines[made[-1] + 1 :]
+    told = [_NUMBERED.sub("", line) for line in lines if line and not line.startswith(_IN_FRONT)]
+    return _ROWS.sub("", (told or [type(error).__name__])[0])[:LENGTH].rstrip(".")
 
 
 def hide_credentials(text: str) -> str:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from gpukeras.backend import tensor_ops
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import find_reason
@@ -17,8 +19,9 @@ from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.autotune_cache import store_choice
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.programs import Logs, engine_refusals
-from gpukeras.models.state import apply_snapshot, take_snapshot
+from gpukeras.engine.programs import Logs
+from gpukeras.engine.refusals import engine_refusals, is_inability, raise_explained
+from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
 
 CALL_S = 0.05  # seconds of a measured call, so that the call's overhead is 2 % at most
 
@@ -152,25 +155,47 @@ class EpochLoop:
         in any order, so a step may have been done in part.)
         """
         function = f"{self.chooser.engine}{' tail' if block.tail else ''}"
-        model, survived = self.engines.model, list[int]()
-        first = self.back_off is not None and function not in self.engines.ran
-        more = self.engines.variables
-        before, logs = take_snapshot(model, more) if first else None, self._logs
+        survived, first = list[int](), function not in self.engines.ran
+        before, logs = self._copy(first), self._logs
         try:
             yield survived
-            if first:
+            if first and self.back_off is not None:
                 wait_for(self._logs)  # JAX may fail after the call
         except tensor_ops.exhausted() as error:
             if self.back_off is None:
                 raise
             survived[:], self._logs = [0], logs
-            if before is None:
+            if not first:
                 self.begin(*self.rewind())
             else:
-                apply_snapshot(model, before, more)
+                self._undo(before)
             self.engines, self.chooser = self.back_off(error)
+        except tensor_ops.refusals() as error:
+            raise_explained(self.engines.model, error)
         else:
-            self.engines.ran.add(function)
+            if survived[0]:
+                self.engines.ran.add(function)
+            else:  # the engine may have done some of what it turned out not to be able to do
+                self._undo(before)
+
+    def _copy(self, first: bool) -> Snapshot | dict[int, np.ndarray]:
+        """Copies the state that a call changes, where it is a function's first; else nothing."""
+        if not first:
+            return {}
+        model = self.engines.model
+        if self.back_off is not None:
+            return take_snapshot(model, self.engines.variables)
+        return {id(variable): variable.numpy() for variable in model.metrics_variables}
+
+    def _undo(self, before: Snapshot | dict[int, np.ndarray]) -> None:
+        """Restores a copied state."""
+        model = self.engines.model
+        if isinstance(before, Snapshot):
+            apply_snapshot(model, before, self.engines.variables)
+            return
+        for variable in model.metrics_variables:
+            if id(variable) in before:
+                variable.assign(before[id(variable)])
 
     def _call_engine(self, block: Block, left: int) -> int:
         chooser, trying, before = self.chooser, self.chooser.choice is None, self._logs
@@ -178,6 +203,8 @@ class EpochLoop:
         try:
             self._logs = self.engines.run(chooser.engine, block, self._first, count)
         except engine_refusals() as error:
+            if not is_inability(error, chooser.engine):
+                raise
             if not trying or not chooser.refuse(find_reason(error)):
                 raise ModelError(
                     f'The engine "{chooser.engine}" cannot run this model: {find_reason(error)}.',

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpukeras.backend import runtime, tensor_ops
+from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
@@ -131,11 +131,6 @@ class StaticProgram(Program):
 
 class UntraceableError(Exception):
     """A model's step cannot be traced into a loop; Keras' own function may still run it."""
-
-
-def engine_refusals(*more: type[BaseException]) -> tuple[type[BaseException], ...]:
-    """Returns the errors of an engine that cannot run a model while another may, and `more`."""
-    return (UntraceableError, *tensor_ops.refusals(), *more)
 
 
 def cut(arrays: Any, start: Any, rows: Any) -> Any:

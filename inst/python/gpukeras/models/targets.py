@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.errors import DataError, ModelError, RefusedRowsError
 from gpukeras.core.messages import count_of
 from gpukeras.data.preprocessing.decoding import HALF, HIGHEST, ZERO
 from gpukeras.data.preprocessing.targets import LabelRule
@@ -230,12 +230,12 @@ def _beyond_one(label: LabelRule) -> bool:
     return not inside and (label.kind != "matrix" or label.whole)
 
 
-def _range_error(label: LabelRule, expected: str, why: str, arg: str) -> DataError:
+def _range_error(label: LabelRule, expected: str, why: str, arg: str) -> RefusedRowsError:
     low, high = _lowest(label), _highest(label)
     hint = "Check the number of output units."
     if low == 1:
         hint = f"Labels that count from 1 as in R: use `{arg} - 1`, or a factor."
-    return DataError(
+    return RefusedRowsError(
         f"`{arg}` has labels from {low:g} to {high:g}, but {why} needs {expected}.",
         hint=hint,
         arg=arg,

@@ -38,7 +38,7 @@ from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.programs import engine_refusals
+from gpukeras.engine.refusals import engine_refusals, is_inability, raise_explained
 from gpukeras.engine.train_step import single_replica
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.profiler import placement
@@ -260,6 +260,8 @@ class _Profile:
         try:
             return self._bench(self.engine, self.plan)
         except engine_refusals() as error:
+            if not is_inability(error, self.engine):
+                raise_explained(self.model, error)
             if self.spec.engine != "auto" or self.engine == "keras":
                 raise ModelError(
                     f'The engine "{self.engine}" cannot run this model: {find_reason(error)}.',

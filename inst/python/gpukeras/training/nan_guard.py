@@ -52,6 +52,7 @@ class Health:
         self._began = self._count_updates()
         self._last = self._began, 0
         self._keep(0)
+        self._first = self._kept
 
     @property
     def skipped(self) -> int:
@@ -106,6 +107,10 @@ class Health:
         """Restores the copied state; returns which one it is, as part of a sentence."""
         apply_snapshot(self._model, self._kept, self._more)
         return f"after epoch {self._kept_epoch}" if self._kept_epoch else "that it began with"
+
+    def start_again(self) -> None:
+        """Restores the state that the training began with."""
+        apply_snapshot(self._model, self._first, self._more)
 
     def _keep(self, epoch: int) -> None:
         began = time.perf_counter()

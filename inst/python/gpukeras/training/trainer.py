@@ -19,7 +19,7 @@ from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.backend.oom import explain_exhaustion
 from gpukeras.checkpoint.manager import open_saver
 from gpukeras.checkpoint.state import TrainingState
-from gpukeras.core.errors import GpuKerasError, OutOfMemoryError, SpecError
+from gpukeras.core.errors import GpuKerasError, OutOfMemoryError, RefusedRowsError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.metric_values import Value, read_metrics, split_components
@@ -108,6 +108,9 @@ class Trainer:
                 self._give_up(str(error))
                 told, epoch = [*self.callbacks, self.model.history], self.progress.epoch
                 hooks.end_callbacks(told, epoch, self.runner.position, logs)
+            except RefusedRowsError:
+                self.health.start_again()
+                raise
             else:
                 self.callback_manager.settle()
             report = self._report()

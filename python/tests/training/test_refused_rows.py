@@ -1,0 +1,94 @@
+"""Rows that Keras' own fit() refuses are refused by each engine, and those that it takes trained.
+
+Keras on TensorFlow without XLA is the reference: its kernels check the values that they are given.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+from refused_rows import BATCH, CASES
+
+from gpukeras.accelerate.rows import Given, dataset_of
+from gpukeras.backend import runtime
+from gpukeras.core.errors import RefusedRowsError
+from gpukeras.core.messages import find_reason
+from gpukeras.models.state import take_snapshot
+from gpukeras.training import evaluate, fit
+
+pytestmark = pytest.mark.tf
+
+OPTIONS = {"shuffle": False, "batch_size": BATCH}
+
+
+@functools.cache
+def by_keras(name, bad):
+    """The losses of Keras' own fit(), or the sentence of its error."""
+    case = CASES[name]
+    try:
+        kept = {"batch_size": BATCH, "epochs": 2, "shuffle": False, "verbose": 0}
+        return case.compiled(jit_compile=False).fit(*case.rows(bad), **kept).history
+    except runtime.tensorflow().errors.InvalidArgumentError as error:
+        return find_reason(error)
+
+
+def data_of(case, model, bad):
+    return dataset_of(Given(*case.rows(bad)), model, OPTIONS)
+
+
+def trained(name, bad, engine):
+    model = CASES[name].compiled()
+    return fit.fit(model, data_of(CASES[name], model, bad), {"epochs": 2, "engine": engine})
+
+
+@pytest.mark.parametrize("engine", ["superstep", "keras"])
+@pytest.mark.parametrize("name", CASES)
+def test_rows_that_keras_trains_give_the_same_losses(name, engine):
+    bad = CASES[name].takes
+    history = trained(name, bad, engine).history
+    for metric, values in by_keras(name, bad).items():
+        assert history[metric] == pytest.approx(values, rel=1e-4), metric
+
+
+@pytest.mark.parametrize("engine", ["superstep", "keras"])
+@pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].takes])
+def test_rows_that_keras_refuses_are_refused(name, engine):
+    said = by_keras(name, True)
+    with pytest.raises(RefusedRowsError) as caught:
+        trained(name, True, engine)
+    assert told(said) in str(caught.value) or caught.value.origin is None
+
+
+def told(sentence):
+    """What two programs say alike: without the name of a node."""
+    return sentence.partition(", node name")[0]
+
+
+def test_the_state_is_that_of_before_the_call():
+    case = CASES["Embedding"]
+    model = case.compiled()
+    good, bad = (data_of(case, model, each) for each in (False, True))
+    fit.fit(model, good, {"epochs": 1, "engine": "superstep"})
+    before = take_snapshot(model)
+    for call in (
+        lambda: fit.fit(model, bad, {"epochs": 2, "engine": "superstep"}),
+        lambda: fit.fit(model, good, {"epochs": 2, "engine": "superstep"}, validation=bad),
+    ):
+        with pytest.raises(RefusedRowsError) as caught:
+            call()
+        after = take_snapshot(model)
+        for name, array in before.arrays.items():
+            np.testing.assert_array_equal(after.arrays[name], array, err_msg=name)
+        assert caught.value.details["found"] == 21
+        assert "0 to 20" in caught.value.message
+        assert "R counts from 1" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["Embedding", "IntegerLookup", "assert in a layer", "gather"])
+def test_rows_are_refused_in_evaluate_too(name):
+    case = CASES[name]
+    model = case.compiled()
+    with pytest.raises(RefusedRowsError):
+        evaluate.evaluate(model, data_of(case, model, True))
+    found = evaluate.evaluate(model, data_of(case, model, False))["metrics"]["loss"]
+    assert found == pytest.approx(case.compiled().evaluate(case.x, case.y, verbose=0), rel=1e-5)
