@@ -36,13 +36,21 @@
 #' * `"cox"`: `survival::Surv(time, status)`, or `cbind()`; log. For an event
 #'   \eqn{\log \sum_j e^{\eta_j} - \eta}, the sum over rows with a time not before its own.
 #' * `"discrete_time"`: as `"cox"`; logit, cloglog. \eqn{-\sum \log(1 - h)} over intervals
-#'   survived, and \eqn{-\log h} of that of the event.
+#'   survived, and \eqn{-\log h} of that of the event. Each interval has effects of its own, or all
+#'   have the same, `proportional = TRUE`.
 #'
 #' Quantiles never cross: each one is the one before plus a positive number; a single one without
 #' hidden layers is that of `quantreg::rq()`. The thresholds
 #' \eqn{\theta_k} increase in the same way. Losses are computed in float32 also under mixed
 #' precision, in forms that lose no digits for large counts or sizes; predictors are clipped where
 #' float32 knows no difference any more, as R's [stats::make.link()] does.
+#'
+#' Without hidden layers `"discrete_time"` is a model of its own for each interval, as
+#' `glm(event ~ interval * x)` of a row for each interval that a case was seen in: its hazards are not
+#' proportional. With `proportional = TRUE` it is `glm(event ~ interval + x)`, with
+#' `link = "cloglog"` the model of Cox for grouped times (Prentice and Gloeckler 1978), whose effects
+#' are logarithms of hazard ratios as those of `"cox"`; with `"logit"` odds are proportional. With
+#' hidden layers it has one risk score a row.
 #'
 #' The risk sets of `"cox"` are those of a batch, so that its loss depends on the batches: with
 #' `batch_size` of all training rows it is the partial likelihood of `survival::coxph()`, divided by
@@ -67,6 +75,8 @@
 #'   or `"breslow"`.
 #' @param breaks Ends of the intervals of `"discrete_time"`, ascending; `NULL` is the deciles of the
 #'   times of events.
+#' @param proportional Whether effects of `"discrete_time"` are the same in all intervals; `NULL` is
+#'   `FALSE`.
 #' @return A `gpu_family`: a list of the family's options, with `print()`.
 #' @section Errors:
 #' `gpukeras_error_spec` for a family, a link or an option that does not exist. [gpu_mlp()] and
@@ -91,6 +101,9 @@
 #' Efron (1977), The efficiency of Cox's likelihood function for censored data, Journal of the
 #' American Statistical Association 72.
 #'
+#' Prentice and Gloeckler (1978), Regression analysis of grouped survival data with application to
+#' breast cancer data, Biometrics 34.
+#'
 #' Gensheimer and Narasimhan (2019), A scalable discrete-time survival model for neural networks,
 #' PeerJ 7, e6257.
 #' @examplesIf gpukeras:::can_run_examples()
@@ -103,10 +116,10 @@
 #' head(gpu_predict(model, InsectSprays, type = "quantile"))
 #' @export
 gpu_family <- function(name, link = NULL, dispersion = NULL, quantiles = NULL, ties = NULL,
-                       breaks = NULL) {
+                       breaks = NULL, proportional = NULL) {
   check_string(name)
   new_gpu_family(list(
-    name = name, link = link, dispersion = dispersion, ties = ties,
+    name = name, link = link, dispersion = dispersion, ties = ties, proportional = proportional,
     quantiles = if (!is.null(quantiles)) as.list(unname(quantiles)),
     breaks = if (!is.null(breaks)) as.list(unname(breaks))
   ))
@@ -134,6 +147,7 @@ format.gpu_family <- function(x, ...) {
     quantiles = format_numbers(x$quantiles),
     ties = x$ties,
     breaks = format_numbers(x$breaks),
+    effects = if (isTRUE(x$proportional)) "the same in all intervals",
     width = 12
   )
 }

@@ -49,3 +49,18 @@ test_that("attributions of R's rows add up to the differences of predictions", {
     gpu_attributions(model, frame, class = "yes")
   })
 })
+
+test_that("the baseline has the training rows' mean offset", {
+  skip_without_tensorflow()
+  set.seed(1)
+  rows <- data.frame(x = rnorm(40), z = rnorm(40), exposure = runif(40, 100, 1000))
+  rows$count <- rpois(40, rows$exposure * exp(-3 + rows$x))
+  data <- gpu_dataset(count ~ x + z + offset(log(exposure)), rows)
+  model <- gpu_mlp(data, units = 3, family = "poisson", seed = 1)
+  middle <- data.frame(x = mean(rows$x), z = mean(rows$z), exposure = exp(mean(log(rows$exposure))))
+  found <- gpu_attributions(model, rows[1:3, ], steps = 100)
+  expect_equal(found$baseline, rep(gpu_predict(model, middle), 3), tolerance = 1e-5)
+  expect_equal(rowSums(found$values), found$output - found$baseline, tolerance = 1e-4)
+  own <- gpu_attributions(model, rows[1:3, ], baseline = rows[4, ])
+  expect_equal(own$baseline, rep(gpu_predict(model, rows[4, ]), 3), tolerance = 1e-5)
+})

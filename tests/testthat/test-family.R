@@ -6,12 +6,15 @@ test_that("families are checked, completed and printed", {
     gpu_family("quantile", quantiles = c(0.05, 0.95))
     gpu_family("cox")
     gpu_family("discrete_time", breaks = c(1, 2.5))
+    gpu_family("discrete_time", link = "cloglog", proportional = TRUE)
   })
   expect_snapshot(error = TRUE, {
     gpu_family("cauchy")
     gpu_family("poisson", link = "logit")
     gpu_family("quantile", quantiles = c(0.9, 0.1))
     gpu_family(3)
+    gpu_family("cox", proportional = TRUE)
+    gpu_family("discrete_time", proportional = "yes")
   })
 })
 
@@ -255,6 +258,55 @@ test_that("discrete times have curves and mean survival times", {
     gpu_mlp(gpu_dataset(cbind(time - 5, status) ~ a, lung_rows()), family = "cox")
     gpu_mlp(gpu_dataset(cbind(time, status + 1) ~ a, lung_rows()), family = "cox")
   })
+})
+
+# A row for each interval in which a case was at risk, as grouped survival times are given to glm().
+person_periods <- function(rows, breaks) {
+  from <- c(0, breaks[-length(breaks)])
+  parts <- lapply(seq_along(breaks), function(k) {
+    event <- rows$status == 1
+    died <- event & rows$time > from[k] & rows$time <= breaks[k]
+    lived <- ifelse(event, rows$time > breaks[k], rows$time >= (from[k] + breaks[k]) / 2)
+    cbind(rows, interval = factor(k), died = as.numeric(died))[died | lived, ]
+  })
+  do.call(rbind, parts)
+}
+
+test_that("discrete times with the same effects are Cox' model of grouped times, that of glm()", {
+  skip_without_tensorflow()
+  skip_if_not_installed("survival")
+  lung <- survival::lung[c("time", "status", "age", "sex", "ph.ecog")]
+  lung <- lung[stats::complete.cases(lung), ]
+  lung$status <- as.numeric(lung$status == 2)
+  breaks <- c(100, 200, 300, 400, 600, 1100)
+  long <- person_periods(lung, breaks)
+  family <- gpu_family("discrete_time", link = "cloglog", breaks = breaks, proportional = TRUE)
+  model <- linear_fit(cbind(time, status) ~ age + sex + ph.ecog, family, lung)
+  formula <- died ~ 0 + interval + age + sex + ph.ecog
+  expected <- stats::glm(formula, binomial("cloglog"), long)
+  expect_equal(expected$deviance, 679.31, tolerance = 1e-5)
+  found <- gpu_summary(model, lung)
+  expect_equal(-2 * found$log_likelihood, expected$deviance, tolerance = 1e-5)
+  expect_equal(found$df, length(coef(expected)))
+  terms <- found$coefficients
+  expect_equal(terms$estimate, unname(coef(expected)), tolerance = 5e-3)
+  expect_identical(terms$term, c(rep("(Intercept)", 6), "age", "sex", "ph.ecog"))
+  hazards <- gpu_predict(model, lung[1:3, ], type = "parameters")
+  known <- stats::predict(expected, transform(lung[1:3, ], interval = factor(2)), type = "response")
+  expect_equal(hazards$hazard2, unname(known), tolerance = 5e-3)
+  # Hazards of two rows are proportional: their ratio of log(1 - h) is that of each interval.
+  ratios <- log1p(-hazards[1, ]) / log1p(-hazards[2, ])
+  expect_equal(unlist(ratios, use.names = FALSE), rep(ratios[[1]], 6), tolerance = 1e-4)
+  path <- withr::local_tempfile(fileext = ".keras")
+  gpu_save(model, path, verbose = FALSE)
+  expect_equal(gpu_predict(gpu_load(path), lung[1:3, ], type = "parameters"), hazards)
+  skip_unless_nightly()
+  own <- gpu_family("discrete_time", link = "cloglog", breaks = breaks)
+  each <- linear_fit(cbind(time, status) ~ age + sex + ph.ecog, own, lung)
+  apart <- stats::glm(died ~ interval * (age + sex + ph.ecog), binomial("cloglog"), long)
+  found <- gpu_summary(each, lung)
+  expect_equal(-2 * found$log_likelihood, apart$deviance, tolerance = 1e-3)
+  expect_equal(found$df, length(coef(apart)))
 })
 
 test_that("offsets and interactions of a formula are those of glm() and coxph()", {

@@ -34,6 +34,8 @@ from gpukeras.engine.predict_loop import (
 from gpukeras.explain.columns import find_features
 from gpukeras.explain.effects import name_output, read_output
 from gpukeras.models import compatibility, model_checks
+from gpukeras.models.families.build import LOOKED, offset_of
+from gpukeras.models.families.keras_classes import family_of
 from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.predict import open_rows
 
@@ -103,7 +105,8 @@ def attribute(
         features: New rows, encoded by the recipe tied to the model if there is one.
         data: Alternatively a dataset.
         baseline: A single row as `features`; None is a row of encoded zeros: the training rows'
-            mean for standardised numbers, no level for a factor, black for images.
+            mean for standardised numbers, no level for a factor, black for images; and of an
+            offset the training rows' mean.
         steps: Points of the path at which gradients are computed.
         output: The class or output to explain; None is the most probable class of each row.
 
@@ -124,7 +127,7 @@ def attribute(
         raise DataError("`newdata` has texts, which have no gradient.", arg="newdata")
     compatibility.check_input(model, recipe)
     model_checks.check_call(model, "predict")
-    base = _open_baseline(model, baseline, rows)
+    base = _open_baseline(model, baseline, rows, recipe)
     function = None if data is None else data.map
     with jit_policy(model):
         outputs = read_output(predict_rows(model, rows, recipe, function))
@@ -138,14 +141,24 @@ def attribute(
     return _place(complete, columns, values, found, begins, target.names, gaps)
 
 
-def _open_baseline(model: Model, given: Mapping[str, Any] | None, rows: RowSource) -> RowSource:
-    """Returns a source of one row: the baseline as given, or zeros.
+def _open_baseline(
+    model: Model, given: Mapping[str, Any] | None, rows: RowSource, recipe: Recipe
+) -> RowSource:
+    """Returns a source of one row: the baseline as given, or zeros and the mean offset.
+
+    An offset of 0 would be that of nobody, as log(exposure) is far from 0. A model without a family
+    does not know the mean of its training rows: it is that of these rows.
 
     Raises:
         DataError: if it is not one row.
     """
     if given is None:
-        return MemoryRows(np.zeros((1, *rows.shape[1:]), rows.dtype))
+        zeros = np.zeros((1, *rows.shape[1:]), rows.dtype)
+        family, offset = family_of(model), offset_of(recipe)
+        if offset is not None:
+            some = rows.gather(slice(LOOKED))[:, offset.columns]
+            zeros[:, offset.columns] = some.mean() if family is None else family.shift
+        return MemoryRows(zeros)
     found = open_rows(model, given, None)[1]
     if not isinstance(found, RowSource) or len(found) != 1:
         count = len(found) if isinstance(found, RowSource) else "a sequence"

@@ -119,7 +119,7 @@ def _predictor_layer(family: Family, spec: MlpSpec) -> Any:
     return runtime.keras().layers.Dense(
         units,
         kernel_initializer=first,
-        use_bias=kind.intercept,
+        use_bias=kind.has_intercept(family),
         dtype="float32",
         **_punish(spec.last_penalty),
     )

@@ -110,6 +110,8 @@ def test_other_models_have_no_coefficients():
         (Family("multinomial", "logit", columns=3), 8),  # nnet::multinom()
         (Family("ordinal", "logit", columns=3), 5),  # MASS::polr(): 3 slopes, 2 thresholds
         (Family("cox", "log", columns=2), 3),
+        (Family("discrete_time", "logit", columns=2, breaks=(1.0, 2.0)), 8),
+        (Family("discrete_time", "logit", breaks=(1.0, 2.0), proportional=True), 5),
     ],
 )
 def test_parameters_are_counted_as_by_r(family, count):

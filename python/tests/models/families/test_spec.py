@@ -34,6 +34,8 @@ def test_defaults_are_the_familys():
         ({"name": "cox", "ties": "exact"}, '`ties` must be one of "efron", "breslow"'),
         ({"name": "poisson", "breaks": [1]}, 'The family "poisson" has no `breaks`'),
         ({"name": "discrete_time", "breaks": [2, 2]}, "`breaks` must be in ascending order"),
+        ({"name": "cox", "proportional": True}, "has no `proportional`"),
+        ({"name": "discrete_time", "proportional": 1}, "`proportional` must be TRUE or FALSE"),
         ({"name": "discrete_time", "breaks": [0, 2]}, "`breaks` must be above 0: time begins"),
         ({"name": "quantile", "quantiles": ["a"]}, "`quantiles` must be a number"),
     ],

@@ -26,18 +26,20 @@ class Likelihood(ABC):
     Attributes:
         additive: Whether each row has a loss of its own.
         second: Name of the parameter that `dispersion` means.
-        intercept: Whether the linear predictors have a constant term.
         support: The least and the largest label that can occur.
     """
 
     additive = True
     second = ""
-    intercept = True
     support = (-math.inf, math.inf)
 
     def keras_names(self, family: Family) -> tuple[str, list[str]]:
         """Returns Keras' names for the loss, "" where it is the mean of `loss()`, and metrics."""
         return "", []
+
+    def has_intercept(self, family: Family) -> bool:
+        """Whether the linear predictors have a constant term."""
+        return True
 
     def predictors(self, family: Family) -> int:
         """Returns the number of linear predictors of a row besides that of the dispersion."""

@@ -10,6 +10,7 @@ import numpy as np
 from gpukeras.core.errors import SpecError
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
+from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule, name_label
 from gpukeras.models.families.labels import SURVIVAL, check_label, explain_choice
 from gpukeras.models.families.spec import Family, FamilySpec, parse_family
@@ -21,7 +22,12 @@ INTERVALS = 10  # of discrete times, by default: each has a tenth of the events
 
 def find_offset(data: Dataset) -> Part | None:
     """Returns the input that is an offset; None if there is none."""
-    parts = input_parts(data.recipe)
+    return offset_of(data.recipe)
+
+
+def offset_of(recipe: Recipe) -> Part | None:
+    """Returns the input of a recipe's rows that is an offset; None if there is none."""
+    parts = input_parts(recipe)
     return parts[-1] if parts and parts[-1].name == OFFSET and parts[-1].shape == (1,) else None
 
 
@@ -58,6 +64,7 @@ def settle_family(data: Dataset, given: Any) -> Family | None:
         dispersion=spec.dispersion,
         quantiles=spec.quantiles,
         ties=spec.ties or "",
+        proportional=spec.proportional,
         **_read_label(data, label, spec),
         shift=0.0 if offset is None else _mean(data, 0, offset.columns),
     )

@@ -146,7 +146,9 @@ class Ordinal(Multinomial):
     that they increase.
     """
 
-    intercept = False
+    def has_intercept(self, family: Family) -> bool:
+        """Returns False: thresholds take its place."""
+        return False
 
     def keras_names(self, family: Family) -> tuple[str, list[str]]:
         """Returns the accuracy."""

@@ -116,7 +116,8 @@ def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Ter
             Term(one.name, float(slope), predictor)
             for one, slope in zip(columns, slopes[:, place], strict=True)
         ]
-    return (*terms, *_read_thresholds(model, family, float(shifts[0])))
+    own = _read_intercepts(model, family, float(starts[0] - shifts[0]))
+    return (*own, *terms, *_read_thresholds(model, family, float(shifts[0])))
 
 
 def _read_array(variable: Any) -> np.ndarray:
@@ -155,6 +156,19 @@ def _name_predictors(family: Family, count: int) -> list[str]:
     return names if len(names) == count else [str(place) for place in range(1, count + 1)]
 
 
+def _read_intercepts(model: Model, family: Family, start: float) -> tuple[Term, ...]:
+    """Returns the intercept of each interval of proportional effects."""
+    layer = family_layer(model)
+    if not family.proportional or layer is None:
+        return ()
+    names = likelihood(family).names(family)
+    found = _read_array(layer.own["intercepts"])
+    return tuple(
+        Term(INTERCEPT, start + float(value), name)
+        for name, value in zip(names, found, strict=True)
+    )
+
+
 def _read_thresholds(model: Model, family: Family, shift: float) -> tuple[Term, ...]:
     """Returns the thresholds of ordered classes, `zeta` of `MASS::polr()`."""
     layer = family_layer(model)
@@ -179,6 +193,8 @@ def count_parameters(family: Family, rank: int) -> int:
     """
     if family.name in ("cox", "ordinal"):
         return rank - 1 + (family.columns - 1 if family.name == "ordinal" else 0)
+    if family.proportional:
+        return rank - 1 + len(family.breaks)
     kin = likelihood(family)
     predictors = kin.predictors(family) - (family.name == "multinomial")
     second = {NONE: 0, ROWS: rank}.get(family.dispersion, 1)

@@ -11,6 +11,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.options import (
     Spec,
     check_choice,
+    check_flag,
     check_fraction,
     check_number,
     describe,
@@ -52,7 +53,7 @@ KINDS: Mapping[str, Kind] = {
     "multi_label": Kind(("logit",)),
     "ordinal": Kind(PROBABILITY),
     "cox": Kind(("log",), own=("ties",)),
-    "discrete_time": Kind(("logit", "cloglog"), own=("breaks",)),
+    "discrete_time": Kind(("logit", "cloglog"), own=("breaks", "proportional")),
 }
 
 
@@ -85,6 +86,8 @@ class FamilySpec(Spec):
         ties: How "cox" treats events at the same time: "efron" or "breslow".
         breaks: Ends of the intervals of "discrete_time", ascending; by default quantiles of the
             times of events.
+        proportional: Whether effects of "discrete_time" are the same in all intervals; by default
+            each interval has its own.
     """
 
     name: str = option("gaussian", _check_name)
@@ -93,6 +96,7 @@ class FamilySpec(Spec):
     quantiles: tuple[float, ...] = option((), _check_numbers)
     ties: str | None = option(None, check_choice, (EFRON, BRESLOW))
     breaks: tuple[float, ...] = option((), _check_numbers)
+    proportional: bool = option(False, check_flag)
 
     def __post_init__(self) -> None:
         """Checks each field, and fills in the family's defaults."""
@@ -102,7 +106,7 @@ class FamilySpec(Spec):
             link=self._choose("link", kind.links),
             dispersion=self._choose("dispersion", kind.dispersions),
         )
-        for name in ("quantiles", "ties", "breaks"):
+        for name in ("quantiles", "ties", "breaks", "proportional"):
             if getattr(self, name) and name not in kind.own:
                 raise SpecError(f'The family "{self.name}" has no `{name}`.', arg=name)
         if "quantiles" in kind.own:
@@ -172,6 +176,7 @@ class Family:
         names: Names of the classes or of the labels' columns, if they have some.
         ties: "efron" or "breslow", for "cox"; else "".
         breaks: Ends of the intervals, for "discrete_time".
+        proportional: Whether all intervals share their effects, for "discrete_time".
     """
 
     name: str
@@ -185,6 +190,7 @@ class Family:
     names: tuple[str, ...] = ()
     ties: str = ""
     breaks: tuple[float, ...] = ()
+    proportional: bool = False
 
     def __post_init__(self) -> None:
         """Checks itself, as it may come from a file.
@@ -198,6 +204,7 @@ class Family:
         numbers = (self.columns, self.center, self.scale, self.shift, *self.quantiles, *self.breaks)
         sound = kind is not None and self.link in kind.links and self.dispersion in kind.dispersions
         sound = sound and all(map(is_number, numbers)) and self.scale > 0
+        sound = sound and isinstance(self.proportional, bool)
         if not sound or not 1 <= self.columns <= max(MOST, len(self.names)):
             raise SpecError("This is no family of gpu_family().", arg="family")
 

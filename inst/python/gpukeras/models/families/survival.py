@@ -8,6 +8,8 @@ References:
     Efron, B. (1977). The efficiency of Cox's likelihood function for censored data. Journal of the
     American Statistical Association 72, 557-565.
     Breslow, N. (1974). Covariance analysis of censored survival data. Biometrics 30, 89-99.
+    Prentice, R. L. & Gloeckler, L. A. (1978). Regression analysis of grouped survival data with
+    application to breast cancer data. Biometrics 34, 57-67.
     Gensheimer, M. F. & Narasimhan, B. (2019). A scalable discrete-time survival model for neural
     networks. PeerJ 7, e6257.
 """
@@ -36,7 +38,10 @@ class Cox(Likelihood):
     """
 
     additive = False
-    intercept = False
+
+    def has_intercept(self, family: Family) -> bool:
+        """Returns False: the baseline hazard takes its place."""
+        return False
 
     def state(self, family: Family) -> dict[str, tuple[int, ...]]:
         """Returns the grid of times, and the cumulative baseline hazard there: 0 if unknown."""
@@ -125,12 +130,22 @@ def baseline_hazard(
 class DiscreteTime(Likelihood):
     """A hazard for each interval: an event gives -log(h) of its interval, survival -log(1 - h).
 
-    A censored row has survived an interval if it was seen for at least half of it.
+    A censored row has survived an interval if it was seen for at least half of it. Proportional
+    effects are the same in all intervals, each of which has an intercept of its own: with the link
+    cloglog that is Cox' model of grouped times.
     """
 
+    def has_intercept(self, family: Family) -> bool:
+        """Whether no weights of the family's own take its place."""
+        return not family.proportional
+
     def predictors(self, family: Family) -> int:
-        """Returns one for each interval."""
-        return len(family.breaks)
+        """Returns one for each interval, or one for all."""
+        return 1 if family.proportional else len(family.breaks)
+
+    def weights(self, family: Family) -> dict[str, tuple[int, ...]]:
+        """Returns the intercepts of proportional effects."""
+        return {"intercepts": (len(family.breaks),)} if family.proportional else {}
 
     def names(self, family: Family) -> list[str]:
         """Returns `hazard1`, `hazard2` and so on."""
@@ -140,7 +155,10 @@ class DiscreteTime(Likelihood):
         self, family: Family, linear: Any, own: Mapping[str, Any], offset: Any = None
     ) -> Any:
         """Returns the hazard in each interval."""
-        return links.probabilities(family.link, self.predictor(family, linear, offset))[0]
+        predictor = self.predictor(family, linear, offset)
+        if family.proportional:
+            predictor = predictor + runtime.keras().ops.reshape(own["intercepts"], (1, -1))
+        return links.probabilities(family.link, predictor)[0]
 
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
         """Returns the negative log-likelihood of each row."""
