@@ -57,6 +57,7 @@ test_that("the baseline has the training rows' mean offset", {
   rows$count <- rpois(40, rows$exposure * exp(-3 + rows$x))
   data <- gpu_dataset(count ~ x + z + offset(log(exposure)), rows)
   model <- gpu_mlp(data, units = 3, family = "poisson", seed = 1)
+  gpu_fit(model, data, epochs = 1, verbose = FALSE)
   middle <- data.frame(x = mean(rows$x), z = mean(rows$z), exposure = exp(mean(log(rows$exposure))))
   found <- gpu_attributions(model, rows[1:3, ], steps = 100)
   expect_equal(found$baseline, rep(gpu_predict(model, middle), 3), tolerance = 1e-5)
