@@ -26,12 +26,13 @@
 #'   everything that gpukeras runs, whatever `compile(jit_compile = )` says.
 #' @param threads Threads on the CPU, within one operation and across operations; `NULL` does not
 #'   change them (initially, all cores).
-#' @param seed Seed of R, Python, NumPy and TensorFlow.
-#' @param deterministic Whether trainings repeat, bit by bit on a CPU, including trainings that were
-#'   killed and resumed from a checkpoint. TensorFlow then uses only deterministic kernels, and no
-#'   choice that changes results, such as that of an engine, depends on measured times. This is
-#'   slower on a GPU, and cannot be switched off again. It needs a seed; without one the seed is 0.
-#'   To repeat a training within a session, call `gpu_setup()` again before it.
+#' @param seed Seed of R, Python, NumPy and TensorFlow. With a seed, no choice that changes results,
+#'   such as that of an engine, depends on measured times: the same script repeats a training bit by
+#'   bit on a CPU, see the section on seeds of [gpu_fit()]. To repeat a training within a session,
+#'   call `gpu_setup()` again before it.
+#' @param deterministic Whether TensorFlow uses only deterministic kernels, so that trainings with a
+#'   seed repeat on a GPU too. This is slower there, and cannot be switched off again. Without a seed
+#'   the seed is 0.
 #' @param backend The library that Keras runs on: `"tensorflow"`, `"jax"`, or `"auto"` for the one
 #'   that Keras is configured with (the variable `KERAS_BACKEND`, or `keras3::use_backend()`). It
 #'   cannot change once Keras has started. See the section on JAX.

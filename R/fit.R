@@ -21,14 +21,11 @@
 #' model with operations that XLA rejects trains without it. If XLA's program won, a later training
 #' of an equal model on this computer starts with it, as far as the batches pay for its start. The
 #' history reports which engine was chosen, why, and the measured times. Dropout draws different
-#' numbers in the compiled engine, so results may depend on which engine was measured fastest.
+#' numbers in the compiled engine, so results depend on which engine was measured fastest, unless a
+#' seed was given: see the section on seeds.
 #'
 #' Where Keras runs on JAX, nothing is measured: `"compiled"` trains all models but those with
 #' convolutions on a CPU. XLA's convolutions are slow inside a loop there, so `"keras"` trains them.
-#'
-#' `"repeatable"` chooses without measuring, by the model and the session alone, so that a training
-#' repeats bit for bit: the superstep, on JAX as `"auto"`, and Keras' own function where the
-#' superstep cannot train the model.
 #'
 #' On a GPU, XLA waits for the host in each step of a program whose number of steps it does not
 #' know. There `"compiled"` consists of programs of 1, 8, 64 and 512 steps, as far as calls are that
@@ -75,7 +72,8 @@
 #'   `data` is not a dataset yet, it may also be a share of the rows. The default is the rows that
 #'   `data` holds out for validation.
 #' @param batch_size Rows per step, or a [gpu_batch_size()] result. `"auto"` is the size that
-#'   [gpu_batch_size()] found for this model in this session, or else the dataset's own. A size
+#'   [gpu_batch_size()] found for this model in this session, unless a seed was given, or else the
+#'   dataset's own. A size
 #'   larger than the number of rows makes one batch of all rows. A stateful recurrent model uses the
 #'   batch size that it was built for (`batch_shape`).
 #' @param engine `"auto"`, `"repeatable"`, `"keras"`, `"superstep"` or `"compiled"`.
@@ -171,6 +169,22 @@
 #' its rows (`reduction = "sum"`) and the model has regularisers, their loss is added once. Losses
 #' that are means over something other than rows, such as unmasked tokens, are averaged over
 #' devices.
+#' @section Seeds:
+#' After `gpu_setup(seed = )`, `keras3::set_random_seed()` or `tensorflow::set_random_seed()`, nothing
+#' that changes results is decided by a clock, by what an earlier training measured, or by what XLA's
+#' folder holds: in `gpu_fit()`, [gpu_fit_many()], [gpu_tune()] and parsnip's engine alike. `"auto"`
+#' then is `"repeatable"`: the superstep (`"compiled"` for long trainings of small dense layers on a
+#' CPU, see above; on JAX as ever), and Keras' own function where that cannot train the model. The
+#' batch size that [gpu_batch_size()] found is not used unless you give it. The same script, run anew
+#' on the same computer, device and number of threads, with the same versions of the packages, ends
+#' with the same weights, bit for bit, on a CPU. On a GPU, kernels add numbers up in varying order:
+#' there it takes `gpu_setup(deterministic = TRUE)` too. Another computer, another engine or other
+#' versions round otherwise. What you limit by time (`seconds` of [gpu_tune()]) or interrupt depends
+#' on the clock.
+#'
+#' Where this costs speed, the history says so: an engine that you name repeats too, and `"compiled"`
+#' is often faster. `engine = "repeatable"` is for sessions without such a seed: R's [set.seed()]
+#' seeds [gpu_dataset()] and [gpu_mlp()], but gpukeras cannot see that it was called.
 #' @section Averages:
 #' With `ema`, average = m * average + (1 - m) * weight after each step, where m is at most (1 + t)
 #' / (10 + t) at step t, so that a short training is not an average of its first weights (Polyak and

@@ -47,7 +47,8 @@
 #' @param folds A number of folds, drawn so that each holds out as many rows of each class as others,
 #'   or one more; a list of the row numbers that each fold holds out; or an `rset` of the package
 #'   rsample. `NULL` for none. `data` must not hold out validation rows itself then.
-#' @param seeds A number of seeds, or the seeds. Each gives its own first weights, dropout and order
+#' @param seeds A number of seeds, or the seeds. With them engines are chosen without measuring, so
+#'   that the result repeats. Each gives its own first weights, dropout and order
 #'   of rows; weights of frozen layers and of adapted ones stay those of `model`. `NULL` for the
 #'   first weights of `model`, and the order of `data`.
 #' @param grid A data frame with a row for each setting, such as [expand.grid()] makes.
@@ -103,7 +104,8 @@ gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NU
   options <- list(
     epochs = epochs, batch_size = as_batch_size(batch_size) %||% "auto",
     schedule = as_options(schedule),
-    early_stopping = as_options(early_stopping), most = most, workers = workers
+    early_stopping = as_options(early_stopping), most = most, workers = workers,
+    repeats = !is.null(seeds)
   )
   new_gpu_fits(suspendInterrupts(call_core("fit_many", list(
     models = built$models, data = given$data$handle, options = check_no_na_options(options),

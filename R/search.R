@@ -79,7 +79,7 @@
 #'   `clip_value`, `clip_global_norm` or `on_oom`.
 #' @param folder Where to keep the search, or `NULL`.
 #' @param seed Seed of settings, folds and models; drawn from R's generator by default, or that of
-#'   the folder.
+#'   the folder. If you give it, engines are chosen without measuring, so that the search repeats.
 #' @param most Models that train at a time; `"auto"` are as many as memory allows, where that is
 #'   faster.
 #' @param workers Processes that train trials which do not stack, several models at a time. `"auto"`

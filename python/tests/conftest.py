@@ -17,6 +17,7 @@ from processor_time import (  # noqa: F401
 )
 from small_fits import make_dataset, make_model
 
+from gpukeras.backend import runtime
 from gpukeras.engine import autotune_cache
 
 # The tests on a GPU need no hypothesis, and run on computers where it is missing.
@@ -70,8 +71,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def measures_engines(monkeypatch):
-    # No test starts with the engine that won in another one.
+    # No test starts with the engine that won in another one, or with the seed that it gave.
     monkeypatch.setattr(autotune_cache, "LASTING", ())
+    monkeypatch.setattr(runtime, "read_seed", lambda: None)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ JAX = ("compiled", "keras")
         (EngineFacts(eager=True), ("keras",), "run_eagerly"),
         (EngineFacts(batch_hook="Mine"), ("keras",), "callback Mine works on every batch"),
         (EngineFacts(own_function=True), ("keras",), "its own train function"),
-        (EngineFacts(deterministic=True), ("superstep", "keras"), "would not repeat"),
+        (EngineFacts(repeats=True), ("superstep", "keras", "compiled"), "would not repeat"),
         (EngineFacts(eager=True, jit=True), ("keras",), "run_eagerly"),
     ],
 )

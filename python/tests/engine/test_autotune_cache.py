@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpukeras.backend import xla_cache
 from gpukeras.engine import autotune_cache
-from gpukeras.engine.autotune import EngineChoice, EngineFacts, Trial
+from gpukeras.engine.autotune import REPEATS, EngineChoice, EngineFacts, Trial
 from gpukeras.engine.autotune_cache import CachedChoice
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -144,6 +144,32 @@ def test_what_was_measured_decides_before_what_is_foreseen(file):
 
 
 @pytest.mark.usefixtures("file")
+def test_what_was_measured_and_trained_before_decides_nothing_where_a_training_is_to_repeat():
+    repeats = EngineFacts(repeats=True)
+    autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
+    for _ in range(3):  # as many trainings before do not count either
+        chooser = autotune_cache.open_autotuner(Engines(), THREE, 10**6, REPEATS, repeats)
+        chooser.record(chooser.count(10), 1.0)
+        assert chooser.choice.engine == "superstep"
+        assert chooser.choice.reason == REPEATS + autotune_cache.FASTER
+    few = autotune_cache.open_autotuner(Engines(), THREE, 10, REPEATS, repeats)
+    assert few.finish().reason == REPEATS
+
+
+@pytest.mark.usefixtures("file")
+def test_what_is_foreseen_by_the_model_alone_repeats():
+    dense = EngineFacts(dense_flops=1e6, repeats=True)
+    for _ in range(2):
+        open_few = autotune_cache.open_autotuner(Engines(), THREE, 6000, REPEATS, dense)
+        assert open_few.engine == "superstep"
+    chooser = autotune_cache.open_autotuner(Engines(), THREE, 10**4, REPEATS, dense)
+    assert chooser.engine == "compiled"
+    assert chooser.refuse("XLA has no kernel")
+    chooser.record(1, 1.0)
+    assert (chooser.choice.engine, chooser.choice.reason) == ("superstep", REPEATS)
+
+
+@pytest.mark.usefixtures("file")
 def test_batches_are_counted_of_so_many_models(monkeypatch):
     monkeypatch.setattr(autotune_cache, "MOST_CHOICES", 3)
     for name in "abcad":
@@ -221,6 +247,7 @@ from gpukeras.engine.autotune import EngineChoice, Trial
 from gpukeras.training import fit
 from small_fits import make_dataset, make_model
 
+runtime.read_seed = lambda: None  # make_model() gives one
 data, model = make_dataset(2000, batch_size=1, shuffle=False), make_model()
 if not autotune_cache._choices(autotune_cache._find_file()):
     trials = Trial("superstep", 0.4, 5e-4), Trial("compiled", 0.1, 6e-5)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from small_fits import make_model
 
-from gpukeras.engine.autotune import CONVOLVES, choose_candidates
+from gpukeras.engine.autotune import CONVOLVES, REPEATS, choose_candidates
 from gpukeras.engine.engine_facts import count_dense_flops, read_engine_facts
 
 WEIGHTS = 5 * 8 + 8 + 8 * 3 + 3  # of make_model()
@@ -27,8 +27,8 @@ def test_flops_are_those_of_three_matrix_products():
 
 def test_a_repeatable_engine_is_chosen_without_measuring():
     facts = read_engine_facts(make_model(), "repeatable")
-    assert (facts.requested, facts.deterministic) == ("auto", True)
-    assert choose_candidates(facts)[0] == ("superstep", "keras")
+    assert (facts.requested, facts.repeats) == ("auto", True)
+    assert choose_candidates(facts) == (("superstep", "keras", "compiled"), REPEATS)
     assert choose_candidates(replace(facts, available=("keras", "compiled")))[0] == ("compiled",)
 
 

@@ -33,7 +33,7 @@ def test_trainings_of_each_engine_repeat_and_resume_bit_by_bit(count):
 
 
 def test_the_first_engine_that_runs_is_chosen_and_no_time_matters():
-    facts = EngineFacts(deterministic=True)
+    facts = EngineFacts(repeats=True)
     candidates, reason = choose_candidates(facts)
     chooser = EngineAutotuner(candidates, 1000, reason, facts=facts)
     chooser.record(1, 5.0)
@@ -45,7 +45,7 @@ def test_the_first_engine_that_runs_is_chosen_and_no_time_matters():
 
 
 def test_calls_of_a_step_of_the_users_own_have_one_length():
-    facts = EngineFacts(deterministic=True, own_step=True)
+    facts = EngineFacts(repeats=True, own_step=True)
     chooser = EngineAutotuner(("superstep",), 1000, "as asked", facts=facts)
     counts = []
     for seconds in (1.0, 1e-6, 0.5):

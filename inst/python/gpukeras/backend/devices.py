@@ -241,6 +241,17 @@ def setup(
     )
 
 
+def read_seed() -> int | None:
+    """Returns the session's seed: the one given to TensorFlow or Keras last, or `gpu_setup()`'s."""
+    seed = runtime.read_seed()
+    return current().seed if seed is None else seed
+
+
+def repeats() -> bool:
+    """Whether trainings are to repeat, since a seed was given: then no clock chooses anything."""
+    return current().deterministic or read_seed() is not None
+
+
 def read_setup_facts() -> SetupFacts:
     """Returns the settings in effect now, without starting TensorFlow's devices."""
     gpus = runtime.physical_devices("GPU")

@@ -169,6 +169,11 @@ def set_seed(seed: int) -> None:
     keras_private.set_global_seed(seed)
 
 
+def read_seed() -> int | None:
+    """Returns the seed that the user gave Keras, or None."""
+    return keras_private.global_seed()
+
+
 def set_deterministic() -> None:
     """Makes XLA use deterministic GPU kernels only; on a CPU all are."""
     if physical_devices("GPU"):

@@ -376,6 +376,14 @@ def set_global_seed(seed: int) -> None:
     global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, None)
 
 
+def global_seed() -> int | None:
+    """Returns the seed of `keras.utils.set_random_seed()`, or None if it was never called."""
+    from keras.src.utils import rng_utils
+
+    seed = rng_utils.get_random_seed()
+    return None if seed is None else int(seed)
+
+
 def is_purged(variable: Any) -> bool:
     """Whether Keras' JAX trainer has taken a variable's value away."""
     return variable._value is None

@@ -22,6 +22,7 @@ from gpukeras.core import fork_guard
 from gpukeras.core.errors import BackendError, RuntimeMissingError
 
 ABORTED = 10  # gRPC's code for cancelled work
+UNSEEDED = 87654321  # what TensorFlow takes in place of a global seed that was never given
 
 
 FRAMEWORKS = {"tensorflow": "TensorFlow", "jax": "JAX"}
@@ -310,6 +311,16 @@ def set_threads(intra: int, inter: int) -> None:
 def set_seed(seed: int) -> None:
     """Seeds Python, NumPy and TensorFlow."""
     keras().utils.set_random_seed(seed)
+
+
+@by_backend
+def read_seed() -> int | None:
+    """Returns the seed that the user gave TensorFlow or Keras, by whatever function, or None.
+
+    Keras' own record of it lasts until `clear_session()`, and in one thread only.
+    """
+    seed = int(tensorflow().compat.v1.get_seed(0)[0])
+    return None if seed == UNSEEDED else seed
 
 
 @by_backend

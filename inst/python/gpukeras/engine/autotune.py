@@ -26,6 +26,7 @@ KERAS_BATCH_S = 1e-3
 JAX_ENGINE = "on JAX XLA compiles every engine, and the loop over batches has the least overhead"
 # Ms a batch in a loop and in Keras' calls: 187 and 36, 0.8 and 0.7, tiny ones 0.4 and 0.7 (2 cores)
 CONVOLVES = "on a CPU XLA's convolutions are slow inside a loop"
+REPEATS = "a choice by timing would not repeat"
 NO_TEXT = "XLA cannot compile a model that takes text"
 # An engine is tried when the time left is this multiple of its price. Where batches are fast, the
 # first engine saves more over Keras than a trial costs. Where they are slow, neither it nor another
@@ -61,8 +62,7 @@ class EngineFacts:
         jit: The session's setting from `gpu_setup(jit = )`: "auto", true or false.
         model_jit: Whether the model's layers and compile settings allow XLA.
         eager: Whether the model was compiled with `run_eagerly`.
-        deterministic: Whether the session asked for determinism, or the call for an engine that
-            no timing chooses.
+        repeats: Whether the training is to repeat, so that no time chooses anything.
         batch_hook: Name of a callback that must see every batch, or "".
         own_function: Whether the model's class overrides `make_train_function()`.
         replicas: Number of replicas of the model.
@@ -79,7 +79,7 @@ class EngineFacts:
     jit: str | bool = "auto"
     model_jit: bool = True
     eager: bool = False
-    deterministic: bool = False
+    repeats: bool = False
     batch_hook: str = ""
     own_function: bool = False
     replicas: int = 1
@@ -146,11 +146,10 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
     ):
         if condition:
             return (engine,), reason
-    if facts.deterministic:  # the first engine that runs the model
-        return ("superstep", "keras"), "a choice by timing would not repeat"
     if facts.jit is False or not facts.model_jit or facts.text:
-        return ("superstep", "keras"), NO_TEXT if facts.text else ""
-    return ("superstep", "keras", "compiled"), ""
+        why = REPEATS if facts.repeats else ""
+        return ("superstep", "keras"), NO_TEXT if facts.text else why
+    return ("superstep", "keras", "compiled"), REPEATS if facts.repeats else ""
 
 
 def _check_available(facts: EngineFacts) -> None:
@@ -253,7 +252,7 @@ class EngineAutotuner:
         reason: Why other engines are not candidates, or "".
         started_s: Seconds of the first engine's start if it was traced in an earlier training; 0
             otherwise.
-        facts: If they ask for determinism, no decision that changes results depends on times.
+        facts: If the training is to repeat, the first candidate that can run is the choice.
         later: Batches expected of later trainings of equal models, which a start serves too.
         settled: Whether the first candidate that runs the model is the choice.
 
@@ -277,8 +276,8 @@ class EngineAutotuner:
     ) -> None:
         """Starts with the first candidate."""
         facts = facts or EngineFacts()
-        self._settled, self._first = settled, settled or facts.deterministic
-        self._fixed = FIXED_BATCHES if facts.deterministic and facts.own_step else 0
+        self._settled, self._repeats = settled, facts.repeats
+        self._fixed = FIXED_BATCHES if facts.repeats and facts.own_step else 0
         self.started_s = started_s
         self._waiting = list(candidates[1:])
         self._batches_left, self._later = batches, later
@@ -316,7 +315,7 @@ class EngineAutotuner:
         elif self._start_s is None:
             self._start_s = seconds
             self.started_s = self.started_s or seconds
-            if self._first:
+            if self._settled or self._repeats:
                 self.choice = EngineChoice(self.engine, self._reason, self.trials)
         else:
             self._record_trial(count, seconds)
@@ -339,7 +338,7 @@ class EngineAutotuner:
         self.trials += (Trial(self.preparing or self.engine, 0.0, None, why),)
         self.preparing = ""
         if self._settled:  # by what no longer holds: measure
-            self._settled, self._first, self._reason = False, False, ""
+            self._settled, self._reason = False, REPEATS if self._repeats else ""
         if not self._waiting and not any(t.batch_s for t in self.trials):
             return False
         self._go_on()

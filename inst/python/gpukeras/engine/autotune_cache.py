@@ -38,6 +38,8 @@ MOST_BYTES = 2**20  # of a file that is read; one of that many choices has a ten
 LASTING = ("compiled",)  # the engine that is slow to start; the others are tried first anyway
 # A start from a kept program takes about half as long as tracing and compiling a first one.
 START_SHARE = 0.5
+# Said of a training that is to repeat and has batches enough for another engine to gain something.
+FASTER, FASTER_BATCHES = '; engine = "compiled" may be faster, and repeats too', 1000
 _given: dict[str, int] = {}  # batches of equal models in this session, the latest model last
 
 
@@ -109,10 +111,14 @@ def open_autotuner(
         reason: Why other engines are not candidates, or "".
         facts: See `EngineAutotuner`.
     """
-    measures = set(LASTING) & set(candidates[1:]) and not facts.as_keras
-    key = _find_key(engines) if measures else None
+    measures = bool(set(LASTING) & set(candidates[1:])) and not facts.as_keras
+    key = _find_key(engines) if measures and not facts.repeats else None
     later = _count_batches(key, batches)
-    why = "" if key is None else _find_winner(key, facts, batches + later)
+    if facts.repeats:  # neither what was measured before counts, nor what else the session trained
+        why = foresee_compiled(facts, batches) if measures else ""
+        reason += FASTER if measures and reason and batches >= FASTER_BATCHES else ""
+    else:
+        why = "" if key is None else _find_winner(key, facts, batches + later)
     if why:
         candidates = (*LASTING, *(one for one in candidates if one not in LASTING))
     started_s = engines.started_s

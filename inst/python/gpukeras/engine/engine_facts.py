@@ -61,7 +61,7 @@ def read_engine_facts(
         jit=setup.jit,
         model_jit=tensor_ops.allows_xla(model),
         eager=bool(model.run_eagerly),
-        deterministic=setup.deterministic or repeatable,
+        repeats=repeatable or devices.repeats(),
         batch_hook=find_batch_hook(callbacks),
         own_function=tensor_ops.overrides(model, "make_train_function"),
         own_step=any(tensor_ops.overrides(model, name) for name in ("train_step", "test_step")),

@@ -46,6 +46,7 @@ class ManySpec(Spec):
         most: Models that train at a time, or "auto" (by memory).
         predictions: Whether the models predict the rows that they held out.
         workers: Processes that train models which do not stack, or "auto", see `workers.plan`.
+        repeats: Whether the user gave seeds, so that no clock chooses an engine.
     """
 
     epochs: int = option(10, check_count)
@@ -55,6 +56,7 @@ class ManySpec(Spec):
     most: str | int = option("auto", check_count)
     predictions: bool = option(True, check_flag)
     workers: str | int = option("auto", check_count)
+    repeats: bool = option(False, check_flag)
 
 
 def fit_many(
@@ -138,6 +140,7 @@ def _make_task(
         stopping=None if given is None else parse_early_stopping(given),
         schedule=spec.schedule,
         predictions=spec.predictions,
+        engine="repeatable" if spec.repeats else "auto",
     )
 
 

@@ -77,6 +77,13 @@ class Request:
     fit: dict[str, Any]
     builder: str
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the trainings: with a seed of the user's no clock chooses an engine."""
+        engine = self.fit.get("engine", "auto")
+        repeats = self.spec.seed is not None and engine == "auto"
+        return {**self.fit, "engine": "repeatable" if repeats else engine}
+
     def identity(self, seed: int, data: Dataset, resamples: Sequence[Resample]) -> dict[str, Any]:
         """Returns JSON values by which the search is recognised, see `study.WORDS`."""
         spec = self.spec
@@ -258,7 +265,7 @@ def search(
         absent = note_absent(named, read_classes(data))
         running = Search(request, seed, planned, study, stopper, absent)
         with _open_states(study, spec) as states:
-            sequential = SequentialTrainer(build, data, planned, request.fit, states, stopper)
+            sequential = SequentialTrainer(build, data, planned, request.options, states, stopper)
             _check_models(sequential, running.trials, spec.metric)
             study.begin(identity, [dict(trial.settings) for trial in running.trials.values()])
             with open_worker_trainer(sequential, spec.workers) as worker_trainer:

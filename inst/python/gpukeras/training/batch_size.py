@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpukeras.backend import devices
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
+from gpukeras.core.messages import count_of
 from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.engine.predict_loop import check_whole, fixed_rows
-from gpukeras.training.batch_size_memo import remembered_size
+from gpukeras.training.batch_size_memo import found_size, remembered_size
 
 
 def plan_batches(
@@ -52,14 +54,23 @@ def _plan_fixed(
     return replace(plan, batch_reason="as the model takes them")
 
 
-def explain_rows(plan: PipelinePlan, data: Dataset, requested: int | str | None) -> list[str]:
-    """Returns a note where the requested batch size exceeds the number of rows.
+def explain_size(
+    plan: PipelinePlan, model: Model, data: Dataset, requested: int | str | None
+) -> list[str]:
+    """Returns notes on a batch size: larger than the rows, or found by a search and not used.
 
     Args:
         plan: The pipeline plan.
+        model: The model.
         data: The dataset.
         requested: The requested batch size, or None.
     """
+    found = found_size(model, data) if requested is None and devices.repeats() else None
+    if found not in (None, plan.batch_size):
+        return [
+            f"gpu_batch_size() found {count_of(found or 0, 'row')} by measuring, which would not "
+            "repeat: with a seed, give them as `batch_size`."
+        ]
     asked = data.spec.batch_size if requested is None else requested
     if isinstance(asked, str) or plan.rows == 0 or asked <= plan.rows:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from gpukeras.backend import devices
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.recipe import AS_IS
@@ -23,7 +24,15 @@ def remembered_batch_size(model: Model) -> int | None:
 
 
 def remembered_size(model: Model, data: Dataset) -> int | None:
-    """Returns the stored batch size of a model, at most the number of rows."""
+    """Returns the stored batch size of a model, at most the number of rows.
+
+    None where trainings are to repeat: times have found that size.
+    """
+    return None if devices.repeats() else found_size(model, data)
+
+
+def found_size(model: Model, data: Dataset) -> int | None:
+    """Returns the stored batch size of a model, whether it is used or not."""
     size = None if data.recipe.kind == AS_IS else remembered_batch_size(model)
     rows = data.count("train")
     return size if size is None or rows is None else min(size, rows)

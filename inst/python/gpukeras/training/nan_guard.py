@@ -48,6 +48,7 @@ class Health:
             self.watch.ignore()
         self._more = [*self.watch.variables, *(averages.variables if averages else [])]
         self._model, self._epoch, self._first_step = model, 0, 0
+        self._repeats = devices.repeats()
         self._scaled = hasattr(model.optimizer, "dynamic_scale")
         self._began = self._count_updates()
         self._last = self._began, 0
@@ -70,7 +71,7 @@ class Health:
         """
         self._epoch, self._first_step = epoch, self._count_steps() - done
         spent_s = time.perf_counter() - self._kept_at
-        if devices.current().deterministic or self._took_s <= KEEPING_SHARE * spent_s:
+        if self._repeats or self._took_s <= KEEPING_SHARE * spent_s:
             self._keep(epoch)
 
     def rewind(self) -> bool:
@@ -80,8 +81,11 @@ class Health:
         apply_snapshot(self._model, self._kept, self._more)
         return True
 
-    def check(self) -> None:
+    def check(self, *, within: bool = False) -> None:
         """Reads the results of the steps.
+
+        Args:
+            within: Whether a clock chose the step, in the middle of an epoch.
 
         Raises:
             NonFiniteLoss: if the training cannot make progress any more.
@@ -94,7 +98,7 @@ class Health:
                 f"the loss was no finite number at step {bad - self._first_step:,} of epoch "
                 f"{self._epoch + 1} (learning rate {read_rate(self._model):.3g})"
             )
-        if not self._scaled:
+        if not self._scaled or (within and self._repeats):
             return
         updates, steps = self._count_updates(), self._count_steps()
         if updates != self._last[0]:

@@ -40,7 +40,7 @@ from gpukeras.engine.train_step import can_split
 from gpukeras.models import compatibility
 from gpukeras.models.losses import depends_on_batch
 from gpukeras.models.state import apply_snapshot, take_snapshot
-from gpukeras.training.batch_size import explain_rows, plan_batches
+from gpukeras.training.batch_size import explain_size, plan_batches
 from gpukeras.training.callbacks import functions as hooks
 from gpukeras.training.callbacks.manager import open_callback_manager
 from gpukeras.training.evaluation_loop import EvaluationLoop
@@ -159,7 +159,7 @@ class Trainer:
         self.device = self.strategy.place(model_device(self.model))
         devices.reset_peak(self.device)
         plan = plan_batches(self.model, self.data, self.device, self.batch_size)
-        self.notes += explain_rows(plan, self.data, self.batch_size)
+        self.notes += explain_size(plan, self.model, self.data, self.batch_size)
         self.plan = self.strategy.fit_plan(plan, self.data, self.batch_size)
         self.microbatch_size, shares = self.plan.batch_size, self.strategy.shares
         check = partial(compatibility.check_fit, self.model)
@@ -325,11 +325,11 @@ class Trainer:
     def _after_call(self, position: int, logs: Mapping[str, Any]) -> bool:
         due = self.strategy.agreement.agree("call", save=self.saver.due(), emit=self.listener.due)
         if due["save"] and not self._before_tail():
-            self.health.check()
+            self.health.check(within=True)
             self._save(within=True)
         if not due["emit"]:
             return bool(self.model.stop_training)
-        self.health.check()
+        self.health.check(within=True)
         self._emit("progress", read_metrics({k: v for k, v in logs.items() if k == "loss"}))
         stop = self._agree_stop("stop")
         if self.stopped == "interrupted" and not self._before_tail():

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     threading.Thread(target=_listen, args=(asked, folder), daemon=True).start()
     threading.Thread(target=_watch, args=(os.getppid(), folder), daemon=True).start()
 
-    from gpukeras.backend import devices
+    from gpukeras.backend import devices, runtime
     from gpukeras.many.workers.rows import open_rows
     from gpukeras.models import registry
 
@@ -50,6 +50,8 @@ def main(arguments: Sequence[str]) -> None:
     print(json.dumps({"ready": True}), file=says, flush=True)
     while True:
         job = asked.get()
+        if setup["seed"] is not None:  # which worker gets which training depends on times
+            runtime.set_seed(setup["seed"])
         print(json.dumps({"job": job["job"], **_answer(job, folder, data, models)}), file=says)
         says.flush()
 

@@ -305,7 +305,7 @@ def make_setup(resources: WorkerResources) -> dict[str, Any]:
         "precision": here.precision,
         "jit": here.jit,
         "threads": resources.threads if backend == "tensorflow" else None,
-        "seed": here.seed,
+        "seed": devices.read_seed(),
         "deterministic": here.deterministic,
         "tf32": bool(runtime.tensor_float_32()),
         "backend": backend,
