@@ -22,7 +22,9 @@
 #' its last checkpoint; see `checkpoint` of [gpu_fit()].
 #'
 #' @section Time-outs:
-#' `timeout` is for heartbeats, which a worker sends all the time. Two more time-outs are learned
+#' `timeout` is for heartbeats, which a worker sends all the time. Nothing else decides that a worker is
+#' lost: TensorFlow's own heartbeats, which give up after 8 to 10 seconds, are switched off, so a
+#' computer that was suspended or paged for less than `timeout` goes on. Two more time-outs are learned
 #' from what was observed on the workers' hosts, in this user's folder for caches: all workers must
 #' join within five minutes, or, once three starts were observed, five times the slowest of the last
 #' 20, at least a minute; and from one agreement of a training to the next, which follow each call

@@ -13,8 +13,12 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
+import socket
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -170,6 +174,47 @@ def fail(worker):
     return describe(model, fit.fit(model, make_data(), options, callbacks=[Fail()]))
 
 
+def cut(worker):
+    """A worker's connections to TensorFlow's servers break, while all workers live."""
+
+    class Cut(runtime.keras().callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if worker == INDEX and epoch == 1:
+                threading.Thread(target=cut_connections, daemon=True).start()
+
+    options = {"epochs": 10**4, "engine": "superstep"}
+    model = make_model()
+    return describe(model, fit.fit(model, make_data(), options, callbacks=[Cut()]))
+
+
+def cut_connections():
+    """Ends all connections of this process but those of the control channel."""
+    spec = session.current().spec
+    control = int(spec.control.rpartition(":")[2])
+    while True:
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
+                if one.family in (socket.AF_INET, socket.AF_INET6):
+                    ports = one.getsockname()[1], one.getpeername()[1]
+                    if control not in ports:
+                        one.shutdown(socket.SHUT_RDWR)
+        time.sleep(0.001)
+
+
+def compute_nothing(worker):
+    """One worker's own operation fails within TensorFlow's function."""
+    tf = runtime.tensorflow()
+
+    class Refuse(runtime.keras().layers.Layer):
+        def call(self, x):
+            with tf.control_dependencies([tf.debugging.assert_less(x, limit, "too large")]):
+                return tf.identity(x)
+
+    limit = -1e9 if worker == INDEX else 1e9
+    model = make_plain(layers=[Refuse()], seed=1)
+    return describe(model, fit.fit(model, make_data(), {"epochs": 2, "engine": "superstep"}))
+
+
 def long(folder, epochs=12):
     """A training with all that has a state, which saves; slow enough to be killed within it."""
 
@@ -207,6 +252,13 @@ def stop(worker):
 
     model, options = make_model(), {"epochs": 50, "engine": "superstep"}
     return describe(model, fit.fit(model, make_data(), options, callbacks=[Stop()]))
+
+
+def rest(seconds):
+    """A worker rests, as while R computes."""
+    tell(event="rests")
+    with session.resting():
+        time.sleep(seconds)
 
 
 def rejoin():

@@ -328,6 +328,22 @@ def separate_collective_keys(strategy: Any, distance: int) -> None:
     strategy._collective_key_base += distance
 
 
+def disable_failure_detection(strategy: Any, context: Any) -> None:
+    """Switches off how TensorFlow itself looks for lost workers, for strategies made afterwards.
+
+    Its coordination service gives up a worker after 8 to 10 s without a heartbeat, and takes
+    reports of errors from anyone. Without it a health check in Python, which gives up after 58 s,
+    takes its place. TensorFlow's own tests switch off both in this way.
+
+    Args:
+        strategy: The class of strategies for several workers.
+        context: TensorFlow's eager context, which has not started.
+    """
+    context.configure_coordination_service(service_type="")
+    extended = sys.modules[strategy.__module__].CollectiveAllReduceExtended
+    extended._enable_check_health = False
+
+
 def uses_py_function(dataset: Any) -> bool:
     """Whether a tf.data pipeline calls `tf.py_function()`, at any depth."""
     return any(node.op == "EagerPyFunc" for node in pipeline_nodes(dataset))

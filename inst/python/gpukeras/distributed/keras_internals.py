@@ -94,6 +94,18 @@ def open_mirrored(devices: tuple[str, ...]) -> Any:
     return strategy(list(devices))
 
 
+def open_multi_worker(resolver: Any, options: Any) -> Any:
+    """Returns TensorFlow's strategy for several processes; the channel alone looks for lost ones.
+
+    Args:
+        resolver: TensorFlow's description of the cluster and of this worker.
+        options: TensorFlow's options of communication.
+    """
+    strategy = runtime.tensorflow().distribute.MultiWorkerMirroredStrategy
+    keras_private.disable_failure_detection(strategy, runtime.eager_context())
+    return strategy(resolver, options)
+
+
 # Variables ---------------------------------------------------------------------------------------
 
 

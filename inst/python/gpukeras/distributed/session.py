@@ -24,7 +24,7 @@ from gpukeras.data.sharding import BatchSharding
 from gpukeras.distributed.addresses import Address, parse_address, read_is_taken
 from gpukeras.distributed.channel.channel import Channel, open_channel
 from gpukeras.distributed.cluster_config import ClusterSpec, read_cluster
-from gpukeras.distributed.keras_internals import require_versions
+from gpukeras.distributed.keras_internals import open_multi_worker, require_versions
 from gpukeras.distributed.listen_filter import confining
 from gpukeras.distributed.timeouts import CALL, JOIN, ClusterTimes, open_times
 from gpukeras.system import environment
@@ -111,6 +111,7 @@ def _join(spec: ClusterSpec) -> Session:
         channel.exchange("start", {})  # waits until all workers have a free port
         with confining(own.port, own.host) as confined:
             strategy = _open_strategy(spec, local)
+        channel.exchange("ready", {})  # a collective fails where a server does not listen yet
     except runtime.tensorflow().errors.OpError as error:
         failure = ClusterError(
             f"TensorFlow cannot start a worker at {spec.own}: {find_reason(error)}."
@@ -185,7 +186,7 @@ def _open_strategy(spec: ClusterSpec, local: list[str]) -> Any:
     kinds = tf.distribute.experimental.CommunicationImplementation
     kind = kinds.AUTO if local[0].startswith("GPU") else kinds.RING
     options = tf.distribute.experimental.CommunicationOptions(implementation=kind)
-    return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+    return open_multi_worker(resolver, options)
 
 
 def _describe(session: Session) -> dict[str, Any]:

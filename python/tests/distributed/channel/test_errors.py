@@ -3,6 +3,7 @@ import pytest
 from gpukeras.core.errors import DataError
 from gpukeras.distributed.channel.errors import (
     Fault,
+    LostConnectionError,
     explain_differences,
     explain_failure,
     explain_fault,
@@ -38,7 +39,16 @@ def test_faults_name_the_worker(worker, own, message):
         (ValueError("first\nsecond"), "has failed: ValueError: first"),
         (RuntimeError(""), "has failed: RuntimeError"),
         (KeyboardInterrupt(), "was interrupted"),
-        (ValueError("x" * 1000), ("has failed: ValueError: " + "x" * 1000)[:500]),
+        (ValueError("x" * 1000), "has failed: ValueError: " + "x" * 200),
+        (DataError("x" * 1000), ("has failed: DataError: " + "x" * 1000)[:500]),
+        (
+            ValueError("Graph execution error:\n\nDetected at node f\nSocket closed"),
+            "has failed: ValueError: Socket closed",
+        ),
+        (
+            LostConnectionError("Socket closed"),
+            "has left: TensorFlow lost its connection to another worker: Socket closed",
+        ),
     ],
 )
 def test_failures_in_one_line(error, reason):

@@ -8,14 +8,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.core.errors import ClusterError, GpuKerasError
+from gpukeras.core.messages import find_reason
 from gpukeras.distributed.channel.authentication import StrangerError
 from gpukeras.distributed.channel.protocol import is_place
 
-RESTART = "Its own log says more; start all workers again to continue from the last checkpoint."
+AGAIN = "start all workers again to continue from the last checkpoint."
+RESTART = f"Its own log says more; {AGAIN}"
 ALIKE = "All workers must have the same versions, the same model and the same data."
 NAMED = 3  # differences that a message names; the rest are counted
 SHOWN = 60  # characters of a value in a message
 TOLD = 500  # characters of an error that is sent to other workers
+
+
+class LostConnectionError(ClusterError):
+    """TensorFlow lost its connection to another worker, and none is known to be lost.
+
+    Args:
+        reason: TensorFlow's reason.
+    """
+
+    def __init__(self, reason: str) -> None:
+        """Names no worker: TensorFlow does not, and this one has not failed."""
+        super().__init__(
+            f"TensorFlow lost its connection to another worker: {reason}.",
+            hint="See the other workers' logs and the network between them; " + AGAIN,
+            reason=reason,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,13 +101,15 @@ def explain_fault(fault: Fault, workers: Sequence[str], own: int) -> ClusterErro
 
 
 def explain_failure(error: BaseException) -> str:
-    """Returns a worker's own error for the other workers: its type and its first line."""
+    """Returns why a worker leaves, for the other workers: its error's type and reason."""
     if isinstance(error, KeyboardInterrupt):
         return "was interrupted"
-    text = error.message if isinstance(error, GpuKerasError) else str(error)
-    lines = text.strip().splitlines()
-    line = f": {lines[0]}" if lines else ""
-    return f"has failed: {type(error).__name__}{line}"[:TOLD].rstrip(".")
+    if isinstance(error, LostConnectionError):
+        return f"has left: {error.message}"[:TOLD].rstrip(".")
+    name = type(error).__name__
+    text = error.message if isinstance(error, GpuKerasError) else find_reason(error)
+    line = text.strip().partition("\n")[0]
+    return f"has failed: {name}{'' if line in ('', name) else f': {line}'}"[:TOLD].rstrip(".")
 
 
 def find_differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple]:
