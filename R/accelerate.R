@@ -38,7 +38,7 @@
 #' | ... with callbacks that work on epochs: Keras' own, and those written in R | gpukeras |
 #' | ... of a model with a `train_step()`, loss, metric or layer of its own | gpukeras |
 #' | `fit()` of tf.data pipelines, also of those that shuffle, draw or call Python or R | gpukeras |
-#' | `fit()` of a `PyDataset`; of a generator with `steps_per_epoch` | gpukeras |
+#' | `fit()` of a `PyDataset`; of a generator; of batches whose number is unknown | gpukeras |
 #' | ... with `class_weight`, `steps_per_epoch`, `validation_steps` | gpukeras |
 #' | ... with `shuffle = "batch"` | gpukeras |
 #' | `fit()` and `evaluate()` of missing values, of integers of any size | gpukeras |
@@ -47,7 +47,7 @@
 #' | `predict()` of two batches or more, of arrays and of pipelines that do not draw | gpukeras |
 #' | fewer batches: there is nothing to gain | keras |
 #' | callbacks that work on each batch; a progress bar of one's own | keras |
-#' | `fit()` of batches whose number is unknown: at their end Keras counts a step more | keras |
+#' | ... of unknown number, with `steps_per_execution` | keras |
 #' | `evaluate()` and `predict()` of generators and `PyDataset`s | keras |
 #' | validation by a generator | keras |
 #' | `predict()` of missing values, of integers beyond 2^24, with `steps` | keras |

@@ -20,8 +20,17 @@ as_strings <- function(x, arg, call) {
 # The default of `encode` for a model: "none" if it takes texts and the data frame has some, else
 # NULL.
 encode_for <- function(x, model) {
-  has_texts <- is.data.frame(x) && any(vapply(x, is.character, NA))
-  if (has_texts && !is.null(model) && call_core("takes_text", list(model = model))) {
-    "none"
-  }
+  if (is.data.frame(x) && any(vapply(x, is.character, NA)) && takes_text(model)) "none"
+}
+
+takes_text <- function(model) {
+  !is.null(model) && call_core("takes_text", list(model = model))
+}
+
+# A character vector as a column of texts, for a model that takes text and with a label for each;
+# elsewhere it holds paths, and `y` is the name of a column.
+as_text_rows <- function(x, y, model) {
+  labelled <- !is.null(y) && !rlang::is_string(y) && NROW(y) == length(x)
+  texts <- is.character(x) && is.null(dim(x)) && labelled
+  if (texts && takes_text(model)) as.matrix(unname(x)) else x
 }

@@ -87,6 +87,7 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, call = cal
     options$weights <- parts$weights %||% options$weights
   }
   check_rows(data, y, options, call)
+  data <- as_text_rows(data, y, model)
   options$encode <- encode_for(data, model)
   data <- name_parts(data, model, "inputs", call)
   y <- name_parts(y, model, "outputs", call)

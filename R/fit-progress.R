@@ -17,6 +17,17 @@ progress_listener <- function(verbose, call = caller_env()) {
   interruptible(show)
 }
 
+# Says that the first epoch finds out how many batches there are.
+tell_counting <- function(data, verbose) {
+  shows <- identical(verbose, "auto") || verbose > 0
+  if (shows && data$plan$steps_per_epoch == 0) {
+    cli::cli_inform(c(
+      i = "The first epoch counts the batches, and ends when there are no more.",
+      i = "Give {.code steps_per_epoch} if they do not end."
+    ), class = "gpukeras_message_counting")
+  }
+}
+
 # A listener that shows events, and returns TRUE after an interrupt.
 interruptible <- function(show) {
   force(show)

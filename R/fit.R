@@ -244,6 +244,8 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
   )
   options <- c(options, rows$options)
   hooks <- as_callbacks(callbacks, on_epoch_end)
+  listener <- progress_listener(verbose)
+  tell_counting(data, verbose)
   tracking <- open_tracking(track, model, options)
   # The listener handles interrupts between two calls of the engine, so that the history is kept.
   record <- function(report) fit_with_tracking(tracking, fit_with_monitor(monitor, report))
@@ -252,7 +254,7 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
     validation = as_validation(rows$validation, data, model),
     batch_size = as_batch_size(batch_size),
     callbacks = c(hooks$keras, tracking$callback), functions = hooks$functions,
-    on_event = progress_listener(verbose), devices = as_devices(devices),
+    on_event = listener, devices = as_devices(devices),
     compiling = as_compiling(optimizer, loss, metrics)
   )))))
 }

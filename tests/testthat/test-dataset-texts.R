@@ -76,6 +76,9 @@ test_that("a character matrix trains a model that takes text as Keras does", {
   own <- as.vector(as_r(expected$predict(text_tensor(texts), verbose = 0L)))
   expect_equal(gpu_predict(model, matrix(texts)), own, tolerance = 1e-5)
   expect_equal(gpu_predict(model, texts[1:5]), own[1:5], tolerance = 1e-5)
+  vector <- text_model()
+  gpu_fit(vector, texts, positive, epochs = 3, batch_size = 8, shuffle = FALSE, verbose = 0)
+  expect_equal(as_r(vector$get_weights()), as_r(model$get_weights()))
   expect_equal(
     gpu_evaluate(model, matrix(texts), positive)[["loss"]],
     as_r(expected$evaluate(text_tensor(texts), reticulate::np_array(positive), verbose = 0L)),

@@ -141,6 +141,19 @@ test_that("words that shape epochs and validations mean what they mean in keras3
   expect_match(format(fit), "val_loss [0-9]", all = FALSE)
 })
 
+test_that("batches of unknown number are counted, and that is said", {
+  skip_without_tensorflow()
+  left <- 0
+  some <- function() {
+    left <<- if (left == 0) 3 else left - 1
+    if (left > 0) list(x, y)
+  }
+  model <- a_model(3, 1, "linear", loss = "mse", metrics = NULL)
+  said <- testthat::capture_messages(gpu_fit(model, some, epochs = 2))
+  expect_match(said, "The first epoch counts the batches", all = FALSE)
+  expect_silent(gpu_fit(model, some, epochs = 2, verbose = 0))
+})
+
 test_that("a PyDataset gives rows to train on, to validate and to evaluate", {
   skip_without_tensorflow()
   namespace <- reticulate::py_run_string(paste(

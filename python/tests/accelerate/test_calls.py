@@ -1,5 +1,8 @@
 """What gpukeras gives for Keras' arguments is what Keras gives."""
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
 from nightly import few
@@ -182,6 +185,8 @@ BATCHES_OF_KERAS = {
     "a sequence": lambda: {"x": sequence(), "validation_data": sequence()},
     "a generator": lambda: {"x": generator(), "steps_per_epoch": 8},
     "negative weights": lambda: {"x": X, "y": Y, "sample_weight": -Y},
+    "of unknown number": lambda: {"x": pipeline().filter(lambda x, y: True), "epochs": 3},
+    "a generator that ends": lambda: {"x": itertools.islice(generator(), 7), "epochs": 2},
 }
 
 
@@ -210,12 +215,13 @@ def assert_same(known, found):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
 
 
-KEPT = "validation", "classes", "a sequence"
+KEPT = "validation", "classes", "a sequence", "of unknown number"
 
 
 @pytest.mark.parametrize("case", few(BATCHES_OF_KERAS, *KEPT))
 def test_batches_of_keras_give_its_losses_and_weights(case):
-    assert_same(*train_both(classifier, BATCHES_OF_KERAS[case]))
+    build = functools.partial(classifier, 0.3) if case == "of unknown number" else classifier
+    assert_same(*train_both(build, BATCHES_OF_KERAS[case]))
 
 
 @pytest.mark.parametrize("arrays", few([True, False], True))

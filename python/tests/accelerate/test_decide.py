@@ -47,7 +47,10 @@ KEPT = {
     "`validation_split` of rows that are no arrays": {"splits": True},
     "the tf.data pipeline gives text": {"alone": "text"},
     "the rows have texts": {"text": True},
-    "batches of unknown number: at their end Keras counts a step more": {"batches": None},
+    "batches of unknown number, 4 in a call by `steps_per_execution`": {
+        "batches": None,
+        "together": 4,
+    },
     "Python makes the batches one by one": {"rows": "sequence", "function": "evaluate"},
     "a prediction of a tf.data pipeline that draws at random or calls Python": {
         "function": "predict",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,13 @@ from gpukeras.accelerate.facts import KERAS_ROWS, Arguments, count_outputs, read
 from gpukeras.accelerate.printed import build_first, build_last, end_steps, print_steps
 from gpukeras.accelerate.rows import ARRAYS, Given, as_callbacks, dataset_of, features_of
 from gpukeras.backend import keras_private, runtime
-from gpukeras.backend.keras_batches import unseen_generator
+from gpukeras.backend.keras_batches import KerasBatches, unseen_generator
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.streams.dataset import IterableDataset
-from gpukeras.data.streams.keras_stream import open_keras_rows
+from gpukeras.data.streams.keras_stream import KerasStream, open_keras_rows
+from gpukeras.data.streams.passthrough import AsIsDataset
 from gpukeras.engine.predict_loop import predict_rows, predict_stream
 from gpukeras.models import compatibility, model_recipes
 from gpukeras.models.losses import depends_on_batch
@@ -49,6 +50,8 @@ def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tu
         callbacks = [*callbacks, build_last(model)]
     params = {"verbose": call["verbose"], "epochs": call["epochs"], "steps": steps}
     first = build_first(model, callbacks, params, terms)
+    if isinstance(data, AsIsDataset) and isinstance(data.stream, KerasStream):
+        terms.end_epoch = _end_as_keras(model, data.stream.batches)
     report = training_fit.fit(
         model,
         data,
@@ -66,6 +69,27 @@ def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tu
     if report.stopped == "interrupted":
         raise KeyboardInterrupt
     return model.history, f"{report.engine.engine}: {report.engine.reason}"
+
+
+def _end_as_keras(model: Model, batches: KerasBatches) -> Callable[[], None]:
+    """Returns a function that ends an epoch as Keras ends one of unknown length.
+
+    Keras learns of the end by a step for which there is no batch. It fails, but what needs no batch
+    has run: the optimizer has counted a step, and generators of random numbers have moved on. So
+    that step is run too, by Keras' own function.
+    """
+    before = model.train_function
+    model.make_train_function(force=True)
+    function, model.train_function = model.train_function, before
+
+    def end() -> None:
+        if not batches.ran_out:
+            return
+        batches.ran_out = False
+        with suppress(StopIteration, runtime.tensorflow().errors.OutOfRangeError):
+            function(batches.nothing())
+
+    return end
 
 
 def _open_training(

@@ -55,6 +55,7 @@ class CallFacts:
         test_hook: A callback that works on batches of validation rows, or "".
         own_list: Whether `callbacks` is a CallbackList, or holds a progress bar.
         limited: Whether Keras was told to limit epochs or steps.
+        together: Batches of a call of Keras' own function, its `steps_per_execution`.
     """
 
     function: str
@@ -87,6 +88,7 @@ class CallFacts:
     test_hook: str = ""
     own_list: bool = False
     limited: bool = False
+    together: int = 1
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,8 @@ RULES: tuple[Rule, ...] = (
     (lambda facts: bool(facts.alone), "the tf.data pipeline gives {alone}"),
     (lambda facts: facts.text, "the rows have texts"),
     (
-        lambda facts: facts.function == "fit" and facts.batches is None,
-        "batches of unknown number: at their end Keras counts a step more",
+        lambda facts: facts.function == "fit" and facts.batches is None and facts.together > 1,
+        "batches of unknown number, {together} in a call by `steps_per_execution`",
     ),
     (
         lambda facts: facts.rows == SEQUENCE and facts.function != "fit",

@@ -85,6 +85,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         batch_hook=_find_hook(function, callbacks),
         test_hook=find_test_hook(callbacks),
         own_list=own or bars,
+        together=int(getattr(model, "steps_per_execution", 1) or 1),
         limited=any(
             limit() for limit in (keras.config.max_epochs, keras.config.max_steps_per_epoch)
         ),

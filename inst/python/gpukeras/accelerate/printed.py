@@ -23,7 +23,7 @@ def build_first(model: Model, callbacks: Sequence[Any], params: Params, terms: K
         callbacks: The others.
         params: `epochs`, `steps` (batches of an epoch, or None if unknown) and `verbose`, as
             Keras gives them to callbacks.
-        terms: Learns that the training has begun.
+        terms: Learns that the training has begun, and that an epoch ends.
     """
 
     class FirstCallback(runtime.keras().callbacks.Callback):  # type: ignore[misc] # imported late
@@ -31,6 +31,9 @@ def build_first(model: Model, callbacks: Sequence[Any], params: Params, terms: K
             terms.began = True
             for each in (*callbacks, model.history):
                 each.set_params(dict(params))
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            terms.end_epoch()
 
     return FirstCallback()
 

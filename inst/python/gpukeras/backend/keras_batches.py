@@ -30,6 +30,7 @@ class KerasBatches:
     Attributes:
         spec: What a batch is, as TensorFlow's specs.
         joins: Whether several batches are taken together; if not, each is given as it is.
+        ran_out: Whether the last pass ended where Keras asks for a batch that is not there.
 
     Raises:
         ValueError: as Keras, for rows that it does not take.
@@ -43,7 +44,7 @@ class KerasBatches:
             **rows, distribute_strategy=model.distribute_strategy, steps_per_execution=1
         )
         self.spec = self._epochs._distributed_dataset.element_spec
-        self._resets, self.joins = resets, True
+        self._resets, self.joins, self.ran_out = resets, True, False
         self._epochs.reset()
 
     @property
@@ -76,7 +77,12 @@ class KerasBatches:
                     yield pulled
                 if len(rows) < asked:  # as Keras, which learns the end by a step too many
                     epochs._steps_seen -= asked - len(rows) - 1
+                    self.ran_out = True
                     raise StopIteration
+
+    def nothing(self) -> Any:
+        """Returns an iterator of such batches that has none."""
+        return iter(self._epochs._distributed_dataset.take(0))
 
     def _pull(self, iterator: Any, count: int) -> Pulled | None:
         if not self.joins:

@@ -13,6 +13,7 @@ class KerasTerms:
 
     Args:
         validation_rows: Rows per batch of the validation, or None to choose.
+        end_epoch: Called at the end of each epoch, before the script's callbacks.
         goes_on: Whether the training goes on with a loss that is not finite, as in Keras.
 
     Attributes:
@@ -25,6 +26,7 @@ class KerasTerms:
     """
 
     validation_rows: int | None = None
+    end_epoch: Callable[[], None] = lambda: None
     goes_on: bool = False
     taken: bool = False
     began: bool = False
