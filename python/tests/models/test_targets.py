@@ -37,6 +37,7 @@ from shaped import (
 )
 from streamed import array, stream, tfdata
 
+from gpukeras import SpecError
 from gpukeras.backend import runtime
 from gpukeras.data import dataset as data_dataset
 from gpukeras.data.preprocessing import decoding
@@ -357,3 +358,46 @@ def test_class_weights_of_a_sparse_loss_count_as_in_keras(y):
     data = data_dataset.build_dataset(array(x), options, labels(y), class_weight=weigh)
     _, ours = fit_ours(build, data, "keras")
     np.testing.assert_array_equal(ours, expected)
+
+
+HOT_LABELS = np.eye(3)[ROW_CLASSES]
+
+
+@pytest.mark.parametrize("y", [HOT_LABELS, 0.9 * HOT_LABELS + 0.1 / 3], ids=["one-hot", "smoothed"])
+def test_class_weights_of_a_categorical_loss_count_as_in_keras(y):
+    x = SERIES[:, 0]
+    build = functools.partial(network, x, 3, "softmax", "categorical_crossentropy")
+    _, expected = fit_plain(build, (x, y), class_weight={0: 3.0, 2: 0.5})
+    options = {"batch_size": BATCH, "shuffle": False}
+    given = {"kind": "matrix", "values": y}
+    weigh = {"0": 3.0, "2": 0.5}
+    data = data_dataset.build_dataset(array(x), options, given, class_weight=weigh)
+    _, ours = fit_ours(build, data, "keras")
+    np.testing.assert_array_equal(ours, expected)
+    named = {**given, "names": ["a", "b", "c"]}
+    by_name = {"a": 3.0, "b": 1.0, "c": 0.5}
+    again = data_dataset.build_dataset(array(x), options, named, class_weight=by_name)
+    np.testing.assert_array_equal(again.arrays[2], data.arrays[2])
+    balanced = data_dataset.build_dataset(array(x), options, given, class_weight="balanced")
+    sums = [balanced.arrays[2][one == ROW_CLASSES].sum() for one in range(3)]
+    np.testing.assert_allclose(sums, len(x) / 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "weigh", "message"),
+    [
+        ("two", {"0": 3.0}, "labels that are classes: one column, or"),
+        ("none", {"0": 3.0}, "labels that are classes: one column, or"),
+        ("negative", {"0": 3.0}, "labels that are classes: one column, or"),
+        ("", {"3": 3.0}, "names the class 3, but there are the classes 0 to 2"),
+        ("", {"a": 3.0}, "numbers named after classes"),
+    ],
+)
+def test_class_weights_of_other_columns_are_refused(change, weigh, message):
+    y = HOT_LABELS.copy()
+    row = {"two": [1, 1, 0], "none": [0, 0, 0], "negative": [-1, 1, 1]}.get(change)
+    y[3] = y[3] if row is None else row
+    given = {"kind": "matrix", "values": y}
+    with pytest.raises(SpecError, match=message) as told:
+        data_dataset.build_dataset(array(SERIES[:, 0]), {}, given, class_weight=weigh)
+    assert told.value.details["arg"] == "class_weight"

@@ -241,13 +241,15 @@ def test_whole_numbers_from_0_may_be_classes(values, classes):
         with pytest.raises(SpecError, match="needs labels that are classes, not a number"):
             dataset.build_dataset(features, {}, y, None, class_weight={"0": 1.0})
         return
-    some = {"1": 2.0, "2": 0.5, "7": 9.0}  # as in Keras, others weigh 1
+    some = {"1": 2.0, "2": 0.5}  # as in Keras, others weigh 1
     weighted = dataset.build_dataset(features, {}, y, None, class_weight=some)
     assert weighted.arrays[2].tolist() == [1.0, 2.0, 0.5, 0.5]
     balanced = dataset.build_dataset(features, {}, y, None, class_weight="balanced").arrays[2]
     np.testing.assert_allclose(balanced, [4 / 3, 4 / 3, 2 / 3, 2 / 3], rtol=1e-6)
     with pytest.raises(SpecError, match="numbers named after classes"):
         dataset.build_dataset(features, {}, y, None, class_weight={"no": 1.0})
+    with pytest.raises(SpecError, match="names the class 7, but there are the classes 0 to 2"):
+        dataset.build_dataset(features, {}, y, None, class_weight={"1": 2.0, "7": 9.0})
 
 
 def test_class_weights_of_a_factor_name_each_level():

@@ -16,11 +16,12 @@ import numpy as np
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import check_number
-from gpukeras.data.arrays import check_lengths
+from gpukeras.data.arrays import check_lengths, row_blocks
 from gpukeras.data.plan import balanced_weights
 from gpukeras.data.preprocessing.multi_output import check_part_names
 from gpukeras.data.preprocessing.targets import NO_WEIGHTS, LabelRule, Output
 
+ONE_HOT = 1e-4  # how far the sum of a row of classes may be from 1
 Weights = np.ndarray | Mapping[str, Any]
 
 
@@ -148,11 +149,39 @@ def row_weights(
     if out is None:
         out = aligned_empty((len(codes),))
         out[...] = 1.0
-    codes = codes.reshape(len(codes), -1)[:, 0]
+    codes = _read_classes(label, codes)
     by_class = _class_weights(class_weight, label, codes[keep])
     own = by_class[codes[keep].astype(np.int64)]
     out[keep] *= own.reshape(-1, *[1] * (out.ndim - 1))
     return out
+
+
+def _read_classes(label: LabelRule, codes: np.ndarray) -> np.ndarray:
+    """Returns the class of each row: of one-hot labels the column of the largest, as in Keras.
+
+    Raises:
+        SpecError: for columns that are no classes, such as several labels of 0 and 1.
+    """
+    codes = codes.reshape(len(codes), -1)
+    if label.kind != "matrix":
+        return codes[:, 0]
+    if len(label.row_shape) == 1 and not label.survival and _sums_to_one(codes):
+        found: np.ndarray = codes.argmax(axis=1)
+        return found
+    raise SpecError(
+        "`class_weight` needs labels that are classes: one column, or a column for each class with "
+        "a single 1 in a row.",
+        hint="Give `weights`, one a row: they also weigh rows with several labels, or numbers.",
+        arg="class_weight",
+    )
+
+
+def _sums_to_one(codes: np.ndarray) -> bool:
+    """Whether each row holds shares of classes: a single 1, or smoothed ones."""
+    return all(
+        bool(codes[rows].min() >= 0 and np.abs(codes[rows].sum(axis=1) - 1).max() <= ONE_HOT)
+        for rows in row_blocks(len(codes), codes[:1].nbytes)
+    )
 
 
 def _class_weights(
@@ -164,14 +193,17 @@ def _class_weights(
             hint="Give `weights`, one a row.",
             arg="class_weight",
         )
-    if label.kind not in ("class", "binary") and not label.counts:
+    if label.kind not in ("class", "binary", "matrix") and not label.counts:
         raise SpecError(
             f"`class_weight` needs labels that are classes, not a {label.kind}.",
             arg="class_weight",
         )
-    if not (label.levels or label.logical):
-        return _number_weights(requested, int(label.maximum), codes)
-    levels = label.levels or ("FALSE", "TRUE")
+    named = label.kind == "matrix" and isinstance(requested, Mapping)
+    named = named and set(requested) == set(label.names)
+    if not (label.levels or label.logical or named):
+        highest = label.units - 1 if label.kind == "matrix" else int(label.maximum)
+        return _number_weights(requested, highest, codes)
+    levels = label.levels or label.names or ("FALSE", "TRUE")
     if requested == "balanced":
         return balanced_weights(np.bincount(codes.astype(np.int64), minlength=len(levels)))
     if not isinstance(requested, Mapping) or set(requested) != set(levels):
@@ -194,6 +226,14 @@ def _number_weights(
         raise SpecError(
             '`class_weight` must be "balanced" or numbers named after classes.',
             hint=f"Classes are whole numbers, here from 0 to {highest}.",
+            arg="class_weight",
+        )
+    unknown = [name for name in named if int(name) > highest]
+    if unknown:
+        raise SpecError(
+            f"`class_weight` names the class {unknown[0]}, but there are the classes 0 to "
+            f"{highest}.",
+            hint="Check its names: classes count from 0.",
             arg="class_weight",
         )
     given = {int(name): check_number("class_weight", named[name], 0.0) for name in named}
