@@ -27,9 +27,21 @@
 #' to start. If one dies, its model counts as `"failed"`, with a warning, and the others go on.
 #' Workers on GPUs were never run.
 #'
-#' The rows are in memory once. They are encoded once too: means, levels and imputed values were
-#' learned from all training rows of `data`, also from those that a fold holds out. The labels of
-#' held out rows are never used.
+#' The rows are in memory once.
+#'
+#' @section What a model learns from:
+#' What is learned from labels is learned from the rows that train a model: weights, the mean and
+#' the standard deviation in the output layer of [gpu_mlp()] and [gpu_tabular()], the values with
+#' which a [gpu_family()] starts, the ends of its intervals, and the class weights of
+#' [gpu_dataset()]. Labels of held out rows change nothing but what is measured, and, with
+#' `early_stopping`, the epoch that is kept. The kind of the labels, their levels, and the number of
+#' intervals of `"discrete_time"` are those of all rows. A model that has trained before keeps what
+#' it has learned, unless `seeds` begin anew.
+#'
+#' Rows are encoded once: means, standard deviations, levels and imputed values of the features were
+#' learned from all training rows of `data`, also from those that a fold holds out, and so were the
+#' quantiles in a [gpu_tabular()]. [gpu_tune_grid()] learns these anew for each split, as a recipe
+#' does.
 #'
 #' @section What differs from training alone:
 #' Sums are added in another order, so numbers differ in their last digits. The optimizer's averages

@@ -15,6 +15,7 @@ import numpy as np
 
 from gpukeras.backend import devices
 from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_some, epoch_order, split_rows
 from gpukeras.data.base import Dataset
@@ -32,6 +33,7 @@ from gpukeras.data.preprocessing.multi_output import (
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import MASKS
 from gpukeras.data.preprocessing.weights import (
+    ClassWeights,
     Weights,
     check_weights,
     pack_weights,
@@ -61,6 +63,7 @@ class MapDataset(Dataset):
     Attributes:
         draw: Returns places of the training rows (integers from 0) in the order of the next epoch;
             None for the order that seed and epoch give.
+        class_weights: What the weights of rows were made of, if classes have weights.
     """
 
     source_kind = "rows"
@@ -83,6 +86,7 @@ class MapDataset(Dataset):
         self.train_rows, self.validation_rows = train_rows, validation_rows
         self.dropped, self.skipped, self.notes = dropped, skipped, notes
         self.draw: Callable[[], np.ndarray] | None = None
+        self.class_weights: ClassWeights | None = None
         self._drawn: tuple[int, np.ndarray] | None = None
 
     def __len__(self) -> int:
@@ -205,15 +209,42 @@ def build_dataset(
     recipe, arrays = _encode_labels(recipe, labels, weighing, keep, notes)
     if learns and recipe.label is not None and isinstance(arrays[0], np.ndarray):
         remarks += note_empty_classes(recipe.label, arrays[0], keep, recipe.formula)
+    class_weights = None
+    if class_weight is not None and recipe.label is not None:
+        packed = None if weights is None else pack_weights(recipe.label, weights, complete)
+        class_weights = ClassWeights(class_weight, packed)
     del labels, weights, weighing, keep  # a large file's need more memory than what follows
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)
     encoded = given.encode(recipe, complete, notes)
     sources = (place_rows(encoded, spec.cache, arg), *map(_as_rows, arrays))
     dropped, said = given.rows - rows, (*given.notes, *remarks, *notes.sentences)
-    return MapDataset(
+    data = MapDataset(
         sources, recipe, spec, *shares, na=na, dropped=dropped, skipped=given.skipped, notes=said
     )
+    data.class_weights = class_weights
+    return data
+
+
+def weigh_classes(data: MapDataset, rows: np.ndarray) -> tuple[RowSource, ...]:
+    """Returns the sources of a dataset with class weights for these training rows alone.
+
+    Balanced weights are those of the rows' labels. Other rows keep the weights that the user gave
+    them.
+    """
+    own, label = data.class_weights, data.recipe.label
+    if own is None or label is None:
+        return data.sources
+    keep = np.zeros(len(data), dtype=bool)
+    keep[rows] = True
+    codes = np.asarray(data.sources[1].gather(slice(None)))
+    given = None
+    if own.weights is not None:
+        given = aligned_empty(own.weights.shape)
+        given[...] = own.weights
+    weights = row_weights(given, own.requested, label, codes, keep)
+    assert weights is not None  # classes have weights
+    return (*data.sources[:2], MemoryRows(weights))
 
 
 def _as_rows(values: np.ndarray | RowSource) -> RowSource:

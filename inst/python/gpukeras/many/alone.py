@@ -15,11 +15,11 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.sources.selected_rows import SelectedRows
 from gpukeras.engine.predict_loop import predict_rows
 from gpukeras.many.copies import make_initial
-from gpukeras.many.fits import Fitted, Ran
+from gpukeras.many.fits import Fitted, Ran, Start
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.resamples import Resample, split_dataset
 from gpukeras.many.stack import read_state
-from gpukeras.many.training import Start, Task
+from gpukeras.many.training import Task
 from gpukeras.training.fit import fit
 from gpukeras.training.listener import OnEvent
 from gpukeras.training.model_guard import kept_model
@@ -146,5 +146,8 @@ def train_alone(start: Start, task: Task) -> Fitted:
         return task.listener.emit(*words)
 
     return run_job(
-        make_initial(start.model, None, task.data), task.data, as_job(start, task), heard
+        make_initial(start.model, None, task.data, start.learned),
+        task.data,
+        as_job(start, task),
+        heard,
     )

@@ -14,27 +14,32 @@ from gpukeras.many.members import Member
 from gpukeras.many.resamples import Resample, split_dataset
 from gpukeras.many.step import state_variables
 from gpukeras.models import clone, model_checks
+from gpukeras.models.label_numbers import NOTHING, LabelNumbers, apply_numbers
 from gpukeras.training.keras_functions import build_on
 
 
-def make_initial(model: Model, seed: int | None, data: MapDataset) -> Any:
+def make_initial(
+    model: Model, seed: int | None, data: MapDataset, learned: LabelNumbers = NOTHING
+) -> Any:
     """Returns a copy of a model that has all variables, as a training of it begins.
 
     Args:
         model: A compiled and built model.
         seed: Seed of initial weights and dropout; None for the model's own weights.
         data: Rows that its variables are made for.
+        learned: What its training rows' labels give, in the place of what the model has.
 
     Raises:
         ModelError: if Keras cannot copy it.
     """
     copy = clone.copy_model(model) if seed is None else clone.copy_with_seed(model, seed)
+    apply_numbers(copy, learned)
     build_on(copy, data)
     return copy
 
 
 def rows_of_member(data: MapDataset, member: Member) -> MapDataset:
-    """Returns the dataset that a model alone is trained on; nothing is copied."""
+    """Returns the dataset that a model alone is trained on; no features are copied."""
     rows = split_dataset(data, Resample(member.fold, member.train, member.held_out))
     seed = rows.spec.seed if member.seed is None else member.seed
     rows.spec = replace(rows.spec, seed=seed)

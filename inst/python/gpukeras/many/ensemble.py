@@ -114,10 +114,10 @@ def predict_outputs(
         places = [place for place in stacked if place in trained]
         if not places:
             continue
-        members = [fits.members[place] for place in places]
+        starts = [fits.starts[place] for place in places]
         stack = open_stack(
-            [fits.built[one.setting, one.seed] for one in members],
-            [fits.structures[one.setting] for one in members],
+            [start.model for start in starts],
+            [start.structure for start in starts],
             fits.data,
             fits.device,
             states=[fits.fitted[place].state for place in places],

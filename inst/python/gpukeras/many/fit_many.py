@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,14 +18,21 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
-from gpukeras.many.copies import make_initial, prepare
-from gpukeras.many.fits import Fitted, FittedModels
+from gpukeras.many.copies import make_initial, prepare, rows_of_member
+from gpukeras.many.fits import Fitted, FittedModels, Start
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.plan import StackPlan, explain_alone, plan_stacks, read_model_facts
-from gpukeras.many.resamples import Resample, note_absent, open_resamples, read_classes
-from gpukeras.many.structure import Structure, describe_structure
-from gpukeras.many.training import StackingError, Start, Task, train_stack
+from gpukeras.many.resamples import (
+    Resample,
+    join_parts,
+    note_absent,
+    open_resamples,
+    read_classes,
+)
+from gpukeras.many.structure import Structure, adapt_structure, describe_structure
+from gpukeras.many.training import StackingError, Task, train_stack
 from gpukeras.many.workers.members import train_members
+from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
 from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 from gpukeras.training.listener import OnEvent, ProgressReporter
 
@@ -91,21 +98,25 @@ def fit_many(
     rows = _check_data(data)
     resamples = _open_folds(rows, folds, together, times)
     members = list_members(len(models), _check_seeds(seeds), resamples, _read_groups(groups, rows))
-    task = _make_task(spec, rows, members, on_event)
+    parts = {split: rows_of_member(rows, one) for split, one in _first_of_each(members).items()}
+    joined, firsts = join_parts(rows, list(parts.values()))
+    first_rows = dict(zip(parts, firsts, strict=True))
+    task = _make_task(spec, joined, members, on_event)
     for model in models:
         prepare(model, rows)
     began, built = time.perf_counter(), _build(models, members, rows)
     structures = [describe_structure(model) for model in models]
+    starts = list(_list_starts(models, members, built, structures, rows, parts))
     plan = _plan(models, structures, members, task, spec)
-    starts = [Start(one, built[_key(one)], structures[one.setting]) for one in members]
-    found, plan = _train(starts, plan, task, spec.workers)
+    shifted = [
+        replace(one, member=one.member.shift(first_rows[_split(one.member)])) for one in starts
+    ]
+    found, plan = _train(shifted, plan, task, spec.workers)
     return FittedModels(
         rows,
-        members,
+        starts,
         [found[one.number] for one in members],
-        built,
         plan,
-        structures=structures,
         batch_size=task.batch_size,
         device=task.device,
         elapsed_s=time.perf_counter() - began,
@@ -115,14 +126,14 @@ def fit_many(
 
 def _name_splits(members: Sequence[Member]) -> list[Resample]:
     """Returns each split of the rows once, with its name in words."""
-    splits = {}
-    for one in members:
-        parts = [f"`{one.fold}`"] if one.fold else []
-        parts += [f'the group "{one.group}"'] if one.group else []
+    splits = []
+    for (fold, group), one in _first_of_each(members).items():
+        parts = [f"`{fold}`"] if fold else []
+        parts += [f'the group "{group}"'] if group else []
         if parts:
             name = " of ".join(parts)
-            splits[name] = Resample(name[0].upper() + name[1:], one.train, one.held_out)
-    return list(splits.values())
+            splits.append(Resample(name[0].upper() + name[1:], one.train, one.held_out))
+    return splits
 
 
 def _make_task(
@@ -246,6 +257,18 @@ def _key(member: Member) -> tuple[int, int | None]:
     return member.setting, member.seed
 
 
+def _split(member: Member) -> tuple[str, str]:
+    return member.fold, member.group
+
+
+def _first_of_each(members: Sequence[Member]) -> dict[tuple[str, str], Member]:
+    """Returns the first member of each split of the rows."""
+    found: dict[tuple[str, str], Member] = {}
+    for one in members:
+        found.setdefault(_split(one), one)
+    return found
+
+
 def _build(
     models: Sequence[Model], members: Sequence[Member], data: MapDataset
 ) -> dict[tuple[int, int | None], Model]:
@@ -254,3 +277,23 @@ def _build(
         (setting, seed): make_initial(models[setting], seed, data)
         for setting, seed in dict.fromkeys(map(_key, members))
     }
+
+
+def _list_starts(
+    models: Sequence[Model],
+    members: Sequence[Member],
+    built: Mapping[tuple[int, int | None], Model],
+    structures: Sequence[Structure],
+    data: MapDataset,
+    parts: Mapping[tuple[str, str], MapDataset],
+) -> Iterator[Start]:
+    """Yields where each training begins, with what the labels of its rows give."""
+    learned: dict[tuple[Any, ...], LabelNumbers] = {}
+    for one in members:
+        split, anew = _split(one), one.seed is not None
+        key = one.setting, anew, *split
+        if key not in learned:
+            model = models[one.setting]
+            learned[key] = learn_numbers(model, data, parts[split], begins_anew=anew)
+        structure = adapt_structure(structures[one.setting], learned[key])
+        yield Start(one, built[_key(one)], structure, learned=learned[key])

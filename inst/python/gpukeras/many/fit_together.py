@@ -27,7 +27,7 @@ from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine.autotune import EngineChoice
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fit_many import ManySpec
-from gpukeras.many.fits import Fitted
+from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.plan import (
     explain_alone,
@@ -37,7 +37,7 @@ from gpukeras.many.plan import (
 )
 from gpukeras.many.stack import read_state
 from gpukeras.many.structure import describe_structure
-from gpukeras.many.training import StackingError, Start, Task, train_stack
+from gpukeras.many.training import StackingError, Task, train_stack
 from gpukeras.many.training_request import STACKED, TrainingRequest, finish
 from gpukeras.many.workers.members import train_beside
 from gpukeras.many.workers.plan import plan_workers, read_worker_facts

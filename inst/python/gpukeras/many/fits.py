@@ -21,6 +21,8 @@ from gpukeras.many.structure import Structure
 from gpukeras.models import model_recipes
 from gpukeras.models.families import predictions
 from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.spec import Family
+from gpukeras.models.label_numbers import NOTHING, LabelNumbers
 from gpukeras.models.training_rows import tie_training_rows
 from gpukeras.training.baseline import fill_baseline
 
@@ -61,16 +63,33 @@ class Fitted:
     ran: Ran | None = None
 
 
+@dataclass(frozen=True)
+class Start:
+    """Where a model's training begins.
+
+    Args:
+        member: Its rows.
+        model: A compiled and built model, which nobody changes afterwards.
+        structure: The model's structure, with what was learned from labels.
+        state: Its state; None for that of the model.
+        learned: What its training rows' labels give, which the model has from others.
+    """
+
+    member: Member
+    model: Model
+    structure: Structure
+    state: State | None = None
+    learned: LabelNumbers = NOTHING
+
+
 class FittedModels:
     """The models of a table; R holds it as a handle, so it is no record.
 
     Args:
         data: The rows.
-        members: What each model is.
+        starts: Where each model's training began.
         fitted: What each has become.
-        built: The model that each started from, by setting and seed.
         plan: Which models trained together.
-        structures: The structure of each setting.
         batch_size: Rows per step of a model.
         device: Where they trained.
         elapsed_s: Seconds in all.
@@ -80,20 +99,18 @@ class FittedModels:
     def __init__(
         self,
         data: MapDataset,
-        members: Sequence[Member],
+        starts: Sequence[Start],
         fitted: Sequence[Fitted],
-        built: Mapping[tuple[int, int | None], Model],
         plan: StackPlan,
         *,
-        structures: Sequence[Structure],
         batch_size: int,
         device: str,
         elapsed_s: float,
         notes: tuple[str, ...] = (),
     ) -> None:
         """Keeps them."""
-        self.data, self.members, self.fitted, self.built = data, members, fitted, built
-        self.plan, self.structures = plan, structures
+        self.data, self.starts, self.fitted, self.plan = data, starts, fitted, plan
+        self.members = [start.member for start in starts]
         self.batch_size, self.device = batch_size, device
         self.elapsed_s, self.notes = elapsed_s, notes
 
@@ -108,20 +125,23 @@ class FittedModels:
             raise SpecError(
                 f"There is no model {place + 1}: there are {len(self.members)}.", arg="number"
             )
-        member = self.members[place]
-        made = make_initial(self.built[member.setting, member.seed], None, self.data)
+        made, rows = self.initial(place + 1)
         write_state(made, self.fitted[place].state)
-        model_recipes.tie_recipe(made, self.data.recipe)
-        rows = rows_of_member(self.data, member)
+        model_recipes.tie_recipe(made, rows.recipe)
         tie_training_rows(made, rows)
         fill_baseline(made, rows)
         return made
 
     def initial(self, number: int) -> tuple[Any, MapDataset]:
         """Returns a model before its training, and its rows: what `fit()` takes for the same."""
-        member = self.members[number - 1]
-        made = make_initial(self.built[member.setting, member.seed], None, self.data)
-        return made, rows_of_member(self.data, member)
+        start = self.starts[number - 1]
+        made = make_initial(start.model, None, self.data, start.learned)
+        return made, rows_of_member(self.data, start.member)
+
+    def family(self, place: int) -> Family | None:
+        """Returns the family of a model, with what it learned from its labels; None without one."""
+        start = self.starts[place]
+        return start.learned.family or family_of(start.model)
 
     def describe(self) -> dict[str, Any]:
         """Returns the table as plain values for R."""
@@ -157,7 +177,7 @@ class FittedModels:
         outputs, rule = self.fitted[place].outputs, self.data.recipe.label
         if not isinstance(outputs, np.ndarray):
             return None
-        family = family_of(self.built[self.members[place].setting, self.members[place].seed])
+        family = self.family(place)
         if family is None:
             (record,) = decode_outputs({"": rule} if rule else {}, {"": outputs}, {})
         else:

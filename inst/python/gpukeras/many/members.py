@@ -6,7 +6,7 @@ Pure: it draws nothing and trains nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,10 @@ class Member:
     group: str
     train: np.ndarray
     held_out: np.ndarray
+
+    def shift(self, first: int) -> Member:
+        """Returns it on rows that begin at a first row."""
+        return replace(self, train=self.train + first, held_out=self.held_out + first)
 
 
 @dataclass(frozen=True)

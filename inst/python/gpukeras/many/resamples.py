@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of, list_some
 from gpukeras.core.options import check_count, describe, is_number
 from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset import MapDataset, weigh_classes
+from gpukeras.data.preprocessing.multi_output import relearn_labels
 from gpukeras.data.preprocessing.targets import name_classes
+from gpukeras.data.sources.repeated_rows import RepeatedRows
+from gpukeras.data.sources.row_store import MemoryRows
 
 EXPECTED = "a number of folds, or a list of the row numbers that each fold holds out"
 FEW_VALUES = 5  # distinct whole numbers that are classes, as `nunique` of rsample's make_strata()
 MOST_NOTES = 5
+MOST_ROWS = 2**31 - 1
 OWN = "validation"  # the name of the only resample if `data` keeps validation rows itself
 
 
@@ -156,10 +161,17 @@ def plan_resamples(
 def split_dataset(data: MapDataset, resample: Resample) -> MapDataset:
     """Returns a dataset of the same encoded rows with the training and held-out rows of a resample.
 
-    Nothing is copied. The encoding stays that of `data`: it was learned from all its training rows.
+    No features are copied. Their encoding stays that of `data`, which was learned from all its
+    training rows. What is learned from labels is learned from those of the resample: means and
+    deviations, and class weights.
     """
     split = copy.copy(data)
     split.train_rows, split.validation_rows = resample.train, resample.held_out
+    if data.recipe.label is not None and not np.array_equal(data.train_rows, resample.train):
+        labels = np.asarray(data.sources[1].gather(resample.train))
+        label = relearn_labels(data.recipe.label, labels)
+        split.recipe = replace(data.recipe, label=label)
+        split.sources = weigh_classes(data, resample.train)
     return split
 
 
@@ -201,6 +213,39 @@ def note_absent(resamples: Sequence[Resample], classes: Classes | None) -> tuple
                 notes.append(f"{each.name} {verb} no row of class {list_some(names)}.")
     rest = len(notes) - MOST_NOTES
     return (*notes[:MOST_NOTES], *([f"{rest} more splits lack a class."] if rest > 0 else []))
+
+
+def join_parts(data: MapDataset, parts: Sequence[MapDataset]) -> tuple[MapDataset, list[int]]:
+    """Returns rows on which the models of parts of a dataset train, and each part's first row.
+
+    They are those of the dataset. Only where classes have weights, a row weighs differently in each
+    part, and comes once a part.
+
+    Args:
+        data: The dataset.
+        parts: What `split_dataset()` made of it.
+
+    Raises:
+        DataError: for more rows than can be numbered.
+    """
+    if data.class_weights is None:
+        return data, [0] * len(parts)
+    rows = len(parts) * len(data)
+    if rows > MOST_ROWS:
+        raise DataError(
+            f"`class_weight` gives {len(parts)} splits weights of their own: "
+            f"{count_of(rows, 'row')}, and {MOST_ROWS:,} can be numbered.",
+            hint="Give `weights`, one a row, instead.",
+            arg="data",
+        )
+    each = [part.sources[2].gather(slice(None)) for part in parts]
+    weights = np.concatenate(each, out=aligned_empty((rows, *each[0].shape[1:])))
+    first, second, *_ = (RepeatedRows(source, len(parts)) for source in data.sources)
+    joined = copy.copy(data)
+    joined.class_weights = None
+    joined.sources = (first, second, MemoryRows(weights))
+    joined.train_rows = np.arange(rows, dtype=np.int32)
+    return joined, [place * len(data) for place in range(len(parts))]
 
 
 # Folds by number --------------------------------------------------------------------------------

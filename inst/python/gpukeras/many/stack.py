@@ -283,7 +283,9 @@ def open_stack(
 
 
 def _differs(structures: Sequence[Structure], path: Path) -> bool:
-    return not is_rate(path) and len({one.numbers[path] for one in structures}) > 1
+    """Whether models differ in a number, or from the model whose step is traced."""
+    changed = any(path in one.changed for one in structures)
+    return not is_rate(path) and (changed or len({one.numbers[path] for one in structures}) > 1)
 
 
 def _pad(values: np.ndarray, steps: int) -> np.ndarray:

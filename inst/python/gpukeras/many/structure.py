@@ -11,7 +11,9 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gpukeras.backend import keras_private, stacking
@@ -20,6 +22,9 @@ from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.engine.model_identity import REFUSED, describe_session, is_initial, number_layers
 from gpukeras.engine.own_code import describe_own_code
+from gpukeras.models.families.registry import first_origin
+from gpukeras.models.families.spec import Family
+from gpukeras.models.label_numbers import LabelNumbers
 
 # Settings of optimizers that their update reads as a number only, whatever its value. The learning
 # rate is a variable, so it is part of the state. `momentum` of SGD is not here: where it is 0,
@@ -27,6 +32,9 @@ from gpukeras.engine.own_code import describe_own_code
 OPTIMIZER_NUMBERS = ("weight_decay", "beta_1", "beta_2", "rho", "epsilon")
 PENALTIES = ("l1", "l2")
 SCALES = ("scale", "offset")  # of layers that give predictions the unit of the labels
+FAMILY, BREAKS = "family", "breaks"
+FAMILY_CLASSES = ("FamilyOutput", "FamilyLoss")
+FROM_LABELS = ("center", "scale", "shift", BREAKS)  # of a family
 Path = tuple[Any, ...]
 
 
@@ -38,11 +46,15 @@ class Structure:
         key: Equal for models of one structure.
         numbers: The numbers by their place in the configuration.
         model: The model; the key names its objects by their identity, so they must live on.
+        rescaling: The names of the layers that rescale, by the places of their numbers.
+        changed: Numbers that are not those of the model: a program must take them as arguments.
     """
 
     key: str
     numbers: Mapping[Path, float]
     model: Model
+    rescaling: Mapping[Path, str] = field(default_factory=dict)
+    changed: frozenset[Path] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,16 @@ def describe_structure(model: Model) -> Structure:
     plain["variables"] = [[list(one.shape), str(one.dtype)] for one in model.variables]
     plain["adapted"] = _describe_adapted(model)
     plain["own"], plain["session"] = describe_own_code(model), describe_session(model)
-    return Structure(json.dumps(_strip(plain, (), "", numbers), sort_keys=True), numbers, model)
+    layers = keras_private.list_layers(model)
+    names = {f"layer {place}": layer.name for place, layer in enumerate(layers)}
+    config = plain["model"]
+    key = json.dumps(_strip(plain, (), "", numbers), sort_keys=True)
+    rescaling = {
+        path: names.get(_layer_of(config, path), "")
+        for path in numbers
+        if path[0] == "model" and path[-1] in SCALES and FAMILY not in path
+    }
+    return Structure(key, numbers, model, rescaling)
 
 
 def _describe_adapted(model: Model) -> list[Any]:
@@ -128,12 +149,14 @@ def _strip(value: Any, path: Path, kind: str, numbers: dict[Path, float]) -> Any
         kind: The class of Keras' whose object the part belongs to, or "".
         numbers: Where numbers are put.
     """
+    if path[-1:] == (FAMILY,) and kind in FAMILY_CLASSES:
+        return _strip_family(value, path, numbers)
     if isinstance(value, list):
         return [_strip(each, (*path, i), kind, numbers) for i, each in enumerate(value)]
     if isinstance(value, dict):
         if "class_name" in value:  # of a class of the user's nobody knows what its numbers do
-            keras = str(value.get("module", "")).startswith("keras")
-            kind = str(value["class_name"]) if keras else ""
+            known = str(value.get("module", "")).startswith(("keras", "gpukeras.models.families"))
+            kind = str(value["class_name"]) if known else ""
         return {
             key: _strip(each, (*path, key), kind, numbers)
             for key, each in value.items()
@@ -143,6 +166,21 @@ def _strip(value: Any, path: Path, kind: str, numbers: dict[Path, float]) -> Any
         return value
     numbers[path] = float(value)
     return "number"
+
+
+def _strip_family(value: Any, path: Path, numbers: dict[Path, float]) -> Any:
+    """Returns a family without what it has from labels, and takes out the numbers of a step."""
+    numbers.update({(*path, *key): one for key, one in family_numbers(value, path).items()})
+    found = {name: each for name, each in value.items() if name not in FROM_LABELS}
+    return {**found, BREAKS: len(value[BREAKS])}
+
+
+def family_numbers(config: Mapping[str, Any], path: Path) -> dict[Path, float]:
+    """Returns the numbers that a step takes from a family: of its layer, or of its loss."""
+    family = Family.from_config(config)
+    if path[0] == "compiled":
+        return {(BREAKS, place): value for place, value in enumerate(family.breaks)}
+    return {(name,): value for name, value in asdict(first_origin(family)).items()}
 
 
 def _may_differ(path: Path, kind: str, value: Any) -> bool:
@@ -158,6 +196,24 @@ def _may_differ(path: Path, kind: str, value: Any) -> bool:
     if kind == "Rescaling":
         return name in SCALES
     return name in PENALTIES and kind in ("L1", "L2", "L1L2")
+
+
+def adapt_structure(structure: Structure, learned: LabelNumbers) -> Structure:
+    """Returns the structure of a model that is to have other numbers from labels."""
+    numbers = dict(structure.numbers)
+    for path in numbers if learned else ():
+        name = path[-1]
+        if path in structure.rescaling:
+            own = learned.scales.get(structure.rescaling[path], {})
+            numbers[path] = float(own.get(str(name), numbers[path]))
+        elif learned.family is not None and FAMILY in path:
+            numbers[path] = float(
+                learned.family.breaks[name]
+                if path[0] == "compiled"
+                else getattr(first_origin(learned.family), str(name))
+            )
+    changed = frozenset(path for path in numbers if numbers[path] != structure.numbers[path])
+    return replace(structure, numbers=numbers, changed=changed)
 
 
 # Bindings ----------------------------------------------------------------------------------------
@@ -183,11 +239,15 @@ def is_rate(path: Path) -> bool:
 
 def _bind(model: Model, layers: Mapping[str, Any], config: Any, path: Path) -> Binding:
     name = str(path[-1])
+    if path[:2] == ("compiled", "loss"):
+        return Binding(f"loss.{name}", model.loss, FAMILY, partial(_break_at, path[-1]))
     if path[0] == "compiled":
         return Binding(f"optimizer.{name}", model.optimizer, name, _as_is)
     layer = layers[_layer_of(config, path)]
     if name == "rate":
         return Binding(f"{layer.name}.rate", layer, "call", _drop)
+    if path[-2] == FAMILY:
+        return Binding(f"{layer.name}.{name}", layer, "origin", partial(_start, name))
     if name in SCALES:
         return Binding(f"{layer.name}.{name}", layer, name, _as_is)
     place = next(i for i, one in enumerate(path) if str(one).endswith("_regularizer"))
@@ -197,7 +257,7 @@ def _bind(model: Model, layers: Mapping[str, Any], config: Any, path: Path) -> B
 def _layer_of(config: Any, path: Path) -> str:
     """Returns the name of the innermost layer that a place in a configuration belongs to."""
     found = ""
-    for key in path[1:]:
+    for key in path[1 : path.index(FAMILY) if FAMILY in path else None]:
         config = config[key]
         if isinstance(config, dict) and "class_name" in config and "config" in config:
             found = str(config["config"].get("name", found))
@@ -206,6 +266,19 @@ def _layer_of(config: Any, path: Path) -> str:
 
 def _as_is(_: Any, number: Any) -> Any:
     return number
+
+
+def _start(name: str, layer: Any, number: Any) -> Any:
+    """Returns where a family starts, with a number in the place of one of its own."""
+    return replace(layer.origin or first_origin(layer.family), **{name: number})
+
+
+def _break_at(place: int, loss: Any, number: Any) -> Family:
+    """Returns a loss's family with a break that may be a tensor, which the class itself refuses."""
+    family = copy(loss.family)
+    breaks = (*family.breaks[:place], number, *family.breaks[place + 1 :])
+    object.__setattr__(family, BREAKS, breaks)
+    return family
 
 
 def _drop(layer: Any, rate: Any) -> Callable[..., Any]:

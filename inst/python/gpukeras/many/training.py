@@ -17,12 +17,10 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
 from gpukeras.engine.optimizer import read_own_rate
 from gpukeras.many.batches import count_steps
-from gpukeras.many.fits import Fitted
+from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.histories import begin_histories, record_epoch
-from gpukeras.many.members import Member
 from gpukeras.many.partitions import PartitionedStack, count_cores, count_partitions, split_evenly
-from gpukeras.many.stack import Epoch, ModelState, Stack, StoppedError, open_stack
-from gpukeras.many.structure import Structure
+from gpukeras.many.stack import Epoch, Stack, StoppedError, open_stack
 from gpukeras.models.losses import depends_on_batch
 from gpukeras.training.callbacks.early_stopping import EarlyStoppingSpec
 from gpukeras.training.listener import ProgressReporter
@@ -57,23 +55,6 @@ class Task:
     predictions: bool = True
     engine: str = "auto"
     after_epoch: Callable[[Callable[[], dict[int, Fitted]]], None] | None = None
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where a model's training begins.
-
-    Args:
-        member: Its rows.
-        model: A compiled and built model, which nobody changes afterwards.
-        structure: The model's structure.
-        state: Its state; None for that of the model.
-    """
-
-    member: Member
-    model: Model
-    structure: Structure
-    state: ModelState | None = None
 
 
 class StackingError(Exception):

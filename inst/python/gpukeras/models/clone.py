@@ -18,6 +18,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.messages import find_reason
 from gpukeras.models import model_recipes, training_rows
+from gpukeras.models.families.keras_classes import is_ours
 
 
 def copy_model(model: Model, arg: str = "model") -> Any:
@@ -238,11 +239,14 @@ def copy_recipe(model: Model, copy: Any) -> None:
 
 
 def _renew(given: Any) -> Any:
-    """Returns new metric objects, because metrics hold counts; names and functions are kept."""
+    """Returns new objects of metrics, which hold counts, and of losses that hold a family.
+
+    Names and functions are kept.
+    """
     if isinstance(given, dict):
         return {name: _renew(each) for name, each in given.items()}
     if isinstance(given, (list, tuple)):
         return [_renew(each) for each in given]
-    if isinstance(given, runtime.keras().metrics.Metric):
+    if isinstance(given, runtime.keras().metrics.Metric) or is_ours(type(given)):
         return type(given).from_config(given.get_config())
     return given

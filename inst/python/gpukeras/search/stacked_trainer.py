@@ -19,7 +19,7 @@ from gpukeras.core.messages import count_of, find_reason
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
-from gpukeras.many.fits import Fitted
+from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.members import Member
 from gpukeras.many.plan import (
     explain_alone,
@@ -30,7 +30,7 @@ from gpukeras.many.plan import (
 from gpukeras.many.resamples import Resample
 from gpukeras.many.stack import ModelState, read_state
 from gpukeras.many.structure import Structure, describe_structure
-from gpukeras.many.training import Start, Task, train_stack
+from gpukeras.many.training import Task, train_stack
 from gpukeras.search.attempts import FailedError, StoppedError, attempt
 from gpukeras.search.options import BATCH_SIZE
 from gpukeras.search.sequential_trainer import SequentialTrainer

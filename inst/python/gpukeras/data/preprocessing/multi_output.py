@@ -17,7 +17,7 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import list_some
-from gpukeras.data.arrays import Notes, check_lengths
+from gpukeras.data.arrays import Notes, check_lengths, moments
 from gpukeras.data.preprocessing.columns import take_rows
 from gpukeras.data.preprocessing.targets import (
     SEVERAL,
@@ -166,6 +166,18 @@ def measure_ranges(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
         return measure_range(rule, encoded)
     parts = [measure_range(*part) for part in split_labels(rule, encoded)]
     return _with_rules(rule, parts)
+
+
+def relearn_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
+    """Returns the rule with the means and deviations of these encoded labels."""
+    parts = []
+    for own, values in split_labels(rule, encoded):
+        if own.kind == "number" and not own.pixels:
+            numbers = values.reshape(-1, 1)
+            center, scale = moments(numbers, np.ones(len(numbers), dtype=bool))
+            own = replace(own, center=float(center[0]), scale=float(scale[0]))
+        parts.append(own)
+    return _with_rules(rule, parts) if rule.kind == SEVERAL else parts[0]
 
 
 def note_empty_classes(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -122,6 +122,19 @@ def pack_weights(
     for output, columns in places:
         out[:, columns] = given[output.name][rows].reshape(len(out), -1)
     return out
+
+
+@dataclass(frozen=True)
+class ClassWeights:
+    """The weights of a dataset's rows before those of their classes.
+
+    Args:
+        requested: "balanced", or a weight for each class.
+        weights: The packed weights of all rows, or None.
+    """
+
+    requested: str | Mapping[str, float]
+    weights: np.ndarray | None
 
 
 def row_weights(

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpukeras.core.messages import count_of
 from gpukeras.many.alone import as_job, train_alone
-from gpukeras.many.fits import Fitted
+from gpukeras.many.copies import make_initial
+from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.plan import read_model_facts
 from gpukeras.many.stack import read_state
-from gpukeras.many.training import Start, Task
+from gpukeras.many.training import Task
 from gpukeras.many.workers.plan import WorkersPlan, plan_workers, read_worker_facts
 from gpukeras.many.workers.pool import (
     TaskResult,
@@ -72,7 +73,7 @@ def train_beside(
     """
     found: dict[int, TaskResult] = {}
     left: dict[int, str] = {}
-    shares = {start.member.number: id(start.model) for start, _ in given}
+    shares = {start.member.number: _key(start) for start, _ in given}
     uses = Counter(shares.values())
     try:
         with open_pool(plan, given[0][1].data) as pool:
@@ -99,15 +100,24 @@ def _list_tasks(
     given: Sequence[tuple[Start, Task]], pool: WorkerPool, left: dict[int, str]
 ) -> Iterator[WorkerTask]:
     """Yields the tasks of models that can cross; notes why others cannot."""
-    names: dict[int, str] = {}
+    names: dict[tuple[int, str], str] = {}
     for start, task in given:
+        key = _key(start)
         try:
-            if id(start.model) not in names:
-                names[id(start.model)] = pool.keep_model(start.model)
+            if key not in names:
+                model = start.model
+                if start.learned:
+                    model = make_initial(model, None, task.data, start.learned)
+                names[key] = pool.keep_model(model)
         except TransferError as error:
             left[start.member.number] = str(error)
             continue
-        yield WorkerTask(start.member.number, names[id(start.model)], as_job(start, task))
+        yield WorkerTask(start.member.number, names[key], as_job(start, task))
+
+
+def _key(start: Start) -> tuple[int, str]:
+    """Returns what is equal for trainings that begin with the same model."""
+    return id(start.model), repr(start.learned)
 
 
 def _stops(task: Task) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,24 @@ from gpukeras.models.families.spec import CONSTANT, NONE, ROWS, Family
 
 SPREAD = 15.0  # reach of the logarithm of a dispersion from its start: factors of 3e6
 LARGEST_START = 1e4  # of a dispersion
+ORIGIN = "origin"  # what a layer's own weights have beside them where a stack trains its model
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where training starts: all that the parameters take from the labels of the training rows.
+
+    Args:
+        start: The linear predictor with which training starts, with the mean offset.
+        unit: The size of one unit of the layer below on the link's scale.
+        dispersion: The logarithm of the dispersion.
+        shift: The mean offset.
+    """
+
+    start: Any = 0.0
+    unit: Any = 1.0
+    dispersion: Any = 0.0
+    shift: Any = 0.0
 
 
 class Likelihood(ABC):
@@ -69,18 +88,34 @@ class Likelihood(ABC):
         Args:
             family: The family.
             linear: What the layer below gives, (n, units).
-            own: The layer's own weights by name, see `weights()`.
+            own: The layer's own weights by name, see `weights()`; also its `ORIGIN` in a stack.
             offset: Added to the linear predictor of the mean, (n, 1), or None.
         """
-        predictor = self.predictor(family, linear, offset)
-        mean = links.positive_mean(family.link, predictor, self.start(family))
+        predictor = self.predictor(family, linear, own, offset)
+        mean = links.positive_mean(family.link, predictor, self.origin(family, own).start)
         return self.with_dispersion(family, [mean], linear, own)
 
-    def predictor(self, family: Family, linear: Any, offset: Any = None) -> Any:
+    def predictor(
+        self, family: Family, linear: Any, own: Mapping[str, Any], offset: Any = None
+    ) -> Any:
         """Returns the linear predictors of the mean, (n, predictors), on the link's scale."""
-        own = linear[:, : self.predictors(family)]
-        predictor = self.start(family) - family.shift + self.unit(family) * own
+        origin = self.origin(family, own)
+        below = linear[:, : self.predictors(family)]
+        predictor = origin.start - origin.shift + origin.unit * below
         return predictor if offset is None else predictor + offset
+
+    def origin(self, family: Family, own: Mapping[str, Any]) -> Origin:
+        """Returns where training starts: what a stack has put beside the weights, or the family's.
+
+        Only what the family's parameters depend on differs from the defaults of `Origin`.
+        """
+        given = own.get(ORIGIN)
+        return self.first_origin(family) if given is None else given
+
+    def first_origin(self, family: Family) -> Origin:
+        """Returns where training starts, in plain numbers."""
+        dispersion = 0.0 if family.dispersion == NONE else self.log_dispersion(family)
+        return Origin(self.start(family), self.unit(family), dispersion, family.shift)
 
     def start(self, family: Family) -> float:
         """Returns the linear predictor with which training starts, with the mean offset."""
@@ -108,10 +143,15 @@ class Likelihood(ABC):
         raw = (
             linear[:, -1:] if family.dispersion == ROWS else ops.reshape(own["dispersion"], (1, 1))
         )
-        first = math.log(min(max(self.first_dispersion(family), 1 / LARGEST_START), LARGEST_START))
-        if self.second == "sd":
-            first = math.log(family.scale)
+        first = self.origin(family, own).dispersion
         return ops.exp(first + numerics.clip(raw, -SPREAD, SPREAD))
+
+    def log_dispersion(self, family: Family) -> float:
+        """Returns the logarithm of the dispersion with which training starts."""
+        if self.second == "sd":
+            return math.log(family.scale)
+        first = self.first_dispersion(family)
+        return math.log(min(max(first, 1 / LARGEST_START), LARGEST_START))
 
     def first_dispersion(self, family: Family) -> float:
         """Returns the dispersion with which training starts: that of the labels' moments."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.errors import SpecError
 from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule, name_label
@@ -16,7 +18,7 @@ from gpukeras.models.families.labels import SURVIVAL, check_label, explain_choic
 from gpukeras.models.families.spec import Family, FamilySpec, parse_family
 
 OFFSET = "offset"  # name of the last input if it is an offset
-LOOKED = 10_000  # first rows of which means are taken
+LOOKED = 10_000  # first training rows of which means are taken
 INTERVALS = 10  # of discrete times, by default: each has a tenth of the events
 
 
@@ -58,6 +60,41 @@ def settle_family(data: Dataset, given: Any) -> Family | None:
             hint="Leave the offset out.",
             arg="family",
         )
+    return _settle(data, spec)
+
+
+def relearn_family(family: Family, data: MapDataset, part: MapDataset) -> Family | None:
+    """Returns a family as a part of the rows gives it; None if it stays as it is.
+
+    It stays unless the dataset gave it: the user may have built the model for other rows.
+
+    Breaks that the user gave stay. Others stay as many, as each has a unit of the model.
+
+    Args:
+        family: The family of a model.
+        data: The dataset that the model may have been built for.
+        part: Some of its rows.
+    """
+    spec = FamilySpec(
+        name=family.name,
+        link=family.link,
+        dispersion=family.dispersion,
+        quantiles=family.quantiles,
+        ties=family.ties or None,
+        proportional=family.proportional,
+    )
+    if _settle(data, spec).breaks != family.breaks:
+        spec = replace(spec, breaks=family.breaks)
+    if _settle(data, spec) != family:
+        return None
+    found = _settle(part, spec, len(family.breaks))
+    return found if found != family else None
+
+
+def _settle(data: Dataset, spec: FamilySpec, intervals: int = 0) -> Family:
+    """Returns the family by the training rows; `intervals` is the number of breaks, if known."""
+    label, offset = data.recipe.label, find_offset(data)
+    assert label is not None  # checked by the builder
     return Family(
         name=spec.name,
         link=spec.link,
@@ -65,7 +102,7 @@ def settle_family(data: Dataset, given: Any) -> Family | None:
         quantiles=spec.quantiles,
         ties=spec.ties or "",
         proportional=spec.proportional,
-        **_read_label(data, label, spec),
+        **_read_label(data, label, spec, intervals),
         shift=0.0 if offset is None else _mean(data, 0, offset.columns),
     )
 
@@ -99,10 +136,12 @@ def _default_family(label: LabelRule) -> str:
     return "binomial" if two else "gaussian"
 
 
-def _read_label(data: Dataset, label: LabelRule, spec: FamilySpec) -> Mapping[str, Any]:
+def _read_label(
+    data: Dataset, label: LabelRule, spec: FamilySpec, intervals: int
+) -> Mapping[str, Any]:
     """Returns number, mean and spread of the labels, and the names of their columns."""
     if spec.name in SURVIVAL:
-        return _read_times(data, spec)
+        return _read_times(data, spec, intervals)
     columns = label.units if label.kind in ("class", "matrix") else 1
     if label.kind == "class":
         two = spec.name == "binomial"
@@ -118,32 +157,48 @@ def _read_label(data: Dataset, label: LabelRule, spec: FamilySpec) -> Mapping[st
     return {"columns": 1, "center": center, "scale": scale}
 
 
-def _read_times(data: Dataset, spec: FamilySpec) -> Mapping[str, Any]:
+def _read_times(data: Dataset, spec: FamilySpec, intervals: int) -> Mapping[str, Any]:
     """Returns the breaks of "discrete_time", and the mean hazard in an interval."""
-    values = np.asarray(data.sources[1].gather(slice(LOOKED)), np.float64)
+    values = _first_rows(data, 1).astype(np.float64)
     time, event = values[:, 0], values[:, 1]
     if spec.name == "cox":
         return {"columns": 2}
     breaks = spec.breaks
     if not breaks and event.any():
-        ends = np.quantile(time[event > 0], np.arange(1, INTERVALS + 1) / INTERVALS)
+        count = intervals or INTERVALS
+        ends = np.quantile(time[event > 0], np.arange(1, count + 1) / count)
         breaks = tuple(float(end) for end in np.unique(ends))
     breaks = breaks or (float(time.max()),)
+    breaks = divide_gaps(breaks, intervals)
     lived = sum(float((time > end).sum()) for end in breaks)
     died = float(event[time <= breaks[-1]].sum())
     center = min(max(died / max(lived + died, 1.0), 0.001), 0.999)
     return {"columns": 2, "center": center, "breaks": breaks}
 
 
+def divide_gaps(breaks: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """Returns at least so many breaks: if events share their times, wide intervals are halved."""
+    ends = [0.0, *breaks]
+    while len(ends) - 1 < count:
+        widest = int(np.argmax(np.diff(ends)))
+        ends.insert(widest + 1, (ends[widest] + ends[widest + 1]) / 2)
+    return tuple(ends[1:])
+
+
+def _first_rows(data: Dataset, source: int) -> np.ndarray:
+    """Returns a source's values for the first training rows."""
+    rows = data.train_rows[:LOOKED] if isinstance(data, MapDataset) else slice(LOOKED)
+    return np.asarray(data.sources[source].gather(rows))
+
+
 def _mean(data: Dataset, source: int, columns: slice = slice(None)) -> float:
-    """Returns the mean of columns of a source over the first rows."""
-    values = np.asarray(data.sources[source].gather(slice(LOOKED)))
+    """Returns the mean of columns of a source over the first training rows."""
+    values = _first_rows(data, source)
     return float(np.mean(values.reshape(len(values), -1)[:, columns]))
 
 
 def _share(data: Dataset) -> float:
-    """Returns the share of the first column in the sum of all, of the first rows; else 0.5."""
-    values = np.asarray(data.sources[1].gather(slice(LOOKED))).reshape(-1)
-    total = float(values.sum())
-    first = float(np.asarray(data.sources[1].gather(slice(LOOKED)))[:, 0].sum())
+    """Returns the share of the first column in the sum of all; 0.5 where it is 0 or 1."""
+    values = _first_rows(data, 1)
+    total, first = float(values.sum()), float(values[:, 0].sum())
     return first / total if 0 < first < total else 0.5

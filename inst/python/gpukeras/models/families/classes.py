@@ -16,7 +16,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.models.families import links, numerics
-from gpukeras.models.families.base import Likelihood, flat, split
+from gpukeras.models.families.base import Likelihood, Origin, flat, split
 from gpukeras.models.families.numerics import HALF_LOG_2PI
 from gpukeras.models.families.spec import Family
 
@@ -45,7 +45,7 @@ class Binomial(Likelihood):
         self, family: Family, linear: Any, own: Mapping[str, Any], offset: Any = None
     ) -> Any:
         """Returns both probabilities."""
-        pair = links.probabilities(family.link, self.predictor(family, linear, offset))
+        pair = links.probabilities(family.link, self.predictor(family, linear, own, offset))
         return runtime.keras().ops.concatenate(pair[::-1], axis=1)
 
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
@@ -84,6 +84,10 @@ def _trials_loss(labels: Any, failure: Any, success: Any) -> Any:
 
 class Multinomial(Likelihood):
     """Classes by a softmax; the loss is Keras' cross-entropy."""
+
+    def first_origin(self, family: Family) -> Origin:
+        """Returns the mean offset: the predictors start at 0."""
+        return Origin(shift=family.shift)
 
     def keras_names(self, family: Family) -> tuple[str, list[str]]:
         """Returns the cross-entropy of classes."""
@@ -128,7 +132,7 @@ class MultiLabel(Multinomial):
     ) -> Any:
         """Returns a probability for each label."""
         return runtime.keras().ops.sigmoid(
-            linear if offset is None else linear + offset - family.shift
+            linear if offset is None else linear + offset - self.origin(family, own).shift
         )
 
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
@@ -167,7 +171,9 @@ class Ordinal(Multinomial):
     ) -> Any:
         """Returns the probability of each class."""
         ops = runtime.keras().ops
-        predictor = linear if offset is None else linear + offset - family.shift
+        predictor = linear
+        if offset is not None:
+            predictor = linear + offset - self.origin(family, own).shift
         limits = self.thresholds(family, own["thresholds"]) - predictor
         parts = [links.probabilities(family.link, limits[:, :1])[0]]
         if family.columns > 2:

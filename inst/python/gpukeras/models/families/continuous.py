@@ -55,7 +55,7 @@ class Gaussian(Likelihood):
         """Returns means, which may be negative under the identity link, and the deviation."""
         if family.link != "identity":
             return super().parameters(family, linear, own, offset)
-        mean = self.predictor(family, linear, offset)
+        mean = self.predictor(family, linear, own, offset)
         return self.with_dispersion(family, [mean], linear, own)
 
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
@@ -90,10 +90,11 @@ class Quantile(Likelihood):
         """Returns the quantiles, which start as those of the normal distribution."""
         ops, first = runtime.keras().ops, [NormalDist().inv_cdf(q) for q in family.quantiles]
         gaps = [math.log(math.expm1(high - low)) for low, high in pairwise(first)]
-        values = self.start(family) - family.shift + family.scale * linear[:, :1]
+        origin = self.origin(family, own)
+        values = origin.start - origin.shift + origin.unit * linear[:, :1]
         if gaps:
             steps = ops.softplus(linear[:, 1:] + ops.convert_to_tensor([gaps], dtype="float32"))
-            above = values + family.scale * ops.cumsum(steps, axis=1)
+            above = values + origin.unit * ops.cumsum(steps, axis=1)
             values = ops.concatenate([values, above], axis=1)
         return values if offset is None else values + offset
 
@@ -158,7 +159,7 @@ class Beta(Likelihood):
     ) -> Any:
         """Returns both shapes."""
         ops = runtime.keras().ops
-        mean = links.probabilities(family.link, self.predictor(family, linear, offset))
+        mean = links.probabilities(family.link, self.predictor(family, linear, own, offset))
         return self.dispersion(family, linear, own) * ops.concatenate(mean, axis=1)
 
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:

@@ -96,9 +96,10 @@ class ZeroInflatedPoisson(Poisson):
     ) -> Any:
         """Returns the rate, and the probabilities of a surplus zero and of none."""
         ops = runtime.keras().ops
-        predictor = self.start(family) - family.shift + linear[:, :1]
+        origin = self.origin(family, own)
+        predictor = origin.start - origin.shift + linear[:, :1]
         predictor = predictor if offset is None else predictor + offset
-        rate = links.positive_mean("log", predictor, self.start(family))
+        rate = links.positive_mean("log", predictor, origin.start)
         return ops.concatenate([rate, *links.probabilities("logit", linear[:, 1:] + ZEROS)], axis=1)
 
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:

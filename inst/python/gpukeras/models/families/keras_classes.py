@@ -12,6 +12,7 @@ from typing import Any
 from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
 from gpukeras.models.custom_layers import keras_class
+from gpukeras.models.families.base import ORIGIN
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import Family
 
@@ -28,8 +29,12 @@ class FamilyOutput:
     def __init__(self, family: Mapping[str, Any], **options: Any) -> None:
         """Takes a family as plain data, and the options of a Keras layer."""
         super().__init__(**{**options, "dtype": "float32"})
-        self.family = Family.from_config(family)
-        self.settings = dict(family)
+        self.settle(Family.from_config(family))
+
+    def settle(self, family: Family) -> None:
+        """Takes a family, also in the place of another one of the same shapes."""
+        self.family, self.settings = family, family.to_config()
+        self.origin: Any = None  # where training starts, if a stack says so
 
     def build(self, input_shape: Any) -> None:
         """Makes the family's own weights, which start at 0."""
@@ -47,7 +52,8 @@ class FamilyOutput:
         """Returns the parameters of each row."""
         several = isinstance(inputs, (list, tuple))
         linear, offset = inputs if several else (inputs, None)
-        return likelihood(self.family).parameters(self.family, linear, self.own, offset)
+        own = self.own if self.origin is None else {**self.own, ORIGIN: self.origin}
+        return likelihood(self.family).parameters(self.family, linear, own, offset)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the layer as plain data."""
@@ -61,9 +67,13 @@ class FamilyLoss:
 
     def __init__(self, family: Mapping[str, Any], **options: Any) -> None:
         """Takes a family as plain data, and the options of a Keras loss."""
-        self.family, self.settings = Family.from_config(family), dict(family)
+        self.settle(Family.from_config(family))
         options.setdefault("name", f"{self.family.name}_likelihood")
         super().__init__(**{**options, "dtype": "float32"})
+
+    def settle(self, family: Family) -> None:
+        """Takes a family, also in the place of another one of the same shapes."""
+        self.family, self.settings = family, family.to_config()
 
     @property
     def additive(self) -> bool:

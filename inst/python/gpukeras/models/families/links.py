@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from gpukeras.backend import runtime
+from gpukeras.core.options import is_number
 from gpukeras.models.families import numerics
 
 REACH = 30.0  # of a predictor on the log scale, from that of the mean label: a factor of 1e13
@@ -34,18 +35,19 @@ def _probability_link(link: str, mean: float) -> float:
     return math.log(mean / (1 - mean)) if link == "logit" else math.log(-math.log1p(-mean))
 
 
-def positive_mean(link: str, predictor: Any, start: float) -> Any:
+def positive_mean(link: str, predictor: Any, start: Any) -> Any:
     """Returns a positive mean.
 
     Args:
         link: "log", "sqrt", "inverse" or "identity".
         predictor: Linear predictors.
-        start: The predictor of the mean label.
+        start: The predictor of the mean label, a number or a tensor.
     """
     ops = runtime.keras().ops
     if link == "log":
         return ops.exp(numerics.clip(predictor, start - REACH, start + REACH))
-    floor = FLOOR * (abs(start) or 1.0)
+    size = abs(start)
+    floor = FLOOR * ((size or 1.0) if is_number(size) else ops.where(size > 0, size, 1.0))
     if link == "sqrt":
         return ops.square(predictor) + floor * floor
     kept = numerics.positive(predictor, floor)

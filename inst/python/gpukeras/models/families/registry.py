@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpukeras.models.families.base import Likelihood
+from gpukeras.models.families.base import Likelihood, Origin
 from gpukeras.models.families.classes import Binomial, MultiLabel, Multinomial, Ordinal
 from gpukeras.models.families.continuous import Beta, Gamma, Gaussian, Quantile
 from gpukeras.models.families.counts import NegativeBinomial, Poisson, ZeroInflatedPoisson
@@ -26,6 +26,11 @@ LIKELIHOODS: Mapping[str, Likelihood] = {
     "cox": Cox(),
     "discrete_time": DiscreteTime(),
 }
+
+
+def first_origin(family: Family) -> Origin:
+    """Returns where the training of a family starts."""
+    return likelihood(family).first_origin(family)
 
 
 def likelihood(family: Family) -> Likelihood:

@@ -16,14 +16,15 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gpukeras.backend import runtime
+from gpukeras.core.options import is_number
 from gpukeras.models.families import links, numerics
-from gpukeras.models.families.base import Likelihood
+from gpukeras.models.families.base import Likelihood, Origin
 from gpukeras.models.families.spec import EFRON, Family
 
 GRID = 200  # times at which a model of Cox keeps its baseline hazard
@@ -47,6 +48,10 @@ class Cox(Likelihood):
         """Returns the grid of times, and the cumulative baseline hazard there: 0 if unknown."""
         return {"times": (GRID,), "hazard": (GRID,)}
 
+    def first_origin(self, family: Family) -> Origin:
+        """Returns the mean offset: the predictors start at 0."""
+        return Origin(shift=family.shift)
+
     def names(self, family: Family) -> list[str]:
         """Returns `risk`, that relative to a predictor of 0."""
         return ["risk"]
@@ -55,7 +60,9 @@ class Cox(Likelihood):
         self, family: Family, linear: Any, own: Mapping[str, Any], offset: Any = None
     ) -> Any:
         """Returns the relative risk of each row."""
-        predictor = linear if offset is None else linear + offset - family.shift
+        predictor = linear
+        if offset is not None:
+            predictor = linear + offset - self.origin(family, own).shift
         return runtime.keras().ops.exp(numerics.clip(predictor, -links.REACH, links.REACH))
 
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
@@ -155,7 +162,7 @@ class DiscreteTime(Likelihood):
         self, family: Family, linear: Any, own: Mapping[str, Any], offset: Any = None
     ) -> Any:
         """Returns the hazard in each interval."""
-        predictor = self.predictor(family, linear, offset)
+        predictor = self.predictor(family, linear, own, offset)
         if family.proportional:
             predictor = predictor + runtime.keras().ops.reshape(own["intercepts"], (1, -1))
         return links.probabilities(family.link, predictor)[0]
@@ -165,8 +172,8 @@ class DiscreteTime(Likelihood):
         ops = runtime.keras().ops
         labels = ops.cast(labels, "float32")
         time, event = labels[:, :1], labels[:, 1:]
-        upper = np.array([family.breaks], "float32")
-        lower = np.array([[0.0, *family.breaks[:-1]]], "float32")
+        upper = _as_row(family.breaks)
+        lower = _as_row((0.0, *family.breaks[:-1]))
         died = ops.cast(ops.logical_and(time > lower, time <= upper), "float32") * event
         lived = ops.where(event > 0, time > upper, time >= (lower + upper) / 2)
         alive = ops.log1p(-ops.minimum(parameters, HIGHEST))
@@ -176,6 +183,14 @@ class DiscreteTime(Likelihood):
     def mean(self, family: Family, parameters: np.ndarray) -> np.ndarray:
         """Returns the mean survival time up to the last break."""
         return mean_times(family, parameters, {})
+
+
+def _as_row(values: Sequence[Any]) -> Any:
+    """Returns numbers, or tensors of one number each, as (1, values) float32."""
+    if all(map(is_number, values)):
+        return np.array([values], "float32")
+    ops = runtime.keras().ops
+    return ops.stack([ops.cast(value, "float32") for value in values])[None]
 
 
 def mean_times(family: Family, parameters: np.ndarray, own: Mapping[str, np.ndarray]) -> np.ndarray:
