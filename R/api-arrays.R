@@ -249,7 +249,72 @@ plain_integer64 <- function(x, arg, call) {
   }
   # Beyond 2^53 as.double() warns of the digits that it loses.
   values <- bit64::as.double.integer64(x)
-  if (is.null(dim(x))) values else array(values, dim(x), dimnames(x))
+  if (is.null(dim(x))) stats::setNames(values, names(x)) else array(values, dim(x), dimnames(x))
+}
+
+# Classes of numbers that would reach Python as other ones: bits of an integer, or a number of
+# minutes, of metres, of a code.
+number_classes <- c("integer64", "difftime", "units", "haven_labelled")
+
+# A number, or several, that are no column of features or labels: every check and every call of the
+# core reads them by this. Numbers with a unit are refused, as nobody knows which one is meant.
+plain_number <- function(x, arg = caller_arg(x), call = caller_env()) {
+  if (!is.object(x) || !inherits(x, number_classes)) {
+    return(x)
+  }
+  if (inherits(x, "integer64")) {
+    return(exact_integer64(x, arg, call))
+  }
+  if (!inherits(x, "haven_labelled")) {
+    abort_gpukeras(
+      sprintf("`%s` must be plain numbers, not %s.", arg, describe(x)),
+      code = "spec", hint = "Convert them to numbers of the unit that is meant: as.numeric().",
+      arg = arg, call = call
+    )
+  }
+  names <- names(x)
+  stats::setNames(as.vector(unclass(x)), names)
+}
+
+# 64-bit integers that doubles hold exactly.
+exact_integer64 <- function(x, arg, call) {
+  values <- suppressWarnings(plain_integer64(x, arg, call))
+  if (any(abs(values) >= 2^53, na.rm = TRUE)) {
+    abort_gpukeras(
+      sprintf("`%s` has 64-bit integers of 2^53 or more, whose last digits R's numbers lose.", arg),
+      code = "spec", arg = arg, call = call
+    )
+  }
+  values
+}
+
+# Arguments of the core, or a list of options, at any depth. Most have no such numbers, which one
+# look by compiled code tells.
+plain_arguments <- function(args, call = caller_env(), arg = "...") {
+  found <- FALSE
+  rapply(args, function(x) found <<- TRUE, classes = number_classes)
+  if (found) plain_list(args, arg, call) else args
+}
+
+plain_list <- function(args, arg, call) {
+  names <- rlang::names2(args)
+  for (place in seq_along(args)) {
+    value <- args[[place]]
+    name <- if (nzchar(names[place])) names[place] else arg
+    if (is.list(value)) {
+      args[[place]] <- plain_list(value, name, call)
+    } else if (!is.null(value)) {
+      args[[place]] <- plain_number(value, name, call)
+    }
+  }
+  args
+}
+
+# A data frame whose integers of bit64 are doubles, so that R's functions compute with them.
+plain_frame <- function(data, arg = "data", call = caller_env()) {
+  wide <- vapply(data, inherits, NA, "integer64")
+  data[wide] <- lapply(data[wide], plain_integer64, arg, call)
+  data
 }
 
 is_number_array <- function(y) (is.numeric(y) || is.logical(y)) && length(dim(y)) > 1

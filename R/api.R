@@ -8,7 +8,7 @@ call_core <- function(name, args = list(), call = caller_env()) {
   if (length(the$missing) > 0 && !name %in% c("check", "report", "prepare")) {
     abort_missing(the$missing, call)
   }
-  envelope <- core$invoke(name, args)
+  envelope <- core$invoke(name, plain_arguments(args, call))
   raise_warnings()
   if (!isTRUE(envelope$ok)) {
     if (identical(envelope$code, "generator")) raise_kept()

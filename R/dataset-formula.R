@@ -89,6 +89,7 @@ formula_dataset <- function(x, data, ..., image = NULL, classes = NULL, inputs =
 # As with files, a string names a column.
 take_weights <- function(weights, data, call = caller_env()) {
   used <- data[intersect(all.vars(rlang::quo_get_expr(weights)), names(data))]
+  used <- plain_frame(used, call = call)
   values <- tryCatch(rlang::eval_tidy(weights, used), simpleError = function(condition) {
     abort_gpukeras(
       paste0("`weights` cannot be computed: ", sub("[.]?\\s*$", ".", said_by(condition))),
@@ -273,6 +274,7 @@ check_term <- function(term, data, call) {
 evaluate_term <- function(term, data, env, call, name = name_term(term)) {
   terms <- stats::terms(stats::as.formula(base::call("~", term, 1), env = env))
   used <- data[all.vars(term)]
+  used <- plain_frame(used, call = call)
   lists <- vapply(used, inherits, NA, "POSIXlt") # model.frame() takes vectors only
   used[lists] <- lapply(used[lists], as.POSIXct)
   fail <- function(condition) abort_term(name, used, condition, call)

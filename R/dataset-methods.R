@@ -81,6 +81,7 @@ row_places <- function(x, i, call) {
       code = "spec", hint = "Use `cache = TRUE`, which keeps them.", arg = "i", call = call
     )
   }
+  i <- plain_number(i, call = call)
   if (!is.numeric(i) && !is.logical(i)) abort_spec(i, "i", "row numbers", call)
   numbers <- seq_len(nrow(x))[i]
   if (anyNA(numbers)) {

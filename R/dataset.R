@@ -261,7 +261,9 @@ warn_notes <- function(data) {
 }
 
 # A named vector as a list, which becomes a dict; Python objects and others as they are.
-named_list <- function(x) if (is.null(names(x)) || is_python(x)) x else as.list(x)
+named_list <- function(x) {
+  if (is.null(names(x)) || is_python(x)) x else as.list(plain_number(x))
+}
 
 # Text columns: their names, or a list of options with them.
 as_text <- function(text, call = caller_env()) {
@@ -286,6 +288,7 @@ as_weights <- function(weights, call, arg = "weights") {
   if (arg == "weights" && rlang::is_bare_list(weights)) {
     return(as_output_weights(weights, call))
   }
+  weights <- plain_number(weights, arg, call)
   lack <- explain_weights(weights)
   if (!is.null(lack)) {
     abort_gpukeras(
@@ -308,6 +311,7 @@ explain_weights <- function(weights) {
 }
 
 as_class_weight <- function(class_weight, call) {
+  class_weight <- plain_number(class_weight, call = call)
   if (!is.numeric(class_weight)) {
     return(class_weight)
   }

@@ -67,6 +67,7 @@ gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", ji
                       threads = NULL, seed = NULL, deterministic = FALSE, tf32 = "auto",
                       backend = "auto") {
   check_flag(deterministic)
+  seed <- plain_number(seed)
   if (!identical(jit, "auto")) {
     check_flag(jit)
   }

@@ -120,8 +120,8 @@ gpu_family <- function(name, link = NULL, dispersion = NULL, quantiles = NULL, t
   check_string(name)
   new_gpu_family(list(
     name = name, link = link, dispersion = dispersion, ties = ties, proportional = proportional,
-    quantiles = if (!is.null(quantiles)) as.list(unname(quantiles)),
-    breaks = if (!is.null(breaks)) as.list(unname(breaks))
+    quantiles = if (!is.null(quantiles)) as.list(unname(plain_number(quantiles))),
+    breaks = if (!is.null(breaks)) as.list(unname(plain_number(breaks)))
   ))
 }
 
@@ -231,6 +231,7 @@ quantile_functions <- list(
 )
 
 check_quantiles <- function(quantiles, call) {
+  quantiles <- plain_number(quantiles, call = call)
   if (!is.numeric(quantiles) || anyNA(quantiles) || any(quantiles <= 0 | quantiles >= 1)) {
     abort_spec(quantiles, "quantiles", "probabilities between 0 and 1", call)
   }

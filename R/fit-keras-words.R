@@ -42,6 +42,10 @@ check_keras_arguments <- function(words, taken, call = caller_env()) {
 # options). For data with labels, a number in the place of `y` is `epochs`.
 as_fit_rows <- function(data, y, epochs, validation, words, model, call = caller_env()) {
   data <- data %||% words$x
+  if (length(y) == 1) y <- plain_number(y, call = call)
+  epochs <- plain_number(epochs, call = call)
+  if (length(validation) == 1) validation <- plain_number(validation, call = call)
+  words <- plain_arguments(words, call)
   if (rlang::is_bare_numeric(y, 1) && has_labels(data)) {
     if (!is.numeric(epochs)) validation <- epochs
     epochs <- y

@@ -102,6 +102,7 @@ as_parameter <- function(value, name) {
     names <- paste(name, rlang::names2(value), sep = ".")
     return(unlist(unname(Map(as_parameter, value, names)), recursive = FALSE))
   }
+  value <- plain_number(value, name)
   if (!is.atomic(value) || length(value) == 0) {
     return(NULL)
   }

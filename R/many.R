@@ -185,6 +185,7 @@ as_seeds <- function(seeds, builder, call = caller_env()) {
   if (is.null(seeds)) {
     return(NULL)
   }
+  seeds <- plain_number(seeds, call = call)
   if (!is.numeric(seeds) || anyNA(seeds) || any(seeds != round(seeds) | seeds < 0)) {
     abort_spec(seeds, "seeds", "a number of seeds, or whole numbers of at least 0", call)
   }
@@ -221,7 +222,7 @@ as_groups_of_rows <- function(group, call = caller_env()) {
   if (!is.atomic(group) || anyNA(group)) {
     abort_spec(group, "group", "one group a row, without missing values", call)
   }
-  found <- factor(group)
+  found <- factor(plain_key(group, "group", call))
   list(names = as.list(levels(found)), codes = as.array(as.integer(found) - 1L))
 }
 

@@ -66,6 +66,7 @@
 #' @export
 gpu_run <- function(f, args = list(), timeout = Inf, verbose = TRUE, env = character(),
                     packages = .packages()) {
+  timeout <- plain_number(timeout)
   check_run(f, args, timeout, verbose, env, packages)
   folder <- new_run_folder()
   child <- NULL

@@ -20,6 +20,7 @@ as_fold <- function(fold) {
 }
 
 as_row_numbers <- function(rows) {
+  rows <- plain_number(rows)
   if (is.numeric(rows)) as.array(as.numeric(rows)) else rows
 }
 
@@ -48,11 +49,18 @@ as_rsample_folds <- function(resamples, data, arg, call) {
   })
 }
 
+# Values that are compared only: for text and dates as they are, of bit64 as numbers.
+plain_key <- function(x, arg = caller_arg(x), call = caller_env()) {
+  force(arg)
+  if (inherits(x, "integer64")) exact_integer64(x, arg, call) else x
+}
+
 # Groups of rows as numbers; missing ones stay missing, and the core refuses them.
 as_group_codes <- function(group) {
   if (is.null(group)) {
     return(NULL)
   }
+  group <- plain_key(group)
   codes <- match(group, unique(group))
   as.array(as.numeric(ifelse(is.na(group), NA, codes)))
 }
@@ -62,5 +70,6 @@ as_times <- function(time) {
   if (is.null(time)) {
     return(NULL)
   }
+  time <- plain_key(time)
   as.array(as.numeric(rank(time, na.last = "keep", ties.method = "min")))
 }

@@ -27,8 +27,8 @@
 #' @export
 tune_range <- function(low, high, log = FALSE, integer = is.integer(low) && is.integer(high),
                        when = list()) {
-  check_bound(low)
-  check_bound(high)
+  low <- check_bound(low)
+  high <- check_bound(high)
   check_flag(log)
   check_flag(integer)
   check_range(low, high, log)
@@ -40,7 +40,7 @@ tune_range <- function(low, high, log = FALSE, integer = is.integer(low) && is.i
 #' @rdname tune_range
 #' @export
 tune_values <- function(..., when = list()) {
-  values <- list(...)
+  values <- lapply(list(...), plain_number, arg = "...")
   if (length(values) == 0) {
     abort_gpukeras("`tune_values()` needs at least one value.", code = "spec", arg = "...")
   }
@@ -49,9 +49,12 @@ tune_values <- function(..., when = list()) {
 }
 
 check_bound <- function(x, arg = caller_arg(x), call = caller_env()) {
+  force(arg)
+  x <- plain_number(x, arg, call)
   if (!is.numeric(x) || length(x) != 1 || is.na(x)) {
     abort_spec(x, arg, "a number", call)
   }
+  x
 }
 
 # As the core says it of the ranges of dials, by their names.
@@ -86,7 +89,7 @@ as_value <- function(x) {
 
 check_when <- function(when, call = caller_env()) {
   expected <- "a list of values by the names of settings, such as list(optimizer = \"sgd\")"
-  check_options(when, "when", expected, call)
+  when <- plain_arguments(check_options(when, "when", expected, call), call)
   lapply(when, check_value, arg = "when", call = call)
   lapply(when, function(values) as.list(as_value(values)))
 }

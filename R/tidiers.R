@@ -127,6 +127,6 @@ add_fitted <- function(newdata, predicted, formula = "") {
 label_in <- function(formula, newdata) {
   code <- tryCatch(rlang::parse_expr(formula), error = function(condition) NULL)
   named <- rlang::is_formula(code, lhs = TRUE) && is.symbol(code[[2]])
-  label <- if (named) newdata[[as.character(code[[2]])]]
+  label <- if (named) plain_column(newdata[[as.character(code[[2]])]])
   if (is.numeric(label)) as.numeric(label)
 }

@@ -115,6 +115,8 @@ as_search <- function(options, call = caller_env()) {
 
 # A batch size as a number, also from a search; "auto" is NULL. The core checks the rest.
 as_batch_size <- function(batch_size, arg = caller_arg(batch_size), call = caller_env()) {
+  force(arg)
+  batch_size <- plain_number(batch_size, arg, call)
   if (!inherits(batch_size, "gpu_batch_size")) {
     check_no_na_options(rlang::set_names(list(batch_size), arg), call)
     return(if (!identical(batch_size, "auto")) batch_size)

@@ -41,6 +41,7 @@ check_model <- function(model, arg = caller_arg(model), call = caller_env()) {
 
 # NA would arrive in Python as TRUE, NaN or -2147483648.
 check_no_na_options <- function(options, call = caller_env()) {
+  options <- plain_arguments(options, call)
   for (name in names(options)) {
     value <- options[[name]]
     if (is.atomic(value) && anyNA(value) || is.list(value) && anyNA(unlist(value))) {
@@ -190,6 +191,8 @@ check_dataset <- function(data, arg = caller_arg(data), call = caller_env()) {
 
 # A vector of positional elements: unnamed, or with the names `places` in any order.
 as_placed <- function(x, places, arg = caller_arg(x), call = caller_env()) {
+  force(arg)
+  x <- plain_number(x, arg, call)
   if (is.null(names(x))) {
     return(x)
   }
