@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from precisions import set_precision
 from processor_time import (  # noqa: F401
     pytest_runtest_makereport,
     pytest_runtest_setup,
@@ -67,6 +68,28 @@ def pytest_collection_modifyitems(items):
         used = vars(item.module).values()
         if any(each is subprocess or getattr(each, "__module__", "") in STARTERS for each in used):
             item.add_marker("process")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--precision",
+        choices=("float32", "mixed_bfloat16", "mixed_float16"),
+        default="float32",
+        help="the dtype policy that tests make their models under",
+    )
+
+
+# Of the session, as fixtures of a file make models before those of a test are called; and of the
+# test, as the one before may have set another policy.
+@pytest.fixture(scope="session", autouse=True)
+def session_precision(request):
+    set_precision(request.config.getoption("--precision"))
+
+
+@pytest.fixture(autouse=True)
+def test_precision(session_precision, request):
+    yield
+    set_precision(request.config.getoption("--precision"))
 
 
 @pytest.fixture(autouse=True)

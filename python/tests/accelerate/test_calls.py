@@ -67,7 +67,7 @@ def twins():
 def root(labels, outputs):
     import keras
 
-    return keras.ops.sqrt(keras.ops.mean(keras.ops.square(labels - outputs)))
+    return keras.ops.sqrt(keras.ops.mean(keras.ops.square(keras.ops.subtract(labels, outputs))))
 
 
 def fits(build, **given):

@@ -224,6 +224,10 @@ def test_batches_that_were_predicted_before_memory_ran_out_are_kept(monkeypatch)
     assert starts == [float(ROWS[row, 0]) for row in (0, 80, 80, 120, 160, 200)]
 
 
+def as_dtype(x, name):
+    return runtime.tensorflow().cast(x, name)
+
+
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("output", "found"),
@@ -234,15 +238,17 @@ def test_batches_that_were_predicted_before_memory_ran_out_are_kept(monkeypatch)
         (lambda x: [x, "ab"], "text"),
         (lambda x: [x, runtime.tensorflow().constant(1.0)], "a single number for all rows"),
         (lambda x: runtime.tensorflow().RaggedTensor.from_tensor(x), "ragged rows"),
+        (lambda x: as_dtype(x, "complex64"), "numbers of the type complex64"),
+        (lambda x: [x, as_dtype(x, "float8_e4m3fn")], "numbers of the type float8_e4m3fn"),
     ],
-    ids=["nested", "alone", "of no row", "of Python", "number", "ragged"],
+    ids=["nested", "alone", "of no row", "of Python", "number", "ragged", "complex", "float8"],
 )
 def test_outputs_that_are_no_numbers_are_refused_by_a_sentence(output, found):
     class Model(runtime.keras().Model):
         def call(self, x):
             return output(x)
 
-    wanted = f"`model` gives {found}, but each of its outputs must hold numbers for every row"
+    wanted = f"`model` gives {found}, but each of its outputs must hold real numbers"
     with pytest.raises(ModelError, match=wanted):
         training_predict.predict(Model(), {"kind": "array", "values": ROWS, "names": []})
     with pytest.raises(ModelError, match=wanted):

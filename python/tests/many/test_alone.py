@@ -42,7 +42,7 @@ def test_a_stack_that_cannot_be_compiled_leaves_its_models_to_fit():
     import tensorflow as tf
 
     def plain(x):
-        return x + tf.ensure_shape(tf.numpy_function(lambda x: x, [x], tf.float32), x.shape)
+        return x + tf.ensure_shape(tf.numpy_function(lambda x: x, [x], x.dtype), x.shape)
 
     model = make_model(layers=[keras.layers.Lambda(plain)])
     fits = fit_many([model], make_dataset(rows=64), folds=2, epochs=1)

@@ -43,7 +43,7 @@ def test_layers_with_code_of_the_session_are_copied():
     import keras
 
     model = keras.Sequential([keras.Input((5,)), keras.layers.Lambda(lambda rows: rows + 1)])
-    assert np.array_equal(clone.copy_model(model)(ROWS), ROWS + 1)
+    assert np.array_equal(clone.copy_model(model)(ROWS), model(ROWS))
 
 
 def test_a_model_of_the_user_s_class_is_copied():

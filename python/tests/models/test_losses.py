@@ -114,7 +114,7 @@ class Adding:
 
         class AddingLayer(keras.layers.Layer):
             def call(self, x):
-                self.add_loss(keras.ops.sum(keras.ops.square(x)))
+                self.add_loss(keras.ops.cast(keras.ops.sum(keras.ops.square(x)), "float32"))
                 return x
 
         return AddingLayer()

@@ -38,7 +38,7 @@ def make_gan():
         def __init__(self):
             super().__init__()
             self.judge = models([keras().Input((5,)), layers.Dense(4, "tanh"), layers.Dense(1)])
-            self.maker = models([keras().Input((5,)), layers.Dense(5)])
+            self.maker = models([keras().Input((5,)), layers.Dense(5, dtype="float32")])
             self.judge_loss = keras().metrics.Mean(name="judge_loss")
             self.maker_loss = keras().metrics.Mean(name="maker_loss")
 
@@ -81,7 +81,8 @@ def make_vae(unpack=lambda data: data):
     class Vae(keras().Model):
         def __init__(self):
             super().__init__()
-            self.encoder, self.decoder = layers.Dense(4), layers.Dense(5)
+            self.encoder = layers.Dense(4, dtype="float32")
+            self.decoder = layers.Dense(5, dtype="float32")
             self.total = keras().metrics.Mean(name="loss")
 
         @property
@@ -122,12 +123,12 @@ def make_penalised():
 
     class Penalty(keras().layers.Layer):
         def call(self, rows):
-            self.add_loss(runtime.tensorflow().reduce_mean(rows**2))
+            self.add_loss(keras().ops.cast(keras().ops.mean(rows**2), "float32"))
             return rows
 
     given = keras().Input((5,))
     hidden = keras().layers.Dense(4, "tanh")(given)
-    model = keras().Model(given, Penalty()(keras().layers.Dense(3)(hidden)))
+    model = keras().Model(given, Penalty()(keras().layers.Dense(3, dtype="float32")(hidden)))
     model.compile("sgd")
     return model
 
@@ -139,7 +140,7 @@ def make_compared():
         def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
             return runtime.tensorflow().reduce_mean((x - y_pred) ** 2)
 
-    model = Compared([keras().Input((5,)), keras().layers.Dense(5)])
+    model = Compared([keras().Input((5,)), keras().layers.Dense(5, dtype="float32")])
     model.compile("sgd", "mse")
     return model
 

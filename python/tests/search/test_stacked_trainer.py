@@ -151,7 +151,7 @@ def test_a_stack_that_fails_leaves_its_trials_to_turns(tmp_path):
     import tensorflow as tf
 
     def plain(x):
-        return x + tf.ensure_shape(tf.numpy_function(lambda x: x, [x], tf.float32), x.shape)
+        return x + tf.ensure_shape(tf.numpy_function(lambda x: x, [x], x.dtype), x.shape)
 
     def builder(settings, seed):
         made = build(settings, seed)["model"]

@@ -43,7 +43,7 @@ def tell(name):
         ale = measure_effects(model, data, kind="ale", grid=4, columns=["a", "b"]).columns
         return [one.effects.ravel().tolist() for one in (*curves, *ale)]
     found = attribute(model, data=data, steps=10)
-    return [found.values.ravel().tolist(), [found.gap]]
+    return [[*found.values.ravel().tolist(), found.gap]]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
+import precisions
 import pytest
 from children import PATHS, SUPPORT
 
@@ -43,6 +44,7 @@ def report(parts, names):
     """In the child: prints a line of JSON for each part, what it found or how it failed."""
     import traceback
 
+    precisions.set_precision(os.environ.get(precisions.NAME, "float32"))
     for name in names:
         try:
             record = {"found": parts(name)}

@@ -171,7 +171,9 @@ def sure_model(units, loss):
     import keras
 
     activation = "sigmoid" if units == 1 else "softmax"
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(units, activation)])
+    model = keras.Sequential(
+        [keras.Input((5,)), keras.layers.Dense(units, activation, dtype="float32")]
+    )
     kernel = np.zeros((5, units), np.float32)
     kernel[0, -1] = 4
     model.set_weights([kernel, np.zeros(units, np.float32)])

@@ -2,6 +2,7 @@ import dataclasses
 from importlib.util import find_spec
 
 import numpy as np
+import precisions
 import pytest
 from small_fits import make_dataset, make_model
 
@@ -22,7 +23,7 @@ def test_the_report_says_what_was_done(model):
     assert report.peak_bytes is None
     assert report.variables == {"CPU:0": len(model.variables)}
     assert 0 <= report.input_share <= 1
-    assert report.precision == "float32"
+    assert report.precision == precisions.asked
 
 
 def test_a_session_that_forbids_xla_is_heeded_and_the_model_keeps_its_setting(monkeypatch):

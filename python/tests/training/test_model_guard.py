@@ -38,7 +38,7 @@ def state_of(model):
 def make_stateful():
     keras = runtime.keras()
     layers = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.5, seed=3)]
-    layers.append(keras.layers.Dense(4, activity_regularizer="l2"))
+    layers.append(keras.layers.Dense(4, activity_regularizer="l2", dtype="float32"))
     return make_model(optimizer=keras.optimizers.Adam(0.1), layers=layers)
 
 
@@ -102,7 +102,7 @@ def test_a_step_that_fails_is_told_and_leaves_the_model(dataset):
     class Failing(keras.layers.Layer):
         def call(self, x, training=False):
             if training:
-                with tf.control_dependencies([tf.debugging.assert_less(x, -1e9)]):
+                with tf.control_dependencies([tf.debugging.assert_less(x, tf.cast(-1e9, x.dtype))]):
                     return tf.identity(x)
             return x
 

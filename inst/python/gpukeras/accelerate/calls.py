@@ -236,9 +236,9 @@ def predict(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
     compatibility.check_input(model, recipe)
     with jit_policy(model):
         if isinstance(rows, IterableDataset):
-            values = predict_stream(model, rows)
+            values = predict_stream(model, rows, wide=False)
         else:
-            values = predict_rows(model, rows, recipe)
+            values = predict_rows(model, rows, recipe, wide=False)
     end_steps(bar, "predict", steps)
     return values, "in large batches"
 

@@ -235,6 +235,16 @@ def set_learning_rate(optimizer: Any, rate: Any) -> None:
     setattr(optimizer, LEARNING_RATE, rate)
 
 
+def without_scaling(optimizer: Any) -> Any:
+    """Returns the optimizer that updates weights: the inner one of a LossScaleOptimizer."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def scales_loss(optimizer: Any) -> bool:
+    """Whether an optimizer is a LossScaleOptimizer, as `compile()` makes under mixed_float16."""
+    return hasattr(optimizer, "inner_optimizer")
+
+
 def inner_optimizers(optimizer: Any) -> Sequence[Any]:
     """Returns the optimizers of a MultiOptimizer; none for other optimizers."""
     return getattr(optimizer, "_inner_optimizers", [])

@@ -5,11 +5,11 @@ Tested with Keras 3.15 on TensorFlow 2.21 and JAX 0.7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gpukeras.backend.keras_private import VARIABLE_KEY, compiled_metrics
+from gpukeras.backend.keras_private import VARIABLE_KEY, compiled_metrics, scales_loss
 
 STATELESS = (
     "assign",
@@ -23,8 +23,40 @@ STATELESS = (
 )
 
 
+def apply_gradients(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+    """Traced, in a `StatelessScope`: updates variables as the optimizer's own `apply()` does.
+
+    A LossScaleOptimizer decides by a condition whether gradients are finite; of many models each
+    has a decision of its own, so here both outcomes are computed and one is chosen.
+    """
+    if not scales_loss(optimizer):
+        with _stateless_updates(optimizer):
+            optimizer.apply(gradients, variables)
+        return
+    from keras import ops
+
+    inner = optimizer.inner_optimizer
+    finite = optimizer.check_finite(gradients)
+    scale, steps = optimizer.dynamic_scale.value, optimizer.step_counter.value
+    before = [(one, one.value) for one in (*variables, *inner.variables)]
+    own = optimizer._overwrite_variable_with_gradient
+    shares = [
+        one if own(variable) else ops.divide(one, scale)
+        for one, variable in zip(gradients, variables, strict=True)
+    ]
+    with _stateless_updates(inner):
+        inner.apply(shares, variables)
+    for variable, old in before:
+        variable.assign(ops.where(finite, variable.value, old))
+    grows = ops.logical_and(finite, ops.equal(steps, optimizer.dynamic_growth_steps - 1))
+    counts = ops.logical_and(finite, ops.logical_not(grows))
+    optimizer.step_counter.assign(ops.where(counts, steps + 1, ops.zeros_like(steps)))
+    factor = ops.where(grows, 2.0, ops.where(finite, 1.0, 0.5))
+    optimizer.dynamic_scale.assign(scale * ops.cast(factor, scale.dtype))
+
+
 @contextmanager
-def stateless_updates(optimizer: Any) -> Iterator[None]:
+def _stateless_updates(optimizer: Any) -> Iterator[None]:
     """A context in which an optimizer updates the values of a `StatelessScope`, not variables.
 
     Keras' optimizers on TensorFlow change its variables themselves, for the sake of `tf.distribute`

@@ -334,6 +334,19 @@ def set_dtype_policy(policy: str) -> None:
     keras().config.set_dtype_policy(policy)
 
 
+@contextmanager
+def dtype_policy_scope(policy: Any) -> Iterator[None]:
+    """A context in which models are made under a policy, or its name; None for the session's."""
+    config = keras().config
+    before = config.dtype_policy()
+    if policy is not None:
+        config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        config.set_dtype_policy(before)
+
+
 def dtype_policy() -> str:
     """Returns the name of Keras' current dtype policy."""
     return keras().config.dtype_policy().name

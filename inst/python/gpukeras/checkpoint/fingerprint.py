@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
+from gpukeras.backend import keras_private, runtime
 from gpukeras.checkpoint.canonical import (
     as_number,
     canonical,
@@ -147,7 +147,7 @@ def _loss_weights(model: Model) -> Any:
 
 def _learning_rate(model: Model) -> float | None:
     """Returns the optimizer's current learning rate, or None for a Keras schedule."""
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    optimizer = keras_private.without_scaling(model.optimizer)
     rate = (_ask(optimizer.get_config) or {}).get("learning_rate")
     return float(rate) if isinstance(rate, (float, int)) else None
 

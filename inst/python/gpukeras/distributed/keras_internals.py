@@ -263,7 +263,7 @@ def _scale(gradient: Any, factor: float) -> Any:
 @contextmanager
 def hold_reduction(optimizer: Optimizer) -> Iterator[Reduction]:
     """Makes an optimizer use the sum over all replicas; each replica applies the same update."""
-    reduction, inner = Reduction(optimizer), getattr(optimizer, "inner_optimizer", optimizer)
+    reduction, inner = Reduction(optimizer), keras_private.without_scaling(optimizer)
     base = next(one for one in type(inner).__mro__ if one.__name__ == "BaseOptimizer")
     with ExitStack() as held:
         for one in [inner, *keras_private.inner_optimizers(inner)]:

@@ -108,7 +108,7 @@ def _read_terms(
     model: Model, kind: str, batch_size: int, device: str, step: TrainingStep | None
 ) -> CacheKey:
     optimizer = model.optimizer
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = keras_private.without_scaling(optimizer)
     clipping = tuple(getattr(inner, name, None) for name in CLIPPING.values())
     microbatch_size = None if step is None else step.microbatch_size
     settings = devices.current(), model.jit_compile, model.run_eagerly

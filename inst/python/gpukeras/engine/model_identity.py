@@ -88,7 +88,7 @@ def _unwrap(variable: Any) -> Any:
 
 def list_parts(model: Model) -> list[Any]:
     """Returns the objects that run in a model's steps besides itself."""
-    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    inner = keras_private.without_scaling(model.optimizer)
     layers = keras_private.list_layers(model, include_self=False)
     losses = keras_private.compiled_loss(model)
     found = [
@@ -104,7 +104,7 @@ def list_parts(model: Model) -> list[Any]:
 
 def _is_known(model: Model, parts: Sequence[Any]) -> bool:
     """Whether a model consists of Keras' own code, on one device."""
-    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    inner = keras_private.without_scaling(model.optimizer)
     rate = keras_private.learning_rate(inner)
     return (
         bool(keras_private.list_losses(keras_private.compiled_loss(model)))
@@ -154,7 +154,7 @@ def _is_serialized_class(config: Mapping[str, Any]) -> bool:
 def _describe_variables(model: Model) -> list[Any]:
     """Describes a model's variables, and their places in its optimizer."""
     serialize = runtime.keras().saving.serialize_keras_object
-    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    inner = keras_private.without_scaling(model.optimizer)
     described = [
         [bool(one.trainable), serialize(one.constraint), serialize(one.regularizer)]
         for one in model.variables

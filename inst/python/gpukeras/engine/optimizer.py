@@ -23,6 +23,8 @@ from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.options import check_positive
 from gpukeras.engine.lr_tables import ScheduleSpec, draw_rates_at
 
+# Successive steps without an update that end a training; loss scaling halved its scale each time.
+STUCK_STEPS = 100
 LONGEST_TABLE = 2**22  # rates (16 MiB); longer trainings share each rate between several steps
 CLIPPING = {
     "clip_norm": "clipnorm",
@@ -123,7 +125,7 @@ def _schedule_class() -> type:
 
 def find_rates(model: Model) -> Rates | None:
     """Returns the rates that `hold_schedule()` has given a model's optimizer, or None."""
-    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    inner = keras_private.without_scaling(model.optimizer)
     return getattr(keras_private.learning_rate(inner), "rates", None)
 
 
@@ -246,7 +248,7 @@ def find_optimizer(model: Model, arg: str) -> Any:
             hint="Give each of its optimizers a schedule and clipping of its own in compile().",
             arg=arg,
         )
-    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    return keras_private.without_scaling(model.optimizer)
 
 
 def read_rate(model: Model, ahead: int = 0) -> float:

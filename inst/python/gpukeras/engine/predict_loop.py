@@ -21,6 +21,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import ModelError
+from gpukeras.core.half_precision import wide_dtype, widen_half
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import ALIGNMENT, aligned_empty
 from gpukeras.core.prefetch import count_workers, map_ahead
@@ -44,6 +45,8 @@ def predict_rows(
     recipe: Recipe,
     function: Callable[[Any], Any] | None = None,
     buffer: OutputBuffer | None = None,
+    *,
+    wide: bool = True,
 ) -> Any:
     """Returns a model's output for all rows.
 
@@ -56,11 +59,12 @@ def predict_rows(
         recipe: The encoding of the rows.
         function: The user's function that is applied to features before the model, or None.
         buffer: Memory for a single output, or None.
+        wide: Whether numbers of 16 bits become float32.
 
     Returns:
         An array of the rows' outputs, or the model's dict or list of such arrays.
     """
-    device, output = model_device(model), Output(len(source), buffer)
+    device, output = model_device(model), Output(len(source), buffer, wide)
     fixed = fixed_rows(model)
     size = fixed or choose_rows(len(source), source.row_bytes, count_row_bytes(model), device)
     # Batches of fixed size belong to stateful models, whose state is that of the batch before.
@@ -83,7 +87,7 @@ class Batches(list[np.ndarray]):
     """An output's arrays by batch, where the shape of rows differs."""
 
 
-def predict_stream(model: Model, data: IterableDataset) -> Any:
+def predict_stream(model: Model, data: IterableDataset, *, wide: bool = True) -> Any:
     """Returns a model's output for one epoch of an iterable dataset, see `predict_rows()`.
 
     Where the shape of an output's rows varies, there is one array per batch: `Batches`.
@@ -101,11 +105,12 @@ def predict_stream(model: Model, data: IterableDataset) -> Any:
         whole = [features] if block.whole else _pieces(features, rows, size)
         outputs += [_predict(model, piece) for piece in whole]
         del features, block
-    return nest.map_structure(_join, *outputs)
+    return nest.map_structure(partial(_join, wide=wide), *outputs)
 
 
-def _join(*parts: np.ndarray) -> Any:
+def _join(*parts: np.ndarray, wide: bool) -> Any:
     check_numbers(parts[0])
+    parts = tuple(map(widen_half, parts)) if wide else parts
     same = len({part.shape[1:] for part in parts}) == 1
     return np.concatenate(parts) if same else Batches(parts)
 
@@ -116,17 +121,18 @@ class Output:
     Args:
         rows: Total number of rows.
         buffer: Memory for a single array, or None.
+        wide: Whether numbers of 16 bits become float32.
 
     Attributes:
         values: The arrays, in the structure of the written values; None before the first.
         written: Number of rows written.
     """
 
-    def __init__(self, rows: int, buffer: OutputBuffer | None = None) -> None:
+    def __init__(self, rows: int, buffer: OutputBuffer | None = None, wide: bool = True) -> None:
         """Allocates nothing: the first values determine structure, shapes and dtypes."""
         self.values: Any = None
         self.written = 0
-        self._rows, self._buffer = rows, buffer
+        self._rows, self._buffer, self._wide = rows, buffer, wide
 
     def write(self, values: Any, count: int) -> None:
         """Writes the first `count` rows of some values."""
@@ -140,8 +146,9 @@ class Output:
     def _make(self, like: np.ndarray) -> np.ndarray:
         check_numbers(like)
         shape = (self._rows, *like.shape[1:])
-        made = None if self._buffer is None else self._buffer.make(shape, like.dtype)
-        return aligned_empty(shape, like.dtype) if made is None else made
+        dtype = wide_dtype(like.dtype) if self._wide else like.dtype
+        made = None if self._buffer is None else self._buffer.make(shape, dtype)
+        return aligned_empty(shape, dtype) if made is None else made
 
 
 def choose_rows(rows: int, row_bytes: int, model_bytes: int | None, device: str) -> int:
@@ -210,14 +217,15 @@ def check_numbers(values: Any) -> None:
     """Checks that a model's outputs are numbers, with rows.
 
     Raises:
-        ModelError: if one is text, ragged, or no array.
+        ModelError: if one is text, ragged, no array, or not of real numbers, such as complex ones.
     """
     found = _odd(values)
     if not found:
         return
     raise ModelError(
-        f"`model` gives {found}, but each of its outputs must hold numbers for every row.",
-        hint="Predict with a model without that output.",
+        f"`model` gives {found}, but each of its outputs must hold real numbers for every row.",
+        hint="Predict with a model without that output, or with a last layer that makes them "
+        "real numbers, such as float32.",
         arg="model",
     )
 
@@ -226,10 +234,12 @@ def _odd(values: Any) -> str:
     """Returns the kind of an output that is no array of numbers with rows, or ""."""
     if hasattr(values, "row_splits"):  # Keras returns a ragged tensor unchanged
         return "ragged rows"
-    kind = getattr(values, "dtype", np.dtype(type(values))).kind
-    if kind in "OSU":
+    dtype = wide_dtype(getattr(values, "dtype", np.dtype(type(values))))
+    if dtype.kind in "OSU":
         return "text"
-    return "" if kind in "fiub" and np.ndim(values) else "a single number for all rows"
+    if dtype.kind not in "fiub":
+        return f"numbers of the type {dtype.name}"
+    return "" if np.ndim(values) else "a single number for all rows"
 
 
 def check_whole(fixed: int, last: int) -> None:

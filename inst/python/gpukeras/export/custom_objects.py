@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpukeras.export.safe_load import is_lambda, read_settings, walk_settings
+from gpukeras.backend.keras_files import read_settings
+from gpukeras.export.safe_load import is_lambda, walk_settings
 
 KERAS = ("keras", "keras_hub", "keras_cv", "keras_nlp")  # packages that Keras itself searches
 

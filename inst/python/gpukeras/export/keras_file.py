@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpukeras.backend import runtime
+from gpukeras.backend import keras_files, runtime
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason, system_reason
@@ -193,8 +193,8 @@ def load_safely(
     if missing:
         raise lacking(source, arg, missing)
     try:
-        model = runtime.keras().models.load_model(
-            str(source), custom_objects=given, compile=not left, safe_mode=safe_mode
+        model = keras_files.load_model(
+            source, custom_objects=given, compile=not left, safe_mode=safe_mode
         )
     except Exception as error:  # Keras raises ValueError, TypeError, and what its classes raise
         said = explain_error(error)

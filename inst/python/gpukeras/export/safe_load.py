@@ -6,16 +6,15 @@ it in every version, and `keras.config.enable_unsafe_deserialization()` switches
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gpukeras.backend.keras_files import read_settings
 from gpukeras.core.errors import ModelError
 
-SETTINGS = "config.json"
 WEIGHTS = "model.weights.h5"
 # Keras layers that load another program, by a path or as a pickle.
 PROGRAMS = {
@@ -58,14 +57,6 @@ def check_code(path: Path, arg: str, lambdas: bool = True) -> None:
     if link:
         problem = f"`{arg}`: the weights in {path.name} are not in it: {link}."
         raise refused(problem, arg, path, "Save the model again by gpu_save().")
-
-
-def read_settings(path: Path) -> Any:
-    """Returns the settings, or None if they are unreadable; Keras then reports the error."""
-    damaged = suppress(OSError, KeyError, ValueError, zipfile.BadZipFile)
-    with damaged, zipfile.ZipFile(path) as archive:
-        return json.loads(archive.read(SETTINGS))
-    return None
 
 
 def _check_settings(config: Any, path: Path, arg: str, lambdas: bool) -> None:

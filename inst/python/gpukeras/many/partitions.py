@@ -111,6 +111,10 @@ class PartitionedStack:
         for stack, part in zip(self._stacks, self._slices, strict=True):
             stack.set_rates(rates[part])
 
+    def are_stuck(self) -> np.ndarray:
+        """Whether loss scaling lets each model train no more, see `Stack.are_stuck()`."""
+        return np.concatenate([stack.are_stuck() for stack in self._stacks])
+
     def read(self) -> list[ModelState]:
         """Returns each model's state as NumPy arrays."""
         return [state for stack in self._stacks for state in stack.read()]

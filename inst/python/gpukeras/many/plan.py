@@ -258,14 +258,13 @@ def _loops(model: Model) -> bool:
 
 def find_refusal(model: Model, data: MapDataset) -> str:
     """Returns why a model cannot be stacked, as "its step is its own"; "" if it can."""
-    inner = getattr(model.optimizer, "inner_optimizer", None)
+    optimizer = keras_private.without_scaling(model.optimizer)
     reasons = {
         "its step is its own": any(
             tensor_ops.overrides(model, name) for name in ("train_step", "test_step")
         ),
-        "its optimizer scales the loss (mixed_float16)": inner is not None,
         "it has several optimizers": bool(
-            other_optimizers(model) or keras_private.inner_optimizers(model.optimizer)
+            other_optimizers(model) or keras_private.inner_optimizers(optimizer)
         ),
         "its recurrent layers keep a state between batches": fixed_rows(model) is not None,
         "it runs eagerly": bool(model.run_eagerly),

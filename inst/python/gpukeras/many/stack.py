@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime, tensor_ops
+from gpukeras.core.half_precision import widen_half
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.map_loader import MapLoader
 from gpukeras.data.loading.transforms import device_transform_for
+from gpukeras.engine.optimizer import STUCK_STEPS
 from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
 from gpukeras.many.batches import Piece, plan_epoch
 from gpukeras.many.programs import StackPrograms, Steps, open_programs
@@ -138,7 +140,7 @@ class Stack:
                     found = self._programs.predict(
                         self.state, self._numbers, block.arrays, step, size
                     )
-                    found = tree.map_structure(np.asarray, found)
+                    found = tree.map_structure(_read, found)
                     for model, count in enumerate(piece.counts[first + step]):
                         one = tree.map_structure(lambda a, m=model, c=count: a[m, :c], found)
                         parts[model].append(one)
@@ -147,7 +149,7 @@ class Stack:
     def predict_same(self, features: Any) -> Any:
         """Returns all models' outputs for the same rows: (models, rows, ...), as NumPy arrays."""
         found = self._programs.predict_same(self.state, self._numbers, features)
-        return runtime.tree().map_structure(np.asarray, found)
+        return runtime.tree().map_structure(_read, found)
 
     def keep(self, better: np.ndarray, before: State | None) -> State:
         """Returns a state of those models of now where `better`, and of the others of before."""
@@ -166,12 +168,21 @@ class Stack:
     def set_rates(self, rates: Sequence[float]) -> None:
         """Gives each model's optimizer a learning rate."""
         optimizer = self._model.optimizer
-        own = keras_private.learning_rate(optimizer)
+        own = keras_private.learning_rate(keras_private.without_scaling(optimizer))
         values = list(self.state[OPTIMIZER])
         for place, variable in enumerate(optimizer.variables):
             if variable is own:
                 values[place] = self._put(np.asarray(rates, np.float32))
         self.state = {**self.state, OPTIMIZER: values}
+
+    def are_stuck(self) -> np.ndarray:
+        """Whether loss scaling has halved each model's scale so often that it trains no more."""
+        optimizer = self._model.optimizer
+        if not keras_private.scales_loss(optimizer):
+            return np.zeros(self.size, bool)
+        own = [one is optimizer.dynamic_scale for one in optimizer.variables].index(True)
+        lowest = optimizer.initial_scale * 0.5**STUCK_STEPS
+        return np.asarray(self.state[OPTIMIZER][own]) <= lowest
 
     def read(self) -> list[dict[str, list[np.ndarray]]]:
         """Returns each model's state as NumPy arrays, which are parts of those of the stack."""
@@ -280,6 +291,12 @@ def open_stack(
         models[0], structures[0], paths, len(models), device, compiled=compiled
     )
     return Stack(programs, states, data, numbers.reshape(len(models), len(paths)))
+
+
+def _read(output: Any) -> np.ndarray:
+    """Returns a model's output as a NumPy array, in which means have all of their digits."""
+    values: np.ndarray = widen_half(np.asarray(output))
+    return values
 
 
 def _differs(structures: Sequence[Structure], path: Path) -> bool:

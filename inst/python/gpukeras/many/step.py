@@ -80,14 +80,13 @@ class StatelessModel:
                 outputs = self._call(x, training=True)
                 found = self._loss(x, y, outputs, weights, training=True)
                 self._track(found, y, outputs, batch.rows, given, filled)
-                return found, self._values(scope)
+                return optimizer.scale_loss(found), self._values(scope)
 
         after, gradients = stacking.find_gradients(loss, state[WEIGHTS])
         with self._bound({**after, WEIGHTS: state[WEIGHTS]}, batch) as scope:
             if batch.rate is not None:
                 optimizer.learning_rate.assign(batch.rate)
-            with keras_stateless.stateless_updates(optimizer):
-                optimizer.apply(gradients, self.model.trainable_variables)
+            keras_stateless.apply_gradients(optimizer, gradients, self.model.trainable_variables)
             after = self._values(scope)
         return self._keep(batch.rows, after, state)
 

@@ -242,7 +242,9 @@ def _bind(model: Model, layers: Mapping[str, Any], config: Any, path: Path) -> B
     if path[:2] == ("compiled", "loss"):
         return Binding(f"loss.{name}", model.loss, FAMILY, partial(_break_at, path[-1]))
     if path[0] == "compiled":
-        return Binding(f"optimizer.{name}", model.optimizer, name, _as_is)
+        return Binding(
+            f"optimizer.{name}", keras_private.without_scaling(model.optimizer), name, _as_is
+        )
     layer = layers[_layer_of(config, path)]
     if name == "rate":
         return Binding(f"{layer.name}.rate", layer, "call", _drop)

@@ -15,7 +15,7 @@ from gpukeras.core.messages import find_reason
 from gpukeras.data.arrays import epoch_order
 from gpukeras.data.dataset import MapDataset
 from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
-from gpukeras.engine.optimizer import read_own_rate
+from gpukeras.engine.optimizer import read_rate
 from gpukeras.many.batches import count_steps
 from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.histories import begin_histories, record_epoch
@@ -136,7 +136,7 @@ class _Training:
         self._best: Any = self._stack.state
         models = [one.model for one in starts]
         self._exact, self._batched = mixes_rows(models[0]), depends_on_batch(models[0])
-        self._first = [read_own_rate(model.optimizer, 0) for model in models]
+        self._first = [read_rate(model) for model in models]
         self._rates = self._draw_rates()
         self._epoch = 0
 
@@ -154,6 +154,9 @@ class _Training:
         except StoppedError:
             self._stack.state = before
             return
+        stuck = self._stack.are_stuck()
+        if stuck.any():
+            logs["loss"] = np.where(stuck, np.nan, logs["loss"])
         verdict = record_epoch(self._histories, logs, epoch + 1, self._task.stopping)
         if verdict.failed.any():
             self._stack.state = self._stack.keep(~verdict.failed, before)

@@ -13,7 +13,7 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.multi_input import input_parts
 from gpukeras.engine.autotune import EngineChoice
 from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
-from gpukeras.engine.optimizer import read_own_rate
+from gpukeras.engine.optimizer import read_rate
 from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import write_state
 from gpukeras.many.fit_many import ManySpec
@@ -171,7 +171,7 @@ def _report(
 
 def _read_rates(request: TrainingRequest, epochs: int) -> list[float]:
     """Returns the rate of each epoch's last step."""
-    rate = read_own_rate(request.model.optimizer, 0)
+    rate = read_rate(request.model)
     if request.spec.schedule is None:
         return [float(rate)] * epochs
     steps = request.steps // request.spec.epochs

@@ -158,6 +158,7 @@ def _copying(model: Model, arg: str) -> Iterator[None]:
         set_aside(model, compiled=False),
         own_code,
         own_names,
+        runtime.dtype_policy_scope(model.dtype_policy),  # of layers whose settings do not tell it
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", "The object being serialized includes a `lambda`")

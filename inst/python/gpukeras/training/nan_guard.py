@@ -12,14 +12,13 @@ import time
 from gpukeras.backend import devices
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.engine_cache import open_watch
-from gpukeras.engine.optimizer import read_rate
+from gpukeras.engine.optimizer import STUCK_STEPS, read_rate
 from gpukeras.engine.train_step import Averages, step_counter
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
 # Share of the time spent on copies: a small model (1 ms) is copied before each epoch of at least
 # 50 ms, one of 1 GB (0.3 s) before those of 15 s.
 KEEPING_SHARE = 0.02
-STUCK_STEPS = 100  # successive steps without an update: loss scaling has halved its scale as often
 
 
 class NonFiniteLoss(Exception):

@@ -112,10 +112,10 @@ def _train(
 
 
 def _load(path: Path, data: Any) -> Any:
-    from gpukeras.backend import runtime
+    from gpukeras.backend.keras_files import load_model
     from gpukeras.training.keras_functions import build_on
 
-    model = runtime.keras().saving.load_model(path)
+    model = load_model(path)
     build_on(model, data)
     return model
 
