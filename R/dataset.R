@@ -91,7 +91,8 @@
 #'   1 to use one weight for all of them. For several outputs, also a named list of these; an output
 #'   that is not in it is not weighted.
 #' @param class_weight `"balanced"` (rows / (classes * count)), or a numeric vector named after the
-#'   levels. For integer labels, `c("0" = 1, "3" = 5)`: a class that is not named weighs 1. It
+#'   levels. For integer labels, and for a column a class with a single 1 in each row (as of
+#'   keras3's `to_categorical()`), `c("0" = 1, "3" = 5)`: a class that is not named weighs 1. It
 #'   applies to training rows only.
 #' @param recipe A [gpu_recipe()], or another `gpu_dataset` or trained model that has one. It is
 #'   applied, and no new recipe is learned: use it for test data. It sets `encode`, `scale` and

@@ -112,7 +112,9 @@
 #' @param on_epoch_end A function of epoch and metrics, called after each epoch.
 #' @param optimizer,loss,metrics Arguments to compile the model with before training, as in keras3's
 #'   `compile()`: names, keras3 objects, R functions, or lists of them for several outputs. `loss`
-#'   is required; `optimizer` is `"adam"` by default. A compiled model is compiled again with a new
+#'   is required; `optimizer` is `"adam"` by default. R functions are called as the list names them,
+#'   such as `metrics = list(largest = function(y, p) max(abs(y - p)))` with Keras' operations: in
+#'   the history, for early stopping, and in `custom_objects` of [gpu_load()]. A compiled model is compiled again with a new
 #'   optimizer. If all three are `NULL`, the model stays as it is.
 #' @param verbose Whether to show progress: a bar in a terminal, one line per epoch elsewhere.
 #'   `"auto"` is `TRUE`.
@@ -255,20 +257,8 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
     batch_size = as_batch_size(batch_size),
     callbacks = c(hooks$keras, tracking$callback), functions = hooks$functions,
     on_event = listener, devices = as_devices(devices),
-    compiling = as_compiling(optimizer, loss, metrics)
+    compiling = as_compiling(optimizer, loss, metrics, model)
   )))))
-}
-
-# Arguments of compile(); NULL leaves the model as it is. Keras requires metrics as a list.
-as_compiling <- function(optimizer, loss, metrics) {
-  given <- list(optimizer = optimizer, loss = loss, metrics = metrics)
-  if (all(vapply(given, is.null, NA))) {
-    return(NULL)
-  }
-  several <- rlang::is_bare_list(metrics) || is.null(metrics) || is.character(metrics)
-  given["loss"] <- list(named_list(loss)) # reticulate drops the names of a vector
-  given["metrics"] <- list(if (several) as.list(metrics) else list(metrics))
-  given
 }
 
 # The history of a training, with the samples of a monitor. `report`, the training, is evaluated

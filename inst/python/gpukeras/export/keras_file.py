@@ -26,6 +26,7 @@ from gpukeras.export import zip_limits
 from gpukeras.export.custom_objects import Needs, find_missing, read_needs, short_name, spread_names
 from gpukeras.export.safe_load import check_code, refused
 from gpukeras.models import registry
+from gpukeras.models.model_checks import keep_name
 
 SUFFIX = ".keras"
 # Modules in which Keras looks up functions by name.
@@ -187,6 +188,8 @@ def load_safely(
         raise refused(f"`{arg}`: the file {source.name} {fault}.", arg, source)
     check_code(source, arg, lambdas=safe_mode)
     needs = needs_of(source)
+    for function in (custom_objects or {}).values():
+        keep_name(function)
     given = spread_names(custom_objects or {}, (*needs.objects, *needs.compiled))
     knows = partial(_is_known, given)
     missing, left = find_missing(needs.objects, knows), find_missing(needs.compiled, knows)

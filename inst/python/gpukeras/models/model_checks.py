@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpukeras.backend import tensor_ops
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -80,6 +80,8 @@ def compile_model(model: Model, options: Mapping[str, Any]) -> None:
             "`loss` must be given beside `optimizer` or `metrics`: `model` is compiled with them.",
             arg="loss",
         )
+    for function in runtime.tree().flatten([loss, metrics]):
+        keep_name(function)
     try:
         model.compile(optimizer=optimizer or "adam", loss=loss, metrics=metrics)
     except (ValueError, TypeError) as error:
@@ -88,6 +90,12 @@ def compile_model(model: Model, options: Mapping[str, Any]) -> None:
             f"Keras refused to compile the model: {find_reason(error)}.",
             hint=suggest("optimizers", str(optimizer)) if named else "",
         ) from error
+
+
+def keep_name(function: Any) -> None:
+    """Lets Keras call a function of R as R calls it: Keras makes lower case of other functions."""
+    if str(getattr(function, "__module__", "")).startswith("rpytools"):
+        function.name = function.__name__
 
 
 def check_rows(
