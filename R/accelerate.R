@@ -23,7 +23,8 @@
 #' shuffle them, so after `keras3::set_random_seed()` each epoch sees the same batches. Batches of
 #' pipelines and generators are read by Keras' own iterator, as often as Keras reads them, and many
 #' of them are trained in a call. Numbers that a script draws after a training are those that it
-#' would draw after Keras' own. Engines may differ from Keras in the last digits of float32. First
+#' would draw after Keras' own. Validation, `evaluate()` and `predict()` keep the script's batch size
+#' wherever their result may depend on it (see the section Losses of [gpu_fit()]). Engines may differ from Keras in the last digits of float32. First
 #' epochs amplify such differences, so on a CPU they are trained by the engine that rounds as Keras
 #' does, and XLA's program takes over in long trainings only. A loss that is no number does not end
 #' a training, as in Keras. A call that fails before the first update is run by Keras; a later error

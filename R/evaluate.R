@@ -12,14 +12,16 @@
 #' @param part Which rows of a dataset to use: `"all"`, `"train"` or `"validation"`. For a function
 #'   or a `tf.data.Dataset`, one epoch is evaluated.
 #' @param batch_size Rows per batch. `NULL` uses large batches, because nothing is learned, or 32,
-#'   as in Keras, if the loss may depend on the batch (see the section Losses of [gpu_fit()]).
+#'   as in Keras, if the loss or a metric may depend on the batch (see the section Losses of
+#'   [gpu_fit()]); the batches of a `tf.data.Dataset` or a function are then its own.
 #' @param devices Devices that share the rows, as in [gpu_fit()]; `NULL` is the device of the model.
 #'   In a [gpu_cluster()], `"all"` divides the rows among the workers, which must all make the same
 #'   call, and all get the whole result.
 #' @param ... Arguments of keras3: `x`, `sample_weight` in [gpu_evaluate()]; `verbose`, which has no
-#'   effect, and `batch_size` in [gpu_predict()], which uses large batches.
+#'   effect, and `batch_size` in [gpu_predict()], which has none either: see its section on batches.
 #' @return A named numeric vector: the loss and each metric; for a metric whose value is an array,
-#'   each component, such as `f1_score[1]`.
+#'   each component, such as `f1_score[1]`. Its attribute `"note"` says why batches were Keras', if
+#'   they were.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars[1:24, ])
 #' model <- gpu_mlp(train)
@@ -38,5 +40,7 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
     model = model, data = data$handle, part = part, batch_size = batch_size,
     devices = as_devices(devices)
   ))
-  unlist(result$metrics)
+  metrics <- unlist(result$metrics)
+  if (nzchar(result$note)) attr(metrics, "note") <- result$note
+  metrics
 }

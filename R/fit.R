@@ -155,9 +155,16 @@
 #' returns another number if the last batch is short: it then weighs the losses of the outputs by
 #' batches, or by both.)
 #'
-#' Validation uses large batches because nothing is learned. If the loss may depend on the batch,
-#' validation uses the batch size of the training, as Keras does: with `reduction = "sum"`, and with
-#' custom losses, layers and test steps.
+#' Validation uses large batches because nothing is learned. If the loss or a metric may depend on
+#' the batch, validation uses the batch size of the training, as Keras does, and `$notes` say why.
+#' So it is with losses and metrics of your own, since no few rows can prove that they are means over
+#' rows; with `reduction = "sum"`, masked steps, `ignore_class`, and losses that take 0 for -1
+#' (`"hinge"`) or compare rows (`"dice"`, `"tversky"`, `"circle"`); and with a `test_step()` of the
+#' model's own. Layers of Keras' own are known to give each row outputs of its own, but for an
+#' `axis` that may be that of the rows. Functions and layers of your own are asked: once a model, up
+#' to 64 rows run beside other rows and in two sizes of batches. If a row's outputs change, or the
+#' layers draw random numbers or count their calls, all batches are Keras'. What mixes rows only if
+#' they are rare ones is not found so.
 #' @section Several devices:
 #' Each device processes its part of every batch and adds its gradients to those of the others
 #' (`tf.distribute`). `batch_size` counts the rows of all devices together, so a training on several

@@ -31,6 +31,11 @@
 #'   as with padded sequences, a list with the array of each batch. If training had `na = "drop"`,
 #'   rows with a missing value get `NA`; a [gpu_dataset()] has already dropped them. For windows of
 #'   time series, a data frame: see the section on time series of [gpu_dataset()].
+#' @section Batches:
+#' Rows are predicted in large batches. If what the model gives for a row depends on the other rows
+#' of its batch, or changes from call to call (see the section Losses of [gpu_fit()]), batches have
+#' 32 rows, as in Keras' own `predict()`, or those of the `tf.data.Dataset` or function, and a message
+#' says so.
 #' @section Classes:
 #' The loss determines how `type = "class"` reads an output. For
 #' `"sparse_categorical_crossentropy"` it is the position of the largest value along the last
@@ -95,10 +100,21 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
     args$features <- as_new_features(newdata, recipe)
   }
   record <- call_core("predict", args)
+  inform_batches(record$note)
   if (type %in% c("parameters", "quantile", "survival")) {
     return(as_family_frame(record, type, quantiles))
   }
   as_prediction(record, buffer)
+}
+
+# Says, once in a while, that predictions depend on the batch.
+inform_batches <- function(note) {
+  if (!is.null(note)) {
+    rlang::inform(
+      c(i = note),
+      class = "gpukeras_message", .frequency = "regularly", .frequency_id = "gpukeras_batches"
+    )
+  }
 }
 
 # That of keras3, which has no effect here: the core never sees it.

@@ -331,14 +331,6 @@ def test_weights_of_classes_are_those_of_keras():
         np.testing.assert_array_equal(found, known)
 
 
-def test_metrics_that_depend_on_batches_are_known():
-    import keras
-
-    assert not calls.depends_on_rows(classifier(metrics=("accuracy", keras.metrics.AUC())))
-    assert calls.depends_on_rows(classifier(metrics=(root,)))
-    assert calls.depends_on_rows(classifier(loss=root))
-
-
 def test_steps_are_counted_as_keras_does():
     assert calls.count_steps(Given(X), 32) == 7
     assert calls.count_steps(Given(object()), 32) is None

@@ -7,9 +7,7 @@ from nightly import few
 
 from gpukeras.backend import runtime
 from gpukeras.data import dataset
-from gpukeras.data.loading.loader import sample_rows
 from gpukeras.models import losses
-from gpukeras.models.variables import build_variables
 from gpukeras.training import evaluate, fit
 
 pytestmark = pytest.mark.tf
@@ -164,18 +162,6 @@ def test_the_validation_loss_is_that_of_batches_as_in_training(make, engine):
     parts = evaluate.evaluate(model, data, batch_size=5)["metrics"]["loss"]
     expected = model.evaluate(x, y[:, None], batch_size=5, verbose=0)
     assert parts == pytest.approx(expected, rel=1e-4)
-
-
-def test_losses_that_are_means_over_rows_are_evaluated_in_large_batches():
-    keras = runtime.keras()
-    build_variables(model := make_model("mse"), sample_rows(build(), 32))
-    assert not losses.depends_on_batch(model)
-    for loss in (keras.losses.Huber(), keras.losses.mean_squared_error, "mae", {"dense": "mse"}):
-        model.compile("sgd", loss)
-        assert not losses.depends_on_batch(model)
-    for loss in (own_loss, keras.losses.Huber(reduction="sum"), ["mse", own_loss]):
-        model.compile("sgd", loss)
-        assert losses.depends_on_batch(model)
 
 
 def test_weights_by_name_are_arranged_as_the_outputs():

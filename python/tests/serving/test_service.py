@@ -88,6 +88,21 @@ def test_warming_up_compiles_all_sizes(regression):
     assert before.experimental_get_tracing_count() == traces
 
 
+def test_no_clients_rows_depend_on_anothers():
+    import keras
+
+    def centred(x):
+        return x - keras.ops.mean(x, axis=0)
+
+    x = np.random.default_rng(1).normal(size=(40, 5)).astype(np.float32)
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2, activation=centred)])
+    served = ServedModel(model, 16)
+    served.warm_up()
+    found = ask(served, {"x": x[:3].tolist()}, {"x": x[3:].tolist()})
+    for rows, known in zip(found, (x[:3], x[3:]), strict=True):
+        np.testing.assert_allclose(rows, model.predict(known, verbose=0), rtol=1e-4, atol=1e-6)
+
+
 def test_a_model_with_a_state_is_not_served():
     import keras
 

@@ -21,9 +21,8 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.data.streams.keras_stream import KerasStream, open_keras_rows
 from gpukeras.data.streams.passthrough import AsIsDataset
-from gpukeras.engine.predict_loop import predict_rows, predict_stream
+from gpukeras.engine.predict import explain_rows, predict_rows, predict_stream
 from gpukeras.models import compatibility, model_recipes
-from gpukeras.models.losses import depends_on_batch
 from gpukeras.training import evaluate as training_evaluate
 from gpukeras.training import fit as training_fit
 from gpukeras.training import predict as training_predict
@@ -149,34 +148,14 @@ def terms_of(model: Model, call: Arguments) -> KerasTerms:
     """Returns the terms of a call of `fit()`."""
     size = int(call["validation_batch_size"] or call["batch_size"] or KERAS_ROWS)
     return KerasTerms(
-        validation_rows=size if depends_on_rows(model) else None,
+        validation_rows=size,
         goes_on=True,
     )
-
-
-def depends_on_rows(model: Model) -> bool:
-    """Whether a model's loss or metrics on rows depend on how they are batched."""
-    if has_several(model):
-        return True
-    metrics = keras_private.given_metrics(keras_private.compiled_metrics(model))
-    flat = [one for one in runtime.tree().flatten(metrics) if one is not None]
-    return depends_on_batch(model) or not all(_is_kerass(one) for one in flat)
 
 
 def has_several(model: Model) -> bool:
     """Whether a model has several outputs, whose losses Keras averages by batch, on TensorFlow."""
     return runtime.backend() == "tensorflow" and count_outputs(model) > 1
-
-
-def _is_kerass(metric: Any) -> bool:
-    """Whether a metric is Keras' own; one that wraps a function of the user's is not."""
-    if isinstance(metric, str):
-        return True
-    function = keras_private.wrapped_function(metric)
-    parts = [type(metric) if function is None else function, type(metric)]
-    if not isinstance(metric, runtime.keras().Metric):
-        parts = [metric]
-    return all(str(getattr(one, "__module__", "")).startswith("keras.") for one in parts)
 
 
 def count_steps(given: Given, size: int) -> int | None:
@@ -215,12 +194,10 @@ def evaluate(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
         steps, how = known or 1, "in the batches of Keras"
     data.open_size = has_several(model)
     bar = print_steps("test", steps, call["verbose"])
-    rows = size if depends_on_rows(model) and isinstance(data, MapDataset) else None
-    found = training_evaluate.evaluate(model, data, batch_size=rows)
-    logs = dict(sorted(found["metrics"].items()))  # so TensorFlow's functions return them
-    end_steps(bar, "test", steps, logs)
-    value = logs if call["return_dict"] else keras_private.flatten_logs(model, logs)
-    return value, f"{found['rows']:,} rows {how}"
+    found = training_evaluate.evaluate_logs(model, data, keras_rows=size)
+    end_steps(bar, "test", steps, found.logs)
+    value = found.logs if call["return_dict"] else keras_private.flatten_logs(model, found.logs)
+    return value, found.note or f"{found.rows:,} rows {how}"
 
 
 def predict(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
@@ -234,13 +211,16 @@ def predict(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
     features = None if data is not None else features_of(given.x, model)
     recipe, rows, _ = training_predict.open_rows(model, features, data)
     compatibility.check_input(model, recipe)
+    how = "in large batches"
     with jit_policy(model):
         if isinstance(rows, IterableDataset):
             values = predict_stream(model, rows, wide=False)
         else:
-            values = predict_rows(model, rows, recipe, wide=False)
+            values = predict_rows(model, rows, recipe, batch_size=size, wide=False)
+            why = explain_rows(model, rows, recipe, batch_size=size)
+            how = f"in batches of {size:,}: {why}" if why else how
     end_steps(bar, "predict", steps)
-    return values, "in large batches"
+    return values, how
 
 
 def has_batches(function: str) -> bool:

@@ -272,6 +272,22 @@ def traced(function: Callable[..., Any]) -> Callable[..., Any]:
     return program
 
 
+def trace_rows(
+    function: Callable[[Any, Any], Any], state: list[Any], rows: Any
+) -> tuple[Callable[[Any, Any], Any], list[Any]]:
+    """Returns a function of a state and rows as a program, one for each number of rows."""
+    return jax().jit(function), []
+
+
+def predict_by_step(model: Model, features: Any) -> Any:
+    """Refuses: on JAX a step takes and gives the state of all variables.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError("predict_step() on JAX")
+
+
 def take_over(tensor: Any) -> np.ndarray:
     """Returns a tensor of TensorFlow as an array, without a copy."""
     return np.asarray(tensor)

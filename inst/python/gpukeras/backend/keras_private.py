@@ -48,6 +48,16 @@ def list_seed_generators(layer: Any) -> list[Any]:
     return list(layer._seed_generators)
 
 
+def own_metrics(layer: Any) -> list[Any]:
+    """Returns the metrics that a layer holds itself, besides those of `compile()`."""
+    return list(layer._metrics)
+
+
+def mask_of(tensor: Any) -> Any | None:
+    """Returns the mask that Keras has attached to a tensor, or None."""
+    return getattr(tensor, "_keras_mask", None)
+
+
 def takes_training(model: Any) -> bool:
     """Whether a model's `call()` has the argument `training`."""
     return bool(model._call_has_training_arg)

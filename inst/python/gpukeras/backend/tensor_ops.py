@@ -128,6 +128,40 @@ def predict_batch(model: Model, features: Any) -> Any:
 
 
 @by_backend
+def predict_by_step(model: Model, features: Any) -> Any:
+    """Returns a model's outputs for a batch, by its `predict_step()`, as tensors."""
+    return model.predict_step((features,))
+
+
+@by_backend
+def trace_rows(
+    function: Callable[[Any, Any], Any], state: list[Any], rows: Any
+) -> tuple[Callable[[Any, Any], Any], list[Any]]:
+    """Returns a function of a state and any number of rows as a program.
+
+    Args:
+        function: The function.
+        state: Tensors.
+        rows: A nest of tensors or arrays, rows first.
+
+    Returns:
+        The program, and the variables that it captures.
+    """
+    tf, nest = runtime.tensorflow(), runtime.tree()
+
+    def describe(one: Any, rows: bool) -> Any:
+        shape = (None, *one.shape[1:]) if rows else one.shape
+        return tf.TensorSpec(shape, one.dtype)
+
+    program = tf.function(function, autograph=False)
+    states = [describe(one, False) for one in state]
+    found = program.get_concrete_function(
+        states, nest.map_structure(lambda one: describe(one, True), rows)
+    )
+    return program, list(found.graph.variables)
+
+
+@by_backend
 def input_gradients(model: Model) -> Callable[[Any, Any], Any]:
     """Returns a program for the gradients of a model's output with respect to its inputs.
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.augmentation import AugmentSpec
 from gpukeras.data.plan import PipelinePlan
@@ -93,6 +95,7 @@ class Dataset(ABC):
         """Whether a part ("train", "validation" or "all") has rows."""
         return self.count(part) != 0
 
-    def batch(self, rows: int) -> tuple[Any, ...]:
-        """Returns the first rows of every source, to build a model's variables."""
-        return tuple(source.gather(slice(rows)) for source in self.sources)
+    def batch(self, rows: int | np.ndarray) -> tuple[Any, ...]:
+        """Returns rows of every source, by their numbers; or so many first ones."""
+        taken = slice(rows) if isinstance(rows, int) else rows
+        return tuple(source.gather(taken) for source in self.sources)

@@ -132,9 +132,9 @@ class ShardedDataset(MapDataset):
         first = int(self._firsts[self._index])
         return np.arange(first, first + self._counts[self._index], dtype=np.int32)
 
-    def batch(self, rows: int) -> tuple[Any, ...]:
-        """Returns this worker's first rows of every source."""
-        return tuple(source.gather(self.rows("all")[:rows]) for source in self.sources)
+    def batch(self, rows: int | np.ndarray) -> tuple[Any, ...]:
+        """Returns rows of every source by their numbers, or so many of this worker's first ones."""
+        return super().batch(self.rows("all")[:rows] if isinstance(rows, int) else rows)
 
     def order(self, epoch: int, batch_size: int = 0) -> np.ndarray:
         """Returns an epoch's full batches, of which each worker gets rows of its own.

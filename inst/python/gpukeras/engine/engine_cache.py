@@ -57,7 +57,7 @@ def open_engines(
         step: See `Engines`.
     """
     terms = _read_terms(model, kind, batch_size, device, step)
-    kept = _kept(model)
+    kept = kept_by(model)
     if kind in kept and kept[kind][0].equal(terms) and kept[kind][1].model is model:
         return kept[kind][1]
     engines = make_engines(model, kind, batch_size, device, step)
@@ -84,7 +84,7 @@ def make_engines(
 
 def open_watch(model: Model) -> NonFiniteMonitor:
     """Returns a model's reset monitor; the cached one if its step counter is the same."""
-    kept, counter = _kept(model), step_counter(model)
+    kept, counter = kept_by(model), step_counter(model)
     if "watch" in kept and kept["watch"][0] is counter:
         kept["watch"][1].reset()
     else:
@@ -96,7 +96,8 @@ class _Kept(dict[str, tuple[Any, Any]]):
     """A dict subclass: Keras would wrap a plain dict, and look for layers in it."""
 
 
-def _kept(model: Model) -> _Kept:
+def kept_by(model: Model) -> _Kept:
+    """Returns what is kept as long as a model lives: by kind, a key and what was made for it."""
     kept = vars(model).get(ATTRIBUTE)
     if kept is None:
         kept = _Kept()

@@ -14,6 +14,7 @@ import math
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -46,6 +47,7 @@ def predict_rows(
     function: Callable[[Any], Any] | None = None,
     buffer: OutputBuffer | None = None,
     *,
+    batch_size: int | None = None,
     wide: bool = True,
 ) -> Any:
     """Returns a model's output for all rows.
@@ -59,6 +61,8 @@ def predict_rows(
         recipe: The encoding of the rows.
         function: The user's function that is applied to features before the model, or None.
         buffer: Memory for a single output, or None.
+        batch_size: Rows per batch where outputs depend on it: then batches come in order, and the
+            last one may be shorter. None for large batches.
         wide: Whether numbers of 16 bits become float32.
 
     Returns:
@@ -66,18 +70,20 @@ def predict_rows(
     """
     device, output = model_device(model), Output(len(source), buffer, wide)
     fixed = fixed_rows(model)
-    size = fixed or choose_rows(len(source), source.row_bytes, count_row_bytes(model), device)
+    kept = fixed or batch_size
+    size = kept or choose_rows(len(source), source.row_bytes, count_row_bytes(model), device)
     # Batches of fixed size belong to stateful models, whose state is that of the batch before.
-    workers = 0 if model.run_eagerly or function is not None or fixed else WORKERS
+    workers = 0 if model.run_eagerly or function is not None or kept else WORKERS
     while output.written < len(source):
         device_transform = open_device_transform(recipe, size, function, source.texts)
-        work = partial(_predict_batch, model, source, device_transform, device, size)
+        rows = RowBatches(source, size, pads=kept is None or fixed is not None)
+        work = partial(_predict_batch, model, rows, device_transform, device)
         try:
             with closing(_map(work, range(output.written, len(source), size), workers)) as results:
                 for values, count in results:
                     output.write(values, count)
         except tensor_ops.exhausted():
-            if size == 1 or fixed:
+            if size == 1 or kept:
                 raise
             size = -(-size // 2)
     return output.values
@@ -87,15 +93,17 @@ class Batches(list[np.ndarray]):
     """An output's arrays by batch, where the shape of rows differs."""
 
 
-def predict_stream(model: Model, data: IterableDataset, *, wide: bool = True) -> Any:
+def predict_stream(
+    model: Model, data: IterableDataset, *, batch_size: int | None = None, wide: bool = True
+) -> Any:
     """Returns a model's output for one epoch of an iterable dataset, see `predict_rows()`.
 
     Where the shape of an output's rows varies, there is one array per batch: `Batches`.
     """
     device, nest = model_device(model), runtime.tree()
-    loader = open_evaluation(data, device)
+    loader = open_evaluation(data, device, batch_size=batch_size)
     most = choose_rows(2**31, data.row_bytes, count_row_bytes(model), device)
-    size = fixed_rows(model) or most
+    size = fixed_rows(model) or batch_size or most
     if data.open_axes:  # the user's own batches, whose shape may vary
         size = data.facts.chunk_rows
     outputs = []
@@ -296,17 +304,36 @@ def _predict(model: Model, features: Any) -> Any:
 Batch = tuple[Any, int]
 
 
+@dataclass(frozen=True)
+class RowBatches:
+    """Encoded rows in batches.
+
+    Args:
+        source: The rows.
+        size: Rows per batch.
+        pads: Whether the last batch is padded to as many.
+    """
+
+    source: RowSource
+    size: int
+    pads: bool
+
+    def gather(self, start: int) -> tuple[np.ndarray, int]:
+        """Returns the batch from row `start`, and how many of its rows are no padding."""
+        rows = self.source.gather(slice(start, start + self.size))
+        return pad_rows(rows, self.size) if self.pads else rows, len(rows)
+
+
 def _predict_batch(
     model: Model,
-    source: RowSource,
+    batches: RowBatches,
     device_transform: Callable[[Any], Any],
     device: str,
-    size: int,
     start: int,
 ) -> Batch:
     """Returns the output of the batch from row `start`, and how many of its rows are no padding."""
-    rows = source.gather(slice(start, start + size))
-    return _predict(model, _adopt(device_transform(pad_rows(rows, size)), device)), len(rows)
+    rows, count = batches.gather(start)
+    return _predict(model, _adopt(device_transform(rows), device)), count
 
 
 def _map(work: Callable[[int], Batch], starts: range, workers: int) -> Generator[Batch, None, None]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
-from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import list_some
 from gpukeras.core.options import check_count
@@ -25,12 +25,8 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
-from gpukeras.engine.predict_loop import (
-    count_row_bytes,
-    model_device,
-    pad_rows,
-    predict_rows,
-)
+from gpukeras.engine.predict import explain_rows, predict_rows
+from gpukeras.engine.predict_loop import count_row_bytes, model_device, pad_rows
 from gpukeras.explain.columns import find_features
 from gpukeras.explain.effects import name_output, read_output
 from gpukeras.models import compatibility, model_checks
@@ -113,7 +109,8 @@ def attribute(
     Raises:
         SpecError: for an unknown output, or a bad option.
         DataError: for rows that come in sequence, texts, or more than one baseline.
-        ModelError: if the model does not fit the rows, or has several outputs.
+        ModelError: if the model does not fit the rows, has several outputs, or gives a row what
+            depends on others.
     """
     count = check_count("steps", steps)
     recipe, rows, complete = open_rows(model, features, data)
@@ -129,6 +126,13 @@ def attribute(
     model_checks.check_call(model, "predict")
     base = _open_baseline(model, baseline, rows, recipe)
     function = None if data is None else data.map
+    why = explain_rows(model, rows, recipe, function)
+    if why:
+        raise ModelError(
+            f"A row has no attributions of its own, because {why}.",
+            hint="Use gpu_importance() or gpu_effects(), which predict in Keras' batches.",
+            arg="model",
+        )
     with jit_policy(model):
         outputs = read_output(predict_rows(model, rows, recipe, function))
         start = read_output(predict_rows(model, base, recipe, function))

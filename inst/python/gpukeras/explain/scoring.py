@@ -15,6 +15,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import open_evaluation
+from gpukeras.engine.batch_dependence import KERAS_ROWS, choose_batches
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models.losses import weighing_rows
 
@@ -29,6 +30,7 @@ class Scorer:
         weights: Weights of the rows, or None.
         metric: "loss", or the name of one of the model's metrics.
         compute: Maps labels, outputs and weights to the loss.
+        batch_size: Rows per batch where the score depends on the batches; None for all at a time.
     """
 
     model: Model
@@ -36,6 +38,7 @@ class Scorer:
     weights: Any
     metric: str
     compute: Callable[[Any, Any, Any], Any]
+    batch_size: int | None = None
 
     def score(self, outputs: Any) -> float:
         """Returns the score of the model's outputs for the rows, as `gpu_evaluate()` has it.
@@ -50,16 +53,31 @@ class Scorer:
                 return self._loss(outputs)
             return self._metric(outputs)
 
+    def _batches(self, outputs: Any) -> Iterator[tuple[int, Any]]:
+        """Yields the rows of each batch, and its labels, outputs and weights."""
+        nest, whole = runtime.tree(), (self.labels, outputs, self.weights)
+        rows = len(nest.flatten(outputs)[0])
+        size = self.batch_size or rows
+        for start in range(0, rows, size):
+            here = slice(start, start + size)
+            part = nest.map_structure(
+                lambda one, here=here: None if one is None else one[here], whole
+            )
+            yield min(size, rows - start), part
+
     def _loss(self, outputs: Any) -> float:
-        found = self.compute(self.labels, outputs, self.weights)
-        return float(runtime.keras().ops.convert_to_numpy(found))
+        number, total, rows = runtime.keras().ops.convert_to_numpy, 0.0, 0
+        for count, part in self._batches(outputs):
+            total, rows = total + count * float(number(self.compute(*part))), rows + count
+        return total / rows
 
     def _metric(self, outputs: Any) -> float:
         metrics = keras_private.compiled_metrics(self.model)
         found: dict[str, float] = {}
         if metrics is not None:
             metrics.reset_state()
-            metrics.update_state(self.labels, outputs, sample_weight=self.weights)
+            for _, (labels, part, weights) in self._batches(outputs):
+                metrics.update_state(labels, part, sample_weight=weights)
             found = split_components(read_metrics(metrics.result()))
         if self.metric not in found:
             known = ", ".join(["loss", *found])
@@ -92,9 +110,10 @@ def open_scorer(model: Model, data: Dataset, part: str, metric: str) -> Iterator
             arg="model",
         )
     labels, weights = read_labels(model, data, part)
+    size, _ = choose_batches(model, data, part, KERAS_ROWS)
     try:
         with weighing_rows(model):
-            yield Scorer(model, labels, weights, metric, _build_loss(model))
+            yield Scorer(model, labels, weights, metric, _build_loss(model), size)
     finally:
         model.reset_metrics()
 

@@ -24,7 +24,8 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers
-from gpukeras.engine.predict_loop import count_row_bytes, predict_rows
+from gpukeras.engine.predict import explain_rows, predict_rows
+from gpukeras.engine.predict_loop import count_row_bytes
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.predict import open_rows
@@ -119,6 +120,8 @@ class Explained:
             yield from (self._take(outputs, place) for place in range(len(several)))
 
     def _count_copies(self) -> int:
+        if explain_rows(self.model, self.base, self.recipe, self.function):
+            return 1  # each variation in batches of its own
         model_bytes = count_row_bytes(self.model) or self.base.row_bytes
         row_bytes = max(1, self.base.row_bytes + model_bytes)
         return max(1, math.floor(CALL_BYTES / (row_bytes * max(1, len(self.rows)))))

@@ -13,7 +13,7 @@ from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.sources.selected_rows import SelectedRows
-from gpukeras.engine.predict_loop import predict_rows
+from gpukeras.engine.predict import predict_rows
 from gpukeras.many.copies import make_initial
 from gpukeras.many.fits import Fitted, Ran, Start
 from gpukeras.many.histories import ModelHistory

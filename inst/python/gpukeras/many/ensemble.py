@@ -15,7 +15,8 @@ from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.preprocessing.decoding import decode_outputs, refuse_classes
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
-from gpukeras.engine.predict_loop import choose_rows, count_row_bytes, predict_rows
+from gpukeras.engine.predict import predict_rows
+from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
 from gpukeras.many.fits import FittedModels
 from gpukeras.many.stack import open_stack
 from gpukeras.models.families import predictions

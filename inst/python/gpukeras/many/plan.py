@@ -11,6 +11,7 @@ from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import count_of
 from gpukeras.data.dataset import MapDataset
+from gpukeras.engine.batch_dependence import explain_outputs, sample_of
 from gpukeras.engine.engine_facts import has_convolutions
 from gpukeras.engine.predict_loop import count_row_bytes, fixed_rows
 from gpukeras.many.batches import split_models
@@ -272,4 +273,5 @@ def find_refusal(model: Model, data: MapDataset) -> str:
         "TensorFlow has no program for stacks of recurrent layers": _loops(model),
         "rows of a batch are mixed": data.recipe.mixed,
     }
-    return next((why for why, holds in reasons.items() if holds), "")
+    found = next((why for why, holds in reasons.items() if holds), "")
+    return found or explain_outputs(model, sample_of(data), 1)

@@ -14,6 +14,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.arrays import epoch_order
 from gpukeras.data.dataset import MapDataset
+from gpukeras.engine import rowwise
 from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
 from gpukeras.engine.optimizer import read_rate
 from gpukeras.many.batches import count_steps
@@ -21,7 +22,6 @@ from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.histories import begin_histories, record_epoch
 from gpukeras.many.partitions import PartitionedStack, count_cores, count_partitions, split_evenly
 from gpukeras.many.stack import Epoch, Stack, StoppedError, open_stack
-from gpukeras.models.losses import depends_on_batch
 from gpukeras.training.callbacks.early_stopping import EarlyStoppingSpec
 from gpukeras.training.listener import ProgressReporter
 
@@ -122,7 +122,12 @@ def mixes_rows(model: Model) -> bool:
     Then no row may fill up a batch.
     """
     names = {type(layer).__name__ for layer in keras_private.list_layers(model)}
-    return "BatchNormalization" in names or depends_on_batch(model)
+    return "BatchNormalization" in names or _may_mix(model)
+
+
+def _may_mix(model: Model) -> bool:
+    """Whether outputs, loss or metrics of rows are not known to be the same in any batches."""
+    return bool(rowwise.find_unknown_layer(model) or rowwise.explain_results(model))
 
 
 class _Training:
@@ -135,7 +140,7 @@ class _Training:
         self._histories = begin_histories(len(starts), task.stopping)
         self._best: Any = self._stack.state
         models = [one.model for one in starts]
-        self._exact, self._batched = mixes_rows(models[0]), depends_on_batch(models[0])
+        self._exact, self._batched = mixes_rows(models[0]), _may_mix(models[0])
         self._first = [read_rate(model) for model in models]
         self._rates = self._draw_rates()
         self._epoch = 0

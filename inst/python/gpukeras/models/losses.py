@@ -7,12 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from gpukeras.backend import keras_private, runtime, tensor_ops
+from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
-from gpukeras.models.families.keras_classes import is_ours
-
-KERAS_ROWS = 32  # of a batch of Keras' own evaluate()
-ADDITIVE = ("sum_over_batch_size", "mean")  # reductions: the mean over batches is that over rows
 
 
 def losses_of(loss: Any) -> list[Any]:
@@ -27,33 +23,6 @@ def losses_of(loss: Any) -> list[Any]:
 def sums_rows(loss: Any) -> bool:
     """Whether a loss sums over rows instead of averaging."""
     return any(getattr(one, "reduction", "") == "sum" for one in losses_of(loss))
-
-
-def depends_on_batch(model: Model) -> bool:
-    """Whether a compiled model's loss on rows depends on how they are batched.
-
-    The mean of a loss over batches is the mean over rows if each row has a loss and a batch's loss
-    is their mean. This is not known for a sum, and for losses and layers that are neither Keras'
-    own nor a family's.
-    """
-    if any(tensor_ops.overrides(model, name) for name in ("test_step", "compute_loss")):
-        return True
-    if not all(_is_keras(type(layer)) for layer in keras_private.list_layers(model)):
-        return True  # a custom layer may add to the loss when it is called
-    return not all(_is_mean(one) for one in losses_of(model.loss))
-
-
-def _is_mean(loss: Any) -> bool:
-    if isinstance(loss, str):
-        return True
-    known = type(loss) if isinstance(loss, runtime.keras().Loss) else loss
-    if is_ours(known):
-        return bool(loss.additive)
-    return _is_keras(known) and getattr(loss, "reduction", ADDITIVE[0]) in ADDITIVE
-
-
-def _is_keras(value: Any) -> bool:
-    return is_ours(value) or str(getattr(value, "__module__", "")).startswith("keras.")
 
 
 @contextmanager

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from gpukeras.backend import tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
+from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.preprocessing.columns import ColumnRule
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.sources.row_store import RowSource
+from gpukeras.engine import rowwise
+from gpukeras.engine.batch_dependence import KERAS_ROWS, Sample, explain_outputs
 from gpukeras.engine.predict_loop import fixed_rows
 from gpukeras.export import archive
 from gpukeras.models import model_recipes
@@ -18,7 +25,7 @@ from gpukeras.serving.answers import interval_rows, to_rows
 from gpukeras.serving.columns import EXPECTED
 from gpukeras.serving.requests import TYPES, Request
 from gpukeras.training.calibrate import predict_interval
-from gpukeras.training.predict import predict
+from gpukeras.training.predict import open_rows, predict
 
 
 class ServedModel:
@@ -50,11 +57,12 @@ class ServedModel:
         rows.check_servable(self.recipe)
         self.shape = read_shape(model)
         self._most = max_batch
+        self._apart = mixes_rows(model, rows.blank_rows(self.recipe, self.shape))
 
     def warm_up(self) -> None:
         """Compiles the model for all sizes of batches, so that no client waits for that."""
         blank = rows.blank_rows(self.recipe, self.shape)
-        if blank is None:
+        if blank is None or self._apart:
             return
         for size in rows.list_sizes(self._most):
             self._predict(rows.pad(blank.features, 1, size), "response", None)
@@ -62,10 +70,15 @@ class ServedModel:
     def predict(self, requests: Sequence[Request]) -> list[list[Any]]:
         """Returns the predictions of requests of one group: of each a value a row.
 
+        Where what the model gives for a row depends on the other rows of its batch, each request
+        is predicted alone, as it came: no client's rows depend on another's.
+
         Raises:
             GpuKerasError: as `training.predict()` does.
         """
         kind, interval = requests[0].type, requests[0].interval
+        if self._apart:
+            return [self._predict(one.rows.features, kind, interval) for one in requests]
         features = rows.join([request.rows.features for request in requests])
         counts = [request.rows.size for request in requests]
         found: list[Any] = []
@@ -92,6 +105,28 @@ class ServedModel:
             "types": list(TYPES),
             "max_batch": self._most,
         }
+
+
+def mixes_rows(model: Model, blank: rows.GivenRows | None) -> bool:
+    """Whether what a model gives for a row may depend on the other rows of its batch.
+
+    Args:
+        model: A model.
+        blank: A row as clients give them, which is varied at random; None if none is known.
+    """
+    if blank is None:
+        unknown = rowwise.find_unknown_layer(model)
+        return bool(unknown) or tensor_ops.overrides(model, "predict_step")
+    recipe, source, _ = open_rows(model, blank.features, None)
+    assert isinstance(source, RowSource)  # only a dataset comes in sequence
+    one = source.gather(slice(1))
+    noise = np.random.default_rng(0).uniform(0, 1, (2 * KERAS_ROWS, *one.shape[1:]))
+    varied = (one + noise).astype(one.dtype)  # codes, which are cut to whole numbers, stay
+
+    def take(places: np.ndarray) -> Any:
+        return open_device_transform(recipe, len(places), None, source.texts)(varied[places])
+
+    return bool(explain_outputs(model, Sample(len(varied), take), 1))
 
 
 def load_served(path: str, max_batch: int) -> ServedModel:

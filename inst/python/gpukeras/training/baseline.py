@@ -7,7 +7,7 @@ import numpy as np
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
-from gpukeras.engine.predict_loop import predict_rows
+from gpukeras.engine.predict import predict_rows
 from gpukeras.models.families.keras_classes import family_layer
 from gpukeras.models.families.survival import baseline_hazard
 from gpukeras.training.keras_functions import jit_policy

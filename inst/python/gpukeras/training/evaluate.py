@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.backend import tensor_ops
@@ -13,10 +14,10 @@ from gpukeras.core.options import check_choice, check_count
 from gpukeras.data.base import Dataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
+from gpukeras.engine.batch_dependence import KERAS_ROWS, choose_batches
 from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.compilation import explaining_refusals
-from gpukeras.models.losses import KERAS_ROWS, depends_on_batch
 from gpukeras.training.evaluation_loop import EvaluationLoop
 from gpukeras.training.keras_functions import (
     build_on,
@@ -39,15 +40,62 @@ def evaluate(
         model: A compiled Keras model.
         data: The dataset, encoded like the one that trained the model.
         part: "all", "train" or "validation".
-        batch_size: Rows per batch. None for large batches, or for Keras' default where the loss
+        batch_size: Rows per batch. None for large batches, or for Keras' default where the result
             depends on the batches.
         devices: The devices, see `training.fit()`.
 
     Returns:
-        `{metrics, rows, elapsed_s}`; for a metric that is an array, one number per component.
+        `{metrics, rows, elapsed_s, note}`; for a metric that is an array, one number per component.
+        The note says why batches are Keras', or is "".
+    """
+    size = None if batch_size is None else check_count("batch_size", batch_size)
+    found = evaluate_logs(model, data, part, size, devices=devices)
+    metrics = split_components(read_metrics(found.logs))
+    return {
+        "metrics": metrics,
+        "rows": found.rows,
+        "elapsed_s": found.elapsed_s,
+        "note": found.note,
+    }
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation found.
+
+    Args:
+        logs: What Keras' `evaluate(return_dict=True)` returns.
+        rows: Number of rows.
+        elapsed_s: How long it took.
+        note: Why batches were Keras', or "".
+    """
+
+    logs: dict[str, Any]
+    rows: int
+    elapsed_s: float
+    note: str
+
+
+def evaluate_logs(
+    model: Model,
+    data: Dataset,
+    part: str = "all",
+    requested: int | None = None,
+    *,
+    keras_rows: int = KERAS_ROWS,
+    devices: Any = None,
+) -> Evaluated:
+    """Returns a model's loss and metrics on rows, as Keras does.
+
+    Args:
+        model: A compiled Keras model.
+        data: The dataset, encoded like the one that trained the model.
+        part: "all", "train" or "validation".
+        requested: Rows per batch, or None to choose.
+        keras_rows: Rows per batch where the result depends on the batches.
+        devices: The devices, see `training.fit()`.
     """
     check_choice("part", part, ("all", "train", "validation"))
-    size = None if batch_size is None else check_count("batch_size", batch_size)
     model_checks.check_model(model)
     model_recipes.check_encoding(model, data.recipe)
     model_checks.check_rows(model, data, step="test", fits=True)
@@ -56,7 +104,7 @@ def evaluate(
     began, strategy = time.perf_counter(), open_strategy(devices)
     strategy.check(model)
     build_on(model, data)
-    size = _choose_size(model, size)
+    size, note = _choose_size(model, data, part, requested, keras_rows)
     device = strategy.place(model_device(model))
     with (
         propagate_failures(),
@@ -69,13 +117,15 @@ def evaluate(
         loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, strategy=strategy)
         tensor_ops.set_function(model, "test", loop)
         logs = model.evaluate(keras_steps(1), verbose=0, return_dict=True)
-    elapsed_s = time.perf_counter() - began
-    metrics = split_components(read_metrics(logs))
-    return {"metrics": metrics, "rows": loop.rows, "elapsed_s": elapsed_s}
+    return Evaluated(logs, loop.rows, time.perf_counter() - began, note)
 
 
-def _choose_size(model: Model, requested: int | None) -> int | None:
-    """Returns the rows per batch; None for large batches."""
-    if requested is None and depends_on_batch(model):
-        requested = KERAS_ROWS
-    return fixed_rows(model) or requested
+def _choose_size(
+    model: Model, data: Dataset, part: str, requested: int | None, keras_rows: int
+) -> tuple[int | None, str]:
+    """Returns the rows per batch, None for large batches; and a note, or ""."""
+    if requested is not None:
+        return fixed_rows(model) or requested, ""
+    size, why = choose_batches(model, data, part, keras_rows)
+    note = f"Rows were evaluated in batches of {size:,}, as by Keras: {why}." if why else ""
+    return fixed_rows(model) or size, note

@@ -28,7 +28,7 @@ from gpukeras.models import compatibility
 
 
 class EvaluationLoop:
-    """Keras' test function: evaluates all rows in one Keras step, in large batches."""
+    """Keras' test function: evaluates all rows in one Keras step, in large batches if it may."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class EvaluationLoop:
             shares=self._strategy.shares,
         )
         self._before, self._epoch = before, 0
-        self._fixed = fixed_rows(model)
+        self._fixed, self._kept = fixed_rows(model), rows_a_batch is not None
         large = choose_evaluated_rows(data.row_bytes, count_row_bytes(model), device)
         self._open(self._fixed or rows_a_batch or large)
 
@@ -105,7 +105,8 @@ class EvaluationLoop:
                 logs = self._runner.advance()
                 break
             except tensor_ops.exhausted():
-                if self._loader.batch_size == 1 or self._fixed or self._strategy.replicas > 1:
+                alone = self._loader.batch_size == 1 or self._strategy.replicas > 1
+                if alone or self._fixed or self._kept:
                     raise
             self._model.reset_metrics()
             self._open(self._loader.batch_size // 2)

@@ -12,7 +12,8 @@ class KerasTerms:
     """The terms of one training; the defaults are those of `gpu_fit()`.
 
     Args:
-        validation_rows: Rows per batch of the validation, or None to choose.
+        validation_rows: Rows per batch of the validation where it depends on them; None for those
+            of the training.
         end_epoch: Called at the end of each epoch, before the script's callbacks.
         goes_on: Whether the training goes on with a loss that is not finite, as in Keras.
 

@@ -13,7 +13,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
-from gpukeras.engine.predict_loop import predict_rows
+from gpukeras.engine.predict import predict_rows
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.families import coefficients, deviance
 from gpukeras.models.families.build import find_offset

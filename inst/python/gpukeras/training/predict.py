@@ -29,7 +29,9 @@ from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.predict import predict_together
 from gpukeras.distributed.strategy import open_strategy
-from gpukeras.engine.predict_loop import Batches, predict_rows, predict_stream
+from gpukeras.engine.batch_dependence import kept_reason
+from gpukeras.engine.predict import explain_rows, predict_rows, predict_stream
+from gpukeras.engine.predict_loop import Batches
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.calibration import adjust
 from gpukeras.models.families import predictions
@@ -59,7 +61,8 @@ def predict(
         type: "response", "class", or another one of models with a family: `families.predictions`.
         buffer: R's function that allocates memory for many values, see `core.r_buffer`; or None.
         devices: The devices that predict, see `training.fit()`; "all" splits the rows over a
-            cluster. Iterable datasets are predicted on the model's device.
+            cluster. Iterable datasets are predicted on the model's device, and so are models whose
+            outputs for a row depend on its batch.
         times: Times of type "survival"; None for the model's own.
 
     Returns:
@@ -67,8 +70,25 @@ def predict(
         the numbers from 1 of rows without a prediction, because training left out such rows. They
         keep their place. For a model with several outputs: `{outputs}`, such a record of each, with
         its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each. For
-        windows of time series, with `forecast`, see `windows.describe_forecasts()`.
+        windows of time series, with `forecast`, see `windows.describe_forecasts()`. With `note`
+        where predictions depend on the batch.
     """
+    record = _predict_record(model, features, data, type, buffer, devices, times)
+    why = kept_reason(model)
+    note = f"Rows were predicted in the batches of Keras' own predict(): {why}."
+    return {**record, "note": note} if why else record
+
+
+def _predict_record(
+    model: Model,
+    features: Mapping[str, Any] | None,
+    data: Dataset | None,
+    type: str,  # noqa: A002 (R's name for it)
+    buffer: Callable[[int, int, list[str]], Any] | None,
+    devices: Any,
+    times: Any,
+) -> dict[str, Any]:
+    """Returns the predictions without a note, see `predict()`."""
     predictions.check_type(type, family := family_of(model))
     recipe, rows, complete = open_rows(model, features, data)
     compatibility.check_input(model, recipe)
@@ -161,7 +181,7 @@ def _predict(
     devices: Any,
 ) -> Any:
     strategy = open_strategy(devices)
-    if strategy.shares is None:
+    if strategy.shares is None or explain_rows(model, rows, recipe, function):
         return predict_rows(model, rows, recipe, function, buffer)
     with propagate_failures():
         strategy.agreement.begin("predict", rows=len(rows), model=count_weights(model))

@@ -31,6 +31,7 @@ from gpukeras.data.loading.loader import open_loader
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineAutotuner, choose_candidates
 from gpukeras.engine.autotune_cache import open_autotuner
+from gpukeras.engine.batch_dependence import choose_batches
 from gpukeras.engine.engine_facts import explain_test_hook, read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import EpochLoop
@@ -38,7 +39,6 @@ from gpukeras.engine.optimizer import read_rate
 from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.engine.train_step import can_split
 from gpukeras.models import compatibility
-from gpukeras.models.losses import depends_on_batch
 from gpukeras.models.state import apply_snapshot, take_snapshot
 from gpukeras.training.batch_size import explain_size, plan_batches
 from gpukeras.training.callbacks import functions as hooks
@@ -271,7 +271,13 @@ class Trainer:
         if not self._validates():
             return None
         self.notes += explain_test_hook(self.callbacks)
-        own = self.plan.batch_size if depends_on_batch(self.model) else None
+        size, why = self.spec.validation_batch_size, ""
+        if size is None:
+            own = self.terms.validation_rows or self.plan.batch_size
+            size, why = choose_batches(self.model, source, part, own)
+        if why:
+            note = f"Validation rows are evaluated in batches of {size:,}, as by Keras: {why}."
+            self.notes.append(note)
         loop = EvaluationLoop(
             self.model,
             source,
@@ -279,7 +285,7 @@ class Trainer:
             self.device,
             self.spec.epochs,
             requested=self.spec.engine,
-            rows_a_batch=self.spec.validation_batch_size or self.terms.validation_rows or own,
+            rows_a_batch=size,
             idle=self._idle,
             before=self.callback_manager.show_averages,
             strategy=self.strategy,

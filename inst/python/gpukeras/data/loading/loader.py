@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from gpukeras.backend import runtime
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
@@ -129,9 +131,10 @@ def open_evaluation(
     )
 
 
-def sample_rows(data: Dataset, rows: int) -> tuple[Any, ...]:
-    """Returns the first rows as the model takes them, to build its variables."""
-    device_transform = device_transform_for(data, False, rows)
+def sample_rows(data: Dataset, rows: int | np.ndarray) -> tuple[Any, ...]:
+    """Returns rows as the model takes them, by their numbers, or so many first ones."""
+    count = rows if isinstance(rows, int) else len(rows)
+    device_transform = device_transform_for(data, False, count)
     if data.obstacle:
         return data.batch(rows)
     convert = runtime.keras().ops.convert_to_tensor

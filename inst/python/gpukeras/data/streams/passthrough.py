@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from gpukeras.backend import runtime
 from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError, SpecError
@@ -256,6 +258,6 @@ class AsIsDataset(IterableDataset):
             raise _refuse("batch_size", self.obstacle)
         return replace(super().plan(device), na_reason="as the pipeline gives them")
 
-    def batch(self, rows: int) -> tuple[Any, ...]:
+    def batch(self, rows: int | np.ndarray) -> tuple[Any, ...]:
         """Returns the first batch unchanged, to build a model's variables; ignores `rows`."""
         return self._head

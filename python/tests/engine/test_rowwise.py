@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+from gpukeras.backend import runtime
+from gpukeras.engine import rowwise
+
+pytestmark = pytest.mark.tf
+
+
+def own_loss(y, predicted):
+    return runtime.keras().ops.mean((y - predicted) ** 2, axis=-1)
+
+
+def make(loss="mse", metrics=None):
+    keras = runtime.keras()
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss, metrics=metrics)
+    return model
+
+
+def test_known_losses_and_metrics_are_those_of_rows():
+    keras = runtime.keras()
+    named = ["mse", "MAE", "crossentropy", "binary_crossentropy", "log_cosh", {"dense": "mse"}]
+    made = [keras.losses.Huber(), keras.losses.mean_squared_error, keras.losses.CosineSimilarity()]
+    for loss in [*named, *made]:
+        assert not rowwise.explain_results(make(loss)), loss
+    known = ["accuracy", "mae", "AUC", keras.metrics.F1Score(), keras.losses.poisson]
+    for metric in known:
+        assert not rowwise.explain_results(make(metrics=[metric])), metric
+
+
+def test_others_say_why_they_are_not():
+    keras = runtime.keras()
+    unknown = {
+        "own_loss": own_loss,
+        "huber": keras.losses.Huber(name="huber", reduction="sum"),
+        "squared_hinge": "squared_hinge",
+        "dice": keras.losses.dice,
+        "over_rows": keras.losses.CosineSimilarity(axis=0, name="over_rows"),
+    }
+    for name, loss in unknown.items():
+        why = rowwise.explain_results(make(loss))
+        assert why == f"the loss `{name}` is not known to be a mean over rows"
+    for name, metric in unknown.items():
+        why = rowwise.explain_results(make(metrics=["mse", metric]))
+        assert why == f"the metric `{name}` is not known to be one of rows"
+
+
+@pytest.mark.parametrize(
+    ("axis", "spares"),
+    [(None, True), (1, True), (-1, True), ((1, 2), True), (0, False), (-2, False), ([0, 1], False)],
+)
+def test_an_axis_that_may_be_that_of_the_rows_is_unknown(axis, spares):
+    layer = runtime.keras().layers.UnitNormalization()
+    layer.axis = axis
+    assert rowwise._is_known_layer(layer) is spares
+
+
+def test_operations_on_each_number_are_known_where_tensors_have_as_many_axes():
+    keras = runtime.keras()
+    given = keras.Input((6,))
+    wide = keras.ops.expand_dims(given, axis=1)
+    asked = {given * 2: "", given + given: "", given * np.ones(6, "float32"): "multiply"}
+    for output, name in asked.items():
+        assert name in rowwise.find_unknown_layer(keras.Model(given, output))
+    assert "expand_dims" in rowwise.find_unknown_layer(keras.Model(given, given + wide))
+
+
+@pytest.mark.parametrize(
+    ("equation", "known"),
+    [("ab,bc->ac", True), ("...x,xy->...y", True), ("ab,ac->bc", False), ("ab,bc->ca", False)],
+)
+def test_an_einsum_over_rows_is_unknown(equation, known):
+    assert rowwise._keeps_rows(equation) is known
