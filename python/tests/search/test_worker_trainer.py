@@ -17,6 +17,7 @@ from gpukeras.many.fits import Fitted
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.resamples import open_resamples
 from gpukeras.many.workers.pool import TaskResult, TransferError, WorkersError
+from gpukeras.models.label_numbers import NOTHING
 from gpukeras.search.sequential_trainer import SequentialTrainer
 from gpukeras.search.stopper import Stopper
 from gpukeras.search.trials import Trial
@@ -77,6 +78,10 @@ class Turned(SequentialTrainer):
         if trial.number in self.failing:
             raise self.error("no such units")
         return trial.number
+
+    def learn(self, trial):
+        self.model(trial)
+        return [NOTHING] * len(self.resamples)
 
     def train(self, trials, epochs):
         self.left = [trial.number for trial in trials]

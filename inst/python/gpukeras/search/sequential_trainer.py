@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from gpukeras.checkpoint.store import remove_stores
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
 from gpukeras.many.alone import Job, run_job
+from gpukeras.many.copies import make_initial
 from gpukeras.many.histories import ModelHistory
-from gpukeras.many.resamples import Resample
+from gpukeras.many.resamples import Resample, join_parts, split_dataset
+from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
 from gpukeras.search.attempts import FailedError, StoppedError, attempt
 from gpukeras.search.building import Build, build_model
 from gpukeras.search.stopper import Stopper
@@ -50,11 +52,31 @@ class SequentialTrainer:
     reason: str = ""
     built: dict[int, Model] = field(default_factory=dict)
 
+    @cached_property
+    def parts(self) -> list[MapDataset]:
+        """The rows of each resample."""
+        return [split_dataset(self.data, resample) for resample in self.resamples]
+
+    @cached_property
+    def joined(self) -> tuple[MapDataset, list[int]]:
+        """Rows for models that train together, and the first one of each resample."""
+        return join_parts(self.data, self.parts)
+
     def model(self, trial: Trial) -> Model:
         """Returns a trial's model, not trained yet; it is kept for the next `train()`."""
         if trial.number not in self.built:
             self.built[trial.number] = build_model(self.build, trial, self.data)
         return self.built[trial.number]
+
+    def learn(self, trial: Trial) -> list[LabelNumbers]:
+        """Returns what a trial's model has to learn from the labels of each resample."""
+        model = self.model(trial)
+        return [learn_numbers(model, self.data, part) for part in self.parts]
+
+    def model_on(self, trial: Trial, learned: LabelNumbers) -> Model:
+        """Returns a trial's model with what the labels of a resample give; not trained yet."""
+        model = self.model(trial)
+        return make_initial(model, None, self.data, learned) if learned else model
 
     def train(self, trials: Sequence[Trial], epochs: int) -> Iterator[Outcome]:
         """Yields an outcome a trial; ends early, without one, when the search is to end."""
@@ -83,10 +105,11 @@ class SequentialTrainer:
         return folder is not None and any((folder / "0001").glob("checkpoint-*"))
 
     def _train(self, trial: Trial, epochs: int) -> Outcome:
-        began, model = time.monotonic(), self.model(trial)
-        places = range(len(self.resamples))
-        jobs = [self.job(trial, place, epochs) for place in places]
-        histories = [self._fit(model, job).metrics for job in jobs]
+        began = time.monotonic()
+        histories = [
+            self._fit(self.model_on(trial, learned), self.job(trial, place, epochs)).metrics
+            for place, learned in enumerate(self.learn(trial))
+        ]
         return summarise(trial.number, epochs, histories, time.monotonic() - began)
 
     def job(self, trial: Trial, place: int, epochs: int) -> Job:

@@ -29,8 +29,9 @@ from gpukeras.many.plan import (
 )
 from gpukeras.many.resamples import Resample
 from gpukeras.many.stack import ModelState, read_state
-from gpukeras.many.structure import Structure, describe_structure
+from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import Task, train_stack
+from gpukeras.models.label_numbers import LabelNumbers
 from gpukeras.search.attempts import FailedError, StoppedError, attempt
 from gpukeras.search.options import BATCH_SIZE
 from gpukeras.search.sequential_trainer import SequentialTrainer
@@ -56,6 +57,7 @@ class _Opened:
         structure: The model's structure; None for one that trains alone.
         initial: The model's state.
         checkpoints: Where it stands on each resample.
+        learned: What it has to learn from the labels of each resample.
     """
 
     trial: Trial
@@ -63,6 +65,7 @@ class _Opened:
     structure: Structure | None
     initial: ModelState
     checkpoints: list[Checkpoint | None]
+    learned: list[LabelNumbers]
 
 
 @dataclass
@@ -156,7 +159,8 @@ class StackedTrainer:
         folder, count = self.sequential.folder(trial), len(self.sequential.resamples)
         none: list[Checkpoint | None] = [None] * count
         checkpoints = none if folder is None else load_checkpoints(folder / STACK, initial, count)
-        return _Opened(trial, model, structure, initial, checkpoints)
+        learned = self.sequential.learn(trial)
+        return _Opened(trial, model, structure, initial, checkpoints, learned)
 
     def _refuse(self, trial: Trial, model: Model) -> str:
         """Returns why a trial trains alone, or ""."""
@@ -320,7 +324,7 @@ class _Job:
             return self._sequential.stopper.emit({"kind": "waiting"})
 
         return Task(
-            self._sequential.data,
+            self._sequential.joined[0],
             self.epochs,
             batch_size,
             devices.current().device,
@@ -336,7 +340,9 @@ class _Job:
         resample, checkpoint = self._sequential.resamples[place], one.checkpoints[place]
         member = Member(number, 0, None, resample.name, "", resample.train, resample.held_out)
         state = one.initial if checkpoint is None else checkpoint.state
-        return Start(member, one.model, one.structure, state)
+        structure = adapt_structure(one.structure, one.learned[place])
+        member = member.shift(self._sequential.joined[1][place])
+        return Start(member, one.model, structure, state, one.learned[place])
 
     def _save_now_and_then(self, read: Callable[[], dict[int, Fitted]]) -> None:
         if time.monotonic() - self._saved > SAVE_S:

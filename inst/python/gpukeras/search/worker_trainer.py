@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpukeras.core.messages import count_of
@@ -86,7 +86,9 @@ class WorkerTrainer:
             self._words = plan.reason
         if plan.workers and self._pool is None:
             try:
-                self._pool = self.resources.enter_context(open_pool(plan, self.sequential.data))
+                self._pool = self.resources.enter_context(
+                    open_pool(plan, self.sequential.joined[0])
+                )
             except RowsError as error:
                 self._refused, self._words = True, str(error)
         return self._pool if plan.workers else None
@@ -110,14 +112,14 @@ class _Progress:
         histories: The histories of its models so far, by resample.
         seconds: Seconds that they took.
         done: Whether its outcome is known.
-        model: The name of its model for the workers.
+        models: The names of its model for the workers, by resample.
     """
 
     trial: Trial
     histories: dict[int, ModelHistory] = field(default_factory=dict)
     seconds: float = 0.0
     done: bool = False
-    model: str = ""
+    models: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -169,25 +171,35 @@ class _Job:
             if isinstance(kept, Outcome):
                 one.done = True
                 self._failed.append(kept)
-            if not isinstance(kept, str) or not kept:
+            if not isinstance(kept, list) or not kept:
                 continue
             self.sequential.built.pop(number, None)
-            one.model = kept
-            for place in range(len(self.sequential.resamples)):
+            one.models = kept
+            for place, name in enumerate(kept):
                 if not one.done:  # where a resample failed, the others are not worth their time
                     number = len(self._places) + 1
                     self._places[number] = one, place
-                    yield WorkerTask(
-                        number, kept, self.sequential.job(one.trial, place, self.epochs)
-                    )
+                    job = self.sequential.job(one.trial, place, self.epochs)
+                    first = self.sequential.joined[1][place]
+                    job = replace(job, train=job.train + first, held_out=job.held_out + first)
+                    yield WorkerTask(number, name, job)
 
-    def _keep(self, trial: Trial) -> str:
-        """Returns the name of a trial's model for the workers; "" if it cannot cross."""
+    def _keep(self, trial: Trial) -> list[str]:
+        """Returns names of a trial's model for the workers, by resample; none if it cannot cross.
+
+        It is one file where no resample teaches it anything.
+        """
+        names: dict[str, str] = {}
+        learned = self.sequential.learn(trial)
         try:
-            return self.pool.keep_model(self.sequential.model(trial))
+            for one in learned:
+                if repr(one) not in names:
+                    model = self.sequential.model_on(trial, one)
+                    names[repr(one)] = self.pool.keep_model(model)
         except TransferError as error:
             self.left[trial.number] = str(error)
-            return ""
+            return []
+        return [names[repr(one)] for one in learned]
 
     def _note(self, one: _Progress, place: int, result: TaskResult) -> Outcome | None:
         """Notes what came of a trial's model; returns the outcome once it is known."""
@@ -202,7 +214,8 @@ class _Job:
                 why = str(error)
         one.done = bool(why) or len(one.histories) == len(self.sequential.resamples)
         if one.done:
-            self.pool.drop_model(one.model)
+            for name in set(one.models):
+                self.pool.drop_model(name)
         if why:
             return Outcome(number, self.epochs, seconds=one.seconds, error=why)
         if not one.done:
