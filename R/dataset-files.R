@@ -240,8 +240,8 @@ absolute_local <- function(path) {
 # The label and the features of a formula for files and databases, whose columns R does not know.
 formula_columns <- function(formula, call) {
   parts <- formula_parts(formula)
-  named <- all(vapply(c(parts$labels, parts$features), is.name, NA))
-  if (!named || length(parts$offsets) > 0) {
+  named <- all(vapply(c(parts$labels, parts$features, parts$weights), is.name, NA))
+  if (!named || length(c(parts$offsets, parts$strata)) > 0) {
     abort_gpukeras(
       "A formula for files and databases can only name columns, or all of them by `.`.",
       code = "data", hint = "Compute other terms first, and save them as columns.",
@@ -251,16 +251,16 @@ formula_columns <- function(formula, call) {
   features <- vapply(parts$features, as.character, "")
   list(
     label = if (!is.null(parts$labels)) vapply(unname(parts$labels), as.character, ""),
-    features = if (!"." %in% features) features
+    features = if (!"." %in% features) features,
+    weights = if (!is.null(parts$weights)) as.character(parts$weights)
   )
 }
 
-# The column of new files that holds the labels, by the formula of the model's recipe.
-file_label <- function(formula, call) {
-  if (!nzchar(formula)) {
-    return(NULL)
-  }
-  formula_columns(parse_formula(formula, call), call)$label
+# The columns of new files that hold the labels and the weights, by the formula of the model's
+# recipe; given ones come first.
+file_labels <- function(formula, label, weights, call) {
+  parts <- if (nzchar(formula)) formula_columns(parse_formula(formula, call), call)
+  list(label %||% parts$label, if (is.null(weights)) parts$weights)
 }
 
 check_file_options <- function(options, taken, kind, call) {

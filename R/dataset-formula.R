@@ -13,24 +13,37 @@
 #'   training did not see are an error.
 #' * **Terms that learn from the data.** `poly()`, `splines::ns()`, `splines::bs()` and `scale()`
 #'   learn from the training rows (with `na = "drop"`, from all rows), and new rows are computed
-#'   from what was learned, as `predict()` of an `lm()` does. They must not be within another call:
-#'   `log(scale(x))` is an error. Functions of other packages with a method of `makepredictcall()`
-#'   work too, but in the same session only. The columns are then standardised as other numbers are.
+#'   from what was learned, as `predict()` of an `lm()` does. `factor(x, labels = )` learns its
+#'   levels. Functions of other packages with a method of `makepredictcall()` work too, but in the
+#'   same session only. The columns are then standardised as other numbers are.
+#' * **Terms that depend on the other rows** otherwise are an error, as new rows would change them:
+#'   `I(x - mean(x))`, `cut(x, 3)`, `rank(x)`, `log(scale(x))`. Each call, also of labels, offsets
+#'   and weights, is computed on up to 1000 rows and on parts of them, which must agree.
 #' * **`offset(log(exposure))`** is an input of its own, for a model to add to its linear
 #'   predictor: it is neither standardised nor imputed. The inputs are `"features"` and `"offset"`,
 #'   or those of `inputs` and then `"offset"`; several offsets are summed. As in `lm()`, `.`
 #'   includes the columns that an offset uses. A missing offset in new rows is an error.
+#' * **`strata(sex)`** of `survival` is for the family `"cox"`: each stratum has its own risk sets
+#'   and its own baseline hazard, as in `coxph()`. It is an input named `"strata"`, the last one,
+#'   with the stratum's number. Several columns, `strata(a, b)`, make the strata that the rows have.
+#'   The other arguments of `strata()` are an error, and so are strata that training did not see.
 #' * **Labels.** `survival::Surv(time, status) ~ .` makes a matrix with the columns `time` and
 #'   `status`, of right-censored times above 0; `y` takes such an object too.
 #'   `cbind(successes, failures) ~ .` makes a matrix with these columns. An ordered factor keeps its
 #'   order in the recipe and in predicted classes.
 #' * **Weights.** `weights = w` is looked for in `data` first, then where you call `gpu_dataset()`;
-#'   `weights = "w"` names the column. As in `lm()`, `.` includes the column: write `. - w`.
+#'   `weights = "w"` names the column. As in `lm()`, `.` includes the column: write `. - w`. Columns
+#'   are remembered, also in a call such as `w / 2`: rows with labels that come to [gpu_evaluate()],
+#'   [gpu_summary()], [gpu_importance()], or [gpu_fit()] as validation rows, are weighed by theirs,
+#'   and a missing column is an error. A vector that is no column is not remembered: new rows then
+#'   weigh 1 unless they are given as `list(x, y, weights)`.
 #' * **The intercept** makes no difference, as [gpu_mlp()]'s layers have a bias: `y ~ x` and
 #'   `y ~ 0 + x` are the same.
 #'
-#' `inputs` may name a term, such as `"poly(x, 3)"`, for all of its columns. Random effects such as
-#' `(1 | g)` are an error. A formula for files or databases can only name columns.
+#' `inputs` may name a term, such as `"poly(x, 3)"`, for all of its columns. What other packages take
+#' for more than its values is an error that names it: random effects such as `(1 | g)` or
+#' `frailty(g)`, smooth terms such as `s(x)`, `te(x, z)` or `pspline(x)`, `cluster(g)`, `ridge(x)`,
+#' `tt(x)`, and contrasts, `C(f, contr.sum)`. A formula for files or databases can only name columns.
 #' @section Factors and imbalanced classes:
 #' A factor, ordered or not, or a text is a 0/1 column for each level, up to 1000 levels; beyond
 #' that an error says so. For more levels, `encode = "codes"` is one column of codes from 0, in the
@@ -51,18 +64,24 @@ gpu_dataset.formula <- function(x, data, ..., weights = NULL, image = NULL, clas
     return(gpu_dataset(data, columns$label, ..., columns = columns$features, weights = weights))
   }
   check_data_frame(data)
-  weights <- take_weights(weights, data)
-  formula_dataset(x, data, ..., weights = weights, image = image, classes = classes)
+  taken <- take_weights(weights, data)
+  formula_dataset(
+    x, data, ...,
+    weights = taken$values, weigh = taken$term, image = image, classes = classes
+  )
 }
 
-# The dataset of a formula and a data frame.
-formula_dataset <- function(x, data, ..., image = NULL, classes = NULL, inputs = NULL,
-                            recipe = NULL, validation = 0, seed = NULL, call = caller_env()) {
+# The dataset of a formula and a data frame. `weigh` is the term of the weights, if columns of new
+# rows give them too; without weights, the recipe's term is taken.
+formula_dataset <- function(x, data, ..., weights = NULL, weigh = NULL, image = NULL,
+                            classes = NULL, inputs = NULL, recipe = NULL, validation = 0,
+                            seed = NULL, call = caller_env()) {
   record <- recipe_record(recipe, call)
   seed <- seed %||% draw_seed()
   rows <- learning_rows(x, data, validation, seed, list(...)[["na"]], call)
   known <- known_terms(record$formula, call)
-  parts <- split_formula(x, data, environment(x), call, known, rows)
+  parts <- split_formula(x, data, environment(x), call, known, rows, weigh)
+  weights <- weights %||% recipe_weights(record$formula, data, call)
   inputs <- formula_inputs(inputs, parts, recipe)
   image <- image %||% image_column(record)
   if (!is.null(image)) {
@@ -70,25 +89,28 @@ formula_dataset <- function(x, data, ..., image = NULL, classes = NULL, inputs =
     check_no_offset(parts, call)
     return(image_dataset(
       parts, image, classes, ...,
-      inputs = inputs, recipe = recipe, validation = validation, seed = seed, arg = "data"
+      weights = weights, inputs = inputs, recipe = recipe, validation = validation, seed = seed, arg = "data"
     ))
   }
   features <- as_features(parts$x, "data", call, zones = zones_of(recipe))
+  features <- mark_offset(features, name_offset(parts$offsets))
   source <- new_source(
-    mark_offset(features, name_offset(parts$offsets)),
+    mark_strata(features, parts$strata),
     if (!is.null(parts$y)) as_labels(parts$y, parts$label, call),
     scale = TRUE, formula = parts$formula, arg = "data"
   )
   gpu_dataset.default(
     source, ...,
-    inputs = inputs, recipe = recipe, validation = validation, seed = seed
+    weights = weights, inputs = inputs, recipe = recipe, validation = validation, seed = seed
   )
 }
 
 # Weights as lm() takes them: a column of the data, a call on its columns, or the user's own vector.
-# As with files, a string names a column.
+# As with files, a string names a column. Returns their values, and the term that gives those of new
+# rows; NULL for the user's own vector, which new rows do not have.
 take_weights <- function(weights, data, call = caller_env()) {
-  used <- data[intersect(all.vars(rlang::quo_get_expr(weights)), names(data))]
+  code <- rlang::quo_get_expr(weights)
+  used <- data[intersect(variables_in(code), names(data))]
   used <- plain_frame(used, call = call)
   values <- tryCatch(rlang::eval_tidy(weights, used), simpleError = function(condition) {
     abort_gpukeras(
@@ -97,11 +119,58 @@ take_weights <- function(weights, data, call = caller_env()) {
       arg = "weights", call = call
     )
   })
-  if (!rlang::is_string(values)) {
-    return(values)
+  if (rlang::is_string(values)) {
+    check_column(values, data, "weights", call)
+    return(list(values = data[[values]], term = as.name(values)))
   }
-  check_column(values, data, "weights", call)
-  data[[values]]
+  single <- ncol(used) > 0 && !is.null(values) && !rlang::is_bare_list(values)
+  code <- plain_pronouns(code)
+  list(values = values, term = if (single) close_weights(code, weights, data, call))
+}
+
+# The term of weights with columns alone: single numbers of the session are written out.
+close_weights <- function(code, weights, data, call) {
+  for (name in setdiff(variables_in(code), names(data))) {
+    value <- get0(name, rlang::quo_get_env(weights))
+    if (!is_plain_scalar(value)) {
+      abort_gpukeras(
+        sprintf("`weights` uses columns of `data` and `%s`, which new rows do not have.", name),
+        code = "data", hint = "Compute the weights as a column of `data` first.",
+        arg = "weights", call = call
+      )
+    }
+    code <- do.call(substitute, list(code, stats::setNames(list(value), name)))
+  }
+  code
+}
+
+# `.data$w` is the column `w`.
+plain_pronouns <- function(code) {
+  if (rlang::is_call(code, c("$", "[["), n = 2) && identical(code[[2]], quote(.data))) {
+    return(as.name(as.character(code[[3]])))
+  }
+  if (is.call(code)) code[] <- lapply(as.list(code), plain_pronouns)
+  code
+}
+
+# The variables of a call; in `d$w`, `w` is none.
+variables_in <- function(code) {
+  code <- plain_pronouns(code)
+  if (rlang::is_call(code, c("$", "@"), n = 2)) {
+    return(variables_in(code[[2]]))
+  }
+  if (is.call(code)) unlist(lapply(as.list(code)[-1], variables_in)) else all.vars(code)
+}
+
+# The weights of rows by the term that a recipe's formula has; NULL without one.
+recipe_weights <- function(text, data, call) {
+  if (!is_recipe_key(text) && grepl(".weights(", text %||% "", fixed = TRUE)) {
+    take_row_weights(read_formula(text, call), data, call)
+  }
+}
+
+take_row_weights <- function(parts, data, call) {
+  if (!is.null(parts$weights)) take_term(parts$weights, data, parts$env, call, "weights")
 }
 
 # Splitting ----------------------------------------------------------------------------------------
@@ -109,15 +178,18 @@ take_weights <- function(weights, data, call = caller_env()) {
 # Splits data by a user's formula. What is returned as text is part of the recipe, so that
 # gpu_predict() can evaluate the formula again, in another session too: `.` is expanded, and learned
 # numbers are written out. `known` has learned terms of a recipe, see known_terms(); `rows` are the
-# numbers of the rows to learn from, or NULL for all.
-split_formula <- function(formula, data, env, call = caller_env(), known = list(), rows = NULL) {
+# numbers of the rows to learn from, or NULL for all; `weigh` is the term of the weights, or NULL.
+split_formula <- function(formula, data, env, call = caller_env(), known = list(), rows = NULL,
+                          weigh = NULL) {
   check_formula_names(formula, data, call)
-  parts <- expand_dot(formula, data) %||% expand_terms(find_terms(formula, data, call), call)
-  check_some_features(parts$features, call)
+  parts <- expand_dot(formula, data) %||% expand_terms(find_terms(formula, data, call), env, call)
+  check_some_features(parts, call)
+  parts["weights"] <- list(weigh)
   parts <- settle_terms(parts, data, env, known, rows, call)
+  check_rowwise(parts, data, call)
   kept <- keep_formula(parts, write_formula(parts), parts$env)
   parts$env <- kept$env
-  c(split_parts(parts, data, call), parts["offsets"], formula = kept$text)
+  c(split_parts(parts, data, call), parts[c("offsets", "strata")], formula = kept$text)
 }
 
 # The parts of `y ~ .`, without terms(), which cannot handle tens of thousands of columns. NULL for
@@ -136,7 +208,8 @@ expand_dot <- function(formula, data) {
 # The text of a formula's parts.
 write_formula <- function(parts) {
   offsets <- lapply(parts$offsets, function(term) call("offset", term))
-  right <- vapply(c(parts$features, offsets), deparse_term, "")
+  weights <- if (!is.null(parts$weights)) list(call(".weights", parts$weights))
+  right <- vapply(c(parts$features, offsets, parts$strata, weights), deparse_term, "")
   label <- if (!is.null(parts$label)) paste(deparse_term(parts$label), "~ ") else "~"
   paste0(label, paste(right, collapse = " + "))
 }
@@ -180,11 +253,13 @@ split_parts <- function(parts, data, call = caller_env()) {
   list(x = x, y = y, label = name_term(parts$label))
 }
 
-# The feature columns alone; the label is not needed. The offset, if there is one, is the last.
+# The feature columns alone; the label is not needed. The offset and the number of the stratum, if
+# there are such, are the last.
 take_features <- function(parts, data, call = caller_env()) {
   columns <- lapply(parts$features, take_feature, data, parts$env, call)
   offset <- if (length(parts$offsets) > 0) list(take_offset(parts, data, call))
-  frame <- as.list(unlist(c(columns, offset), recursive = FALSE))
+  strata <- if (length(parts$strata) > 0) list(take_strata(parts, data, call))
+  frame <- as.list(unlist(c(columns, offset, strata), recursive = FALSE))
   frame <- structure(frame, class = "data.frame", row.names = attr(data, "row.names"))
   attr(frame, "spread") <- name_spread(parts$features[lengths(columns) > 1], columns)
   frame
@@ -231,12 +306,13 @@ name_term <- function(term) {
   }
 }
 
-# The values of a column, or of a call on columns, for each row.
-take_term <- function(term, data, env, call) {
+# The values of a column, or of a call on columns, for each row. `arg` is the argument that names it.
+take_term <- function(term, data, env, call, arg = "formula") {
   code <- if (is_learned(term)) term[[3]] else term
-  check_term(code, data, call)
+  check_term(code, data, call, arg)
   named <- if (is.name(code)) data[[as.character(code)]]
   values <- named %||% evaluate_term(code, data, env, call, name_term(term))[[1]]
+  if (learned_labels(term)) check_labelled(term, values, data, env, call)
   if (NROW(values) != nrow(data)) {
     abort_gpukeras(
       sprintf(
@@ -249,14 +325,24 @@ take_term <- function(term, data, env, call) {
   values
 }
 
-check_term <- function(term, data, call) {
+check_term <- function(term, data, call, arg = "formula") {
   used <- all.vars(term)
   lacking <- used[!used %in% names(data)] # setdiff() would copy all names for each term
   if (length(lacking) > 0) {
     # A variable of the session may have changed or disappeared when a prediction is made.
     abort_gpukeras(
-      sprintf("The data lacks the column `%s` that the formula names.", lacking[1]),
-      code = "data", hint = "Every variable of the formula must be a column.",
+      if (arg == "weights") {
+        sprintf("The data lacks the column `%s` of the training rows' weights.", lacking[1])
+      } else if (is.function(get0(lacking[1], mode = "function"))) {
+        sprintf("The formula names `%s`, which is no column of the data but a function.", lacking[1])
+      } else {
+        sprintf("The data lacks the column `%s` that the formula names.", lacking[1])
+      },
+      code = "data", hint = if (arg == "weights") {
+        "Add the column, or give the rows as list(x, y, weights)."
+      } else {
+        "Every variable of the formula must be a column."
+      },
       arg = "data", column = lacking[1], call = call
     )
   }
@@ -297,8 +383,8 @@ abort_term <- function(name, used, condition, call) {
   )
 }
 
-check_some_features <- function(features, call) {
-  if (length(features) == 0) {
+check_some_features <- function(parts, call) {
+  if (length(parts$features) == 0) {
     abort_gpukeras(
       "The formula names no feature.",
       code = "data", hint = "Use `y ~ .` for all columns.", arg = "formula", call = call

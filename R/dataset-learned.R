@@ -25,19 +25,34 @@ has_levels <- function(term) {
 take_levels <- function(term, data, env, call) {
   values <- as.character(take_term(new_learned(term[[2]], term[[3]][[2]]), data, env, call))
   levels <- as.character(eval(term[[3]]$levels, baseenv()))
-  new <- setdiff(values[!is.na(values)], levels)
+  check_known_levels(setdiff(values[!is.na(values)], levels), name_term(term), call)
+  factor(values, levels)
+}
+
+check_known_levels <- function(new, name, call) {
   if (length(new) > 0) {
     shown <- paste(utils::head(new, 5), collapse = ", ")
     abort_gpukeras(
       sprintf(
-        "Column `%s` of `data` has levels that training did not see: %s%s.", name_term(term), shown,
+        "Column `%s` of `data` has levels that training did not see: %s%s.", name, shown,
         if (length(new) > 5) ", ..." else ""
       ),
       code = "data", hint = "Drop those rows, or train with data that has them.",
-      arg = "data", column = name_term(term), levels = new, call = call
+      arg = "data", column = name, levels = new, call = call
     )
   }
-  factor(values, levels)
+}
+
+# Whether a learned term is a factor with labels, whose levels were learned.
+learned_labels <- function(term) {
+  is_learned(term) && rlang::is_call(term[[3]], c("factor", "ordered"), ns = "") &&
+    all(c("levels", "labels") %in% names(term[[3]]))
+}
+
+# Values that factor(x, labels = ) had no level for in training are NA, which `na` might impute.
+check_labelled <- function(term, values, data, env, call) {
+  given <- as.character(take_term(term[[3]][[2]], data, env, call))
+  check_known_levels(unique(given[is.na(values) & !is.na(given)]), name_term(term), call)
 }
 
 # Learning -----------------------------------------------------------------------------------------
@@ -52,24 +67,74 @@ learning_rows <- function(formula, data, validation, seed, na, call) {
   draw_parts(nrow(data), validation, seed, call)[[1]]
 }
 
+# All terms of a formula, of interactions each element.
+terms_of <- function(parts) {
+  features <- unlist(lapply(parts$features, split_crossed), recursive = FALSE)
+  strata <- unlist(lapply(parts$strata, strata_columns), recursive = FALSE)
+  c(parts$labels, features, parts$offsets, strata, if (!is.null(parts$weights)) parts$weights)
+}
+
 # The parts with what their terms learn. Calls such as splines::ns() are spelled without `::`, and
 # `env` finds their functions.
 settle_terms <- function(parts, data, env, known, rows, call) {
-  used <- unlist(lapply(c(parts$labels, parts$features, parts$offsets), called_in))
+  for (term in terms_of(parts)) check_special(term, env, call)
+  used <- unlist(lapply(terms_of(parts), called_in))
   spelled <- intersect(used, packaged_calls())
   if (length(spelled) > 0) {
     env <- bind_packaged(new.env(parent = env), sub(".*::", "", spelled))
   }
-  for (term in c(parts$labels, parts$offsets)) check_unlearned(term, env, call)
   learn <- function(feature) settle_feature(feature, data, env, known, rows, call)
-  label <- spell_plainly(parts$label)
-  settled <- new_parts(label, lapply(parts$features, learn), parts$offsets)
-  if (rlang::is_call(label, "list")) {
-    settled$labels <- lapply(settled$labels, spell_plainly)
-    settled$label <- as.call(c(quote(list), settled$labels))
-  }
+  settled <- new_parts(
+    settle_label(parts$label, data, env, call), lapply(parts$features, learn), parts$offsets,
+    settle_strata(parts$strata, data, env, known, call), parts$weights
+  )
   settled$env <- env
   settled
+}
+
+# A label with what it learns; list() has several.
+settle_label <- function(label, data, env, call) {
+  if (rlang::is_call(label, "list")) {
+    label[-1] <- lapply(as.list(label)[-1], settle_label, data, env, call)
+    return(label)
+  }
+  label <- spell_plainly(label)
+  if (rlang::is_call(label, "Surv", ns = "")) {
+    return(settle_status(label, data, env, call))
+  }
+  learn_levels(label, data, env, call)
+}
+
+# Surv() takes a status of 1 and 2 for one of 0 and 1 if a 2 occurs: written so that it does not
+# depend on the other rows.
+settle_status <- function(label, data, env, call) {
+  given <- rlang::names2(as.list(label))
+  place <- if (length(label) == 3) setdiff(which(given != "time"), c(1, if (!nzchar(given[2])) 2))
+  if ("event" %in% given) place <- which(given == "event")
+  if (length(place) != 1 || is_empty(label[[place]])) {
+    return(label)
+  }
+  status <- take_term(label[[place]], data, env, call)
+  known <- status[!is.na(status)]
+  if (is.numeric(status) && length(known) > 0 && all(known %in% 1:2) && max(known) == 2) {
+    label[[place]] <- base::call("==", label[[place]], 2)
+  }
+  label
+}
+
+# factor(x, labels = ) with the levels that it learns: without them, it fails where one is missing.
+learn_levels <- function(code, data, env, call) {
+  given <- if (is.call(code)) rlang::names2(as.list(code))
+  open <- rlang::is_call(code, c("factor", "ordered"), ns = "") && length(code) > 1 &&
+    "labels" %in% given && !any(c("levels", "exclude", "x") %in% given) &&
+    sum(!nzchar(given)) == 2 && !nzchar(given[2])
+  if (!open || is_empty(code[[2]])) {
+    return(code)
+  }
+  values <- sort(unique(plain_column(take_term(code[[2]], data, env, call))))
+  if (is.factor(values)) values <- as.character(values)
+  rest <- as.list(code)[-(1:2)]
+  as.call(c(as.list(code)[1:2], list(levels = write_out(values, name_term(code), call)), rest))
 }
 
 packaged_calls <- function(packages = packaged_functions) {
@@ -97,13 +162,13 @@ settle_feature <- function(feature, data, env, known, rows, call) {
 
 # A term with what it learns; itself if it learns nothing.
 settle_element <- function(element, crossed, data, env, rows, call) {
-  code <- spell_plainly(element)
-  check_nested(code, env, call)
+  code <- if (is_strata(element)) factor_of_strata(element, call) else spell_plainly(element)
   if (is.call(code)) {
     check_term(code, data, call)
     used <- as.data.frame(data[all.vars(code)])
     used <- if (is.null(rows)) used else used[rows, , drop = FALSE]
     code <- learn_call(code, name_term(element), used, env, call)
+    code <- learn_levels(code, data, env, call)
   }
   if (crossed) {
     values <- take_term(new_learned(name_term(element), code), data, env, call)
@@ -120,9 +185,6 @@ learn_call <- function(code, name, data, env, call) {
   frame <- evaluate_term(code, data, env, call, name)
   learned <- attr(attr(frame, "terms"), "predvars")[[2]]
   if (identical(learned, code)) {
-    if (rlang::is_call(code, "poly", ns = "") && isTRUE(code$simple)) {
-      abort_learning(code, "keeps nothing of what it learns", call)
-    }
     return(code)
   }
   for (place in seq_along(learned)[-1]) {
@@ -149,53 +211,18 @@ write_out <- function(value, name, call) {
   if (length(value) == 1 || is.null(value)) value else as.call(c(quote(c), as.list(value)))
 }
 
-# R writes out what the outermost call learns. One within another would learn from new rows anew.
-check_nested <- function(code, env, call) {
-  found <- if (is.call(code)) find_learning(as.list(code)[-1], env)
-  if (!is.null(found)) {
-    abort_learning(code, sprintf("has %s within another call", found), call)
-  }
-}
-
-# Labels and offsets are computed from their row alone.
-check_unlearned <- function(term, env, call) {
-  found <- find_learning(list(term), env)
-  if (!is.null(found)) {
-    abort_learning(term, sprintf("calls %s", found), call)
-  }
-}
-
-abort_learning <- function(term, problem, call) {
-  abort_gpukeras(
-    sprintf(
-      "The term `%s` of the formula %s, which new rows would change.", name_term(term), problem
-    ),
-    code = "data", hint = "Compute that column first.", arg = "formula", call = call
-  )
-}
-
-# The first call in terms of one of R's functions that learn, as text; NULL if there is none.
-find_learning <- function(terms, env) {
-  inner <- unlist(lapply(terms, function(term) if (!missing(term)) called_in(term)))
-  learning <- packaged_functions[names(packaged_functions) != "survival"]
-  ours <- bind_packaged(new.env(parent = emptyenv()))
-  same <- function(name) identical(find_functions(name, env), find_functions(name, ours))
-  found <- c(
-    Filter(same, intersect(inner, unlist(learning))), intersect(inner, packaged_calls(learning))
-  )
-  if (length(found) > 0) paste0(found[1], "()")
-}
-
 # Learned terms of a recipe ------------------------------------------------------------------------
 
 # The learned terms of a recipe's formula by name, with ":" before those of interactions: a formula
 # that is written out again for the same recipe learns nothing.
 known_terms <- function(text, call = caller_env()) {
-  if (is_recipe_key(text) || !grepl(".learned(", text %||% "", fixed = TRUE)) {
+  if (is_recipe_key(text) || !grepl("[.]learned[(]|strata[(]", text %||% "")) {
     return(list())
   }
   known <- list()
-  for (feature in formula_parts(parse_formula(text, call))$features) {
+  parts <- formula_parts(parse_formula(text, call))
+  for (term in parts$strata) known[["strata()"]] <- term
+  for (feature in parts$features) {
     elements <- split_crossed(feature)
     for (element in Filter(is_learned, elements)) {
       found <- if (is.null(the$formulas[[text]])) find_disallowed_learned(element)

@@ -77,11 +77,12 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
     parts <- split_new_rows(formula, data, call)
     data <- parts$x
     y <- parts$y
+    weights <- weights %||% parts$weights()
     own <- parts$label %||% own
   }
   features <- as_new_rows(data, recipe, arg, call)
   if (identical(features$kind, "table") && (is.null(y) || rlang::is_string(y))) {
-    features$label <- y %||% file_label(formula, call)
+    features[c("label", "weights")] <- file_labels(formula, y, weights, call)
     y <- NULL
   }
   labels <- if (!is.null(y)) as_recipe_labels(y, own, recipe, call)

@@ -17,6 +17,11 @@ allowed_functions <- c(
   "tolower", "toupper", "nchar", "substr", "startsWith", "endsWith"
 )
 
+# Those of each value alone, whose calls check_rowwise() need not try.
+rowwise_functions <- setdiff(
+  allowed_functions, c("%in%", "factor", "as.factor", "ordered", "as.ordered", "cut", "c")
+)
+
 # Operators with another meaning in formulas than in arithmetic.
 term_operators <- c("+", "-", "*", "/", "^", "%in%", "|", "(")
 
@@ -74,16 +79,23 @@ cut_at <- function(x, breaks, ...) {
 formula_parts <- function(formula) {
   terms <- split_sum(formula[[length(formula)]])
   offsets <- vapply(terms, rlang::is_call, NA, "offset", n = 1, ns = "")
+  strata <- vapply(terms, rlang::is_call, NA, "strata", ns = "")
+  weights <- vapply(terms, rlang::is_call, NA, ".weights", n = 1, ns = "")
   label <- if (length(formula) == 3) formula[[2]]
-  new_parts(label, terms[!offsets], lapply(terms[offsets], `[[`, 2))
+  parts <- new_parts(
+    label, terms[!offsets & !strata & !weights], lapply(terms[offsets], `[[`, 2), terms[strata]
+  )
+  if (any(weights)) parts$weights <- terms[weights][[1]][[2]]
+  parts
 }
 
-# The label, features and offsets of a formula as calls and names. `labels` has the elements of
-# list(price, cut), a single label, or is NULL.
-new_parts <- function(label, features, offsets = list()) {
+# The label, features, offsets, strata and weights of a formula as calls and names. `labels` has the
+# elements of list(price, cut), a single label, or is NULL.
+new_parts <- function(label, features, offsets = list(), strata = list(), weights = NULL) {
   labels <- if (rlang::is_call(label, "list")) as.list(label)[-1] else list(label)
   list(
-    label = label, labels = if (!is.null(label)) labels, features = features, offsets = offsets
+    label = label, labels = if (!is.null(label)) labels, features = features, offsets = offsets,
+    strata = strata, weights = weights
   )
 }
 
@@ -142,9 +154,11 @@ find_disallowed_part <- function(parts) {
   if (length(found) > 0) {
     return(found[1])
   }
-  find_first(c(lapply(parts$labels, label_term), parts$offsets, elements), function(term) {
+  weights <- if (!is.null(parts$weights)) list(parts$weights)
+  others <- c(lapply(parts$labels, label_term), parts$offsets, weights)
+  find_first(c(others, elements), function(term) {
     if (is_learned(term)) find_disallowed_learned(term) else find_disallowed(term)
-  })
+  }) %||% find_first(parts$strata, find_disallowed_strata)
 }
 
 # What `find` finds in the first of the terms in which it finds something.
@@ -207,7 +221,7 @@ describe_head <- function(head) {
 # would be allowed in a file, and calls base R's functions, needs no key. Others get one, by which
 # this session finds their functions again; a file cannot know it.
 keep_formula <- function(parts, text, env) {
-  used <- unique(unlist(lapply(c(parts$labels, parts$features, parts$offsets), called_in)))
+  used <- unique(unlist(lapply(terms_of(parts), called_in)))
   own <- find_functions(used, env)
   common <- find_functions(used, bind_packaged(new.env(parent = baseenv())))
   if (is.null(find_disallowed_part(parts)) && identical(own, common)) {
@@ -272,14 +286,15 @@ formula_text <- function(formula) sub(key_pattern, "", formula)
 # no formula, and is then shown as it is.
 show_formula <- function(formula) {
   text <- formula_text(formula)
-  if (!grepl(".learned(", text, fixed = TRUE)) {
+  if (!grepl("[.](learned|weights)[(]|strata[(]", text)) {
     return(text)
   }
   tryCatch(
     {
       parts <- formula_parts(parse_formula(text, NULL))
       own <- function(term) if (is.call(term)) name_term(term) else deparse_term(term)
-      right <- c(vapply(parts$features, own, ""), name_offset(parts$offsets))
+      last <- c(name_offset(parts$offsets), name_strata(parts$strata))
+      right <- c(vapply(parts$features, own, ""), last)
       left <- if (!is.null(parts$label)) paste(deparse_term(parts$label), "~ ") else "~"
       paste0(left, paste(right, collapse = " + "))
     },

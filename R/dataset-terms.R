@@ -9,7 +9,7 @@ most_pairs <- 1e6 # levels of a factor of pairs
 
 # The parts of a formula by its terms. `y ~ a * b` has the features a, b and a:b; `y ~ . - b` has
 # no b. The intercept is left out: a network's layers have their own.
-expand_terms <- function(terms, call) {
+expand_terms <- function(terms, env, call) {
   variables <- as.list(attr(terms, "variables"))[-1]
   factors <- attr(terms, "factors")
   features <- lapply(seq_along(attr(terms, "term.labels")), function(place) {
@@ -17,12 +17,10 @@ expand_terms <- function(terms, call) {
   })
   response <- attr(terms, "response")
   offsets <- lapply(variables[attr(terms, "offset")], check_offset_call, call)
-  for (term in unlist(lapply(features, split_crossed), recursive = FALSE)) {
-    check_term_call(term, call)
-  }
+  strata <- vapply(features, is_strata, NA)
   label <- if (response > 0) variables[[response]]
   check_label_apart(label, features, call)
-  new_parts(label, features, offsets)
+  new_parts(label, features[!strata], offsets, features[strata])
 }
 
 # lm() warns, and drops the label; here a network would learn to copy it.
@@ -31,21 +29,6 @@ check_label_apart <- function(label, features, call) {
     abort_gpukeras(
       sprintf("The formula has its label, `%s`, among the features.", name_term(label)),
       code = "data", hint = "Remove it from the right side.", arg = "formula", call = call
-    )
-  }
-}
-
-# What terms() takes for a column of a matrix, and has another meaning for who writes it.
-check_term_call <- function(term, call) {
-  meant <- if (rlang::is_call(term, c("|", "||"))) {
-    "is a random effect, which gpukeras does not know"
-  } else if (rlang::is_call(term, "offset", ns = "stats")) {
-    "is no offset in R, but a feature: write offset()"
-  }
-  if (!is.null(meant)) {
-    abort_gpukeras(
-      sprintf("The term `%s` of the formula %s.", name_term(term), meant),
-      code = "data", arg = "formula", call = call
     )
   }
 }
@@ -109,28 +92,30 @@ mark_offset <- function(features, name) {
 }
 
 check_no_offset <- function(parts, call) {
-  if (length(parts$offsets) > 0) {
+  found <- name_offset(parts$offsets) %||% name_strata(parts$strata)
+  if (!is.null(found)) {
     abort_gpukeras(
-      sprintf("`%s` of the formula does not apply to images.", name_offset(parts$offsets)),
+      sprintf("`%s` of the formula does not apply to images.", found),
       code = "data", arg = "formula", call = call
     )
   }
 }
 
 # The groups of columns of a formula. A group may name a term that has become several columns; an
-# offset is a group of its own, the last, which makes it an input of the model.
+# offset and the number of a stratum are groups of their own, the last, which makes them inputs of
+# the model.
 formula_inputs <- function(inputs, parts, recipe = NULL) {
-  offset <- name_offset(parts$offsets)
+  last <- drop_null(list(offset = name_offset(parts$offsets), strata = name_strata(parts$strata)))
   if (!is.list(inputs)) {
-    learned <- is.null(offset) || !is.null(recipe)
-    own <- if (!learned) list(features = setdiff(names(parts$x), offset), offset = offset)
+    learned <- length(last) == 0 || !is.null(recipe)
+    own <- if (!learned) c(list(features = setdiff(names(parts$x), unlist(last))), last)
     return(inputs %||% own)
   }
   spread <- attr(parts$x, "spread")
   named <- lapply(inputs, function(columns) {
     unlist(lapply(columns, function(name) spread[[name]] %||% name))
   })
-  c(named, if (!is.null(offset)) list(offset = offset))
+  c(named, last)
 }
 
 # Interactions -------------------------------------------------------------------------------------

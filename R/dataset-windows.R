@@ -69,13 +69,14 @@ gpu_dataset.data.frame <- function(x, y = NULL, ..., window = NULL, horizon = NU
 
 # All columns as features, but not the one that a string names as the weights.
 label_dataset <- function(formula, data, ..., weights = NULL, call = caller_env()) {
-  if (rlang::is_string(weights)) {
-    check_column(weights, data, "weights", call)
-    column <- weights
+  column <- if (rlang::is_string(weights)) weights
+  if (!is.null(column)) {
+    check_column(column, data, "weights", call)
     weights <- data[[column]]
     data <- data[names(data) != column]
   }
-  formula_dataset(formula, data, ..., weights = weights, call = call)
+  weigh <- if (!is.null(column)) as.name(column)
+  formula_dataset(formula, data, ..., weights = weights, weigh = weigh, call = call)
 }
 
 window_dataset <- function(x, options, rule, ..., recipe = NULL) {

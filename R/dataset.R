@@ -85,7 +85,8 @@
 #' @param on_error What to do with a broken file or row: `"stop"` raises an error, `"skip"` leaves
 #'   it out, and `print()` shows how many and the first one.
 #' @param buffer Rows of the shuffle buffer for streamed rows (functions and pipelines).
-#' @param weights Weights of the rows in the loss, or `NULL`; for files with columns, the name of
+#' @param weights Weights of the rows in the loss, which is the sum of the rows' weighted losses,
+#'   divided by the number of rows, as in Keras; or `NULL`. For files with columns, the name of
 #'   the weights column; for formulas also a column of `data`, as in `lm()`. For labels of several
 #'   dimensions, an array with rows first: one weight for each time step or pixel, or a dimension of
 #'   1 to use one weight for all of them. For several outputs, also a named list of these; an output
@@ -96,7 +97,8 @@
 #'   applies to training rows only.
 #' @param recipe A [gpu_recipe()], or another `gpu_dataset` or trained model that has one. It is
 #'   applied, and no new recipe is learned: use it for test data. It sets `encode`, `scale` and
-#'   (unless `na` is `"drop"`) `na`.
+#'   (unless `na` is `"drop"`) `na`; and `weights`, if training had them from columns of a formula's
+#'   `data` and none are given here.
 #' @param seed Seed of the split and the shuffles. The default draws it from R's generator, so
 #'   `set.seed()` fixes it.
 #' @return A `gpu_dataset`: the prepared rows and their plan, which `print()` shows with its reasons

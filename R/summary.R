@@ -12,7 +12,7 @@
 #' `MASS::polr()`. The null deviance is that of the mean alone, with the offset if there is one.
 #' Weights of rows multiply their log-likelihoods; a Gaussian family without a dispersion treats
 #' them as `glm()` does. `"cox"` has the partial likelihood of all rows at once, as
-#' `survival::coxph()`, but its weights multiply the events' terms, not the risk sets.
+#' `survival::coxph()`, in which weights multiply events and risk sets.
 #'
 #' The dispersion is the model's own: for `"gamma"` 1 / shape, which `glm()` estimates by moments,
 #' and for `"negative_binomial"` the size. A Gaussian family without a dispersion has the variance
@@ -22,7 +22,9 @@
 #' standardisation of numbers is undone. Factors are one-hot: each level has a column, so that with
 #' the intercept their coefficients are determined only up to a constant; differences between levels
 #' are those of `glm()`. AIC and BIC count parameters as `logLik()` does: the rank of the encoded
-#' rows, and a dispersion. They are missing for models with hidden layers or a penalty, whose
+#' rows, and a dispersion. BIC takes the logarithm of `$nobs`: the rows with a weight above 0, for
+#' `"cox"` the events, and for `"ordinal"` and `"multinomial"` the sum of the weights, which
+#' `MASS::polr()` and `nnet::multinom()` take for frequencies. They are missing for models with hidden layers or a penalty, whose
 #' parameters cannot be counted so. Standard errors are not computed. The family `"quantile"` has no
 #' likelihood, and coefficients if it has one quantile.
 #'
@@ -33,7 +35,7 @@
 #' - `$family`, `$link`; `$implied`: whether the loss says so.
 #' - `$formula`, `$columns`, `$rows` (with a weight above 0), `$trainable` (number of parameters).
 #' - `$log_likelihood`, `$deviance`, `$null_deviance`, `$explained` (the share of the deviance).
-#' - `$df`, `$aic`, `$bic`, `$df_null`, `$df_residual`: without hidden layers.
+#' - `$df`, `$aic`, `$nobs`, `$bic`, `$df_null`, `$df_residual`: without hidden layers.
 #' - `$dispersion` and `$dispersion_name`, if it is one number for all rows.
 #' - `$coefficients`: a data frame of `term`, `estimate` and, for several linear predictors,
 #'   `predictor`. It has no rows for models with hidden layers.

@@ -256,15 +256,19 @@ abort_unprepared <- function(arg, hint, call) {
   )
 }
 
-# Features and labels of new rows, by the formula or prepped recipe of the training.
+# Features and labels of new rows, by the formula or prepped recipe of the training. `weights` is a
+# function, as rows that have weights of their own need no column of weights.
 split_new_rows <- function(formula, data, call = caller_env()) {
   if (!is_recipe_key(formula)) {
-    return(split_parts(read_formula(formula, call), data, call))
+    parts <- read_formula(formula, call)
+    weights <- function() take_row_weights(parts, data, call)
+    return(c(split_parts(parts, data, call), weights = weights))
   }
   prepared <- find_prepared(formula, call)
   check_baked(prepared, data, "outcome", "data", "holds the labels", call)
   rows <- bake_rows(prepared, data, "data", call)
-  list(x = baked_predictors(prepared, rows), y = baked_labels(prepared, rows))
+  weights <- function() baked_weights(list(prepared = prepared, rows = rows))
+  list(x = baked_predictors(prepared, rows), y = baked_labels(prepared, rows), weights = weights)
 }
 
 # Features alone.

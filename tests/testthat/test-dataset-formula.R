@@ -108,7 +108,7 @@ test_that("dates and times come through, also as POSIXlt, which model.frame() do
   times$at <- as.POSIXct("2024-01-01", tz = "UTC") + 0:2
   times$list <- as.POSIXlt(times$at)
   times$long <- as.difftime(1:3, units = "hours")
-  parts <- split_formula(y ~ day + at + list + long + I(day - day[1]), times, globalenv())
+  parts <- split_formula(y ~ day + at + list + long + I(day - as.Date("2024-01-01")), times, globalenv())
   kinds <- vapply(as_features(parts$x)$columns, `[[`, "", "kind")
   expect_identical(kinds, c("date", "time", "time", "duration", "duration"))
 })
@@ -140,14 +140,14 @@ test_that("weights are looked for in the data first, then where the call is, as 
   data <- data.frame(y = 1:3, w = c(1, 2, 4), v = c(3, 1, 1))
   take <- function(formula, ...) {
     given <- rlang::enquos(...)
-    take_weights(given$weights, data)
+    take_weights(given$weights, data)$values
   }
   w <- c(9, 9, 9)
   other <- c(2, 3, 4)
   expect_identical(take(y ~ v, weights = w), data$w)
   expect_identical(take(y ~ v, weights = w / 2), data$w / 2)
   expect_identical(take(y ~ v, weights = other), other)
-  expect_identical(take(y ~ v, weights = w + other), data$w + other)
+  expect_error(take(y ~ v, weights = w + other), class = "gpukeras_error_data")
   expect_identical(take(y ~ v, weights = "v"), data$v)
   expect_identical(take(y ~ v, weights = list(y = w)), list(y = data$w))
   expect_null(take(y ~ v, weights = NULL))

@@ -50,9 +50,12 @@ family_rows <- function(n = 300) {
 }
 
 # A model without hidden layers, trained on all rows at once: each batch of an epoch has them all.
-linear_fit <- function(formula, family, rows = family_rows()) {
+linear_fit <- function(formula, family, rows = family_rows(), weights = NULL) {
   many <- rows[rep(seq_len(nrow(rows)), 30), ]
-  data <- gpu_dataset(formula, many, batch_size = nrow(rows), shuffle = FALSE)
+  data <- gpu_dataset(
+    formula, many,
+    weights = {{ weights }}, batch_size = nrow(rows), shuffle = FALSE
+  )
   model <- gpu_mlp(data, units = integer(), family = family, learning_rate = 0.05, seed = 1)
   rate <- schedule_warmup_cosine(warmup = 0)
   gpu_fit(model, data, epochs = 20, schedule = rate, engine = "compiled", verbose = FALSE)
@@ -234,6 +237,55 @@ test_that("survival times choose the family of Cox, or are refused by the famili
     gpu_dataset(rows["a"], Surv(rows$time, rows$status, type = "left"))
     gpu_dataset(rows["a"], Surv(rows$time, late, rows$status))
     gpu_dataset(rows["a"], Surv(rows$time, factor(rows$status + rows$b)))
+  })
+})
+
+test_that("weights and strata of a model of Cox are those of coxph(), in fit, summary and curves", {
+  skip_without_tensorflow()
+  skip_if_not_installed("survival")
+  rows <- lung_rows()
+  rows$time <- ceiling(rows$time / 20) # ties
+  rows$w <- rep(c(1, 2, 0.5), length.out = nrow(rows))
+  rows$s <- factor(rep(c("u", "v", "v", "w"), length.out = nrow(rows)))
+  Surv <- survival::Surv # nolint: object_name_linter.
+  strata <- survival::strata # coxph() knows it without `survival::` only
+  cases <- list(
+    list(Surv(time, status) ~ a + b, "breslow"),
+    list(Surv(time, status) ~ a + b + strata(s), "efron")
+  )
+  for (case in cases) {
+    known <- survival::coxph(case[[1]], rows, weights = rows$w, ties = case[[2]])
+    family <- gpu_family("cox", ties = case[[2]])
+    model <- linear_fit(case[[1]], family, rows, weights = w)
+    found <- gpu_summary(model, rows)
+    expect_equal(found$coefficients$estimate, unname(coef(known)), tolerance = 1e-3)
+    expect_equal(c(found$null_deviance, found$deviance) / -2, known$loglik, tolerance = 1e-5)
+    expect_equal(c(found$aic, found$bic), c(AIC(known), BIC(known)), tolerance = 1e-5)
+    loss <- gpu_evaluate(model, rows, batch_size = nrow(rows))[["loss"]]
+    expect_equal(loss * nrow(rows), found$deviance / 2, tolerance = 1e-5)
+    times <- c(5, 15, 30)
+    curves <- gpu_predict(model, rows[1:9, ], type = "survival", times = times)
+    many <- rows[rep(seq_len(nrow(rows)), 30), ] # those that trained, whose ties are larger
+    here <- survival::coxph(case[[1]], many,
+      weights = many$w, ties = case[[2]], init = coef(known), iter.max = 0
+    )
+    expected <- summary(survival::survfit(here, newdata = rows[1:9, ]), times = times, extend = TRUE)
+    expect_equal(curves$survival, as.vector(expected$surv), tolerance = 1e-3)
+  }
+  expect_named(gpu_predict(model, rows[1:2, ], type = "parameters"), c("risk", "stratum"))
+  curves <- gpu_predict(model, rows[1:9, ], type = "survival", times = times)
+  path <- withr::local_tempfile(fileext = ".keras")
+  gpu_save(model, path, verbose = FALSE)
+  again <- gpu_load(path)
+  expect_equal(gpu_predict(again, rows[1:9, ], type = "survival", times = times), curves)
+  expect_equal(gpu_summary(again, rows)$deviance, found$deviance)
+  effects <- as.data.frame(gpu_effects(model, rows, "a", grid = 3))
+  expect_identical(unique(effects$output), "1") # the stratum's number is no prediction
+  expect_s3_class(gpu_attributions(model, rows[1:3, ]), "gpu_attributions")
+  expect_snapshot(error = TRUE, {
+    gpu_predict(model, transform(rows, s = "x"))
+    gpu_mlp(gpu_dataset(a ~ b + strata(s), rows), family = "gaussian")
+    gpu_mlp(gpu_dataset(cbind(time, status) ~ b + strata(s), rows), family = "discrete_time")
   })
 })
 

@@ -171,3 +171,84 @@ test_that("negative binomial, ordinal and Cox models are those of MASS and survi
   expect_equal(c(found$null_deviance, found$deviance) / -2, known$loglik, tolerance = 1e-5)
   expect_equal(c(found$aic, found$bic), c(AIC(known), BIC(known)), tolerance = 1e-5)
 })
+
+test_that("a column of weights weighs rows wherever they are scored, and one that lacks is named", {
+  skip_without_tensorflow()
+  rows <- summary_rows()
+  known <- glm(count ~ a + b, poisson(), rows, weights = w)
+  data <- gpu_dataset(count ~ a + b, rows, weights = w, batch_size = 120)
+  model <- gpu_mlp(data, units = integer(), family = "poisson", seed = 1)
+  gpu_fit(model, data, epochs = 1, validation = rows, verbose = FALSE) # gives the model its recipe
+  set_coefficients(model, data, coef(known)[[1]], coef(known)[-1])
+  found <- gpu_summary(model, rows)
+  expect_equal(c(found$aic, found$bic), c(AIC(known), BIC(known)), tolerance = 1e-5)
+  expect_identical(found$formula, "count ~ a + b")
+  # The loss is the sum of the weighted losses, divided by the number of rows.
+  loss <- -as.numeric(logLik(known)) / nrow(rows)
+  expect_equal(gpu_evaluate(model, rows)[["loss"]], loss, tolerance = 1e-5)
+  expect_equal(attr(gpu_importance(model, rows, repeats = 1), "baseline"), loss, tolerance = 1e-5)
+  expect_equal(gpu_evaluate(model, gpu_dataset(count ~ a + b, rows, recipe = model))[["loss"]],
+    loss, tolerance = 1e-5
+  )
+  expect_equal(gpu_evaluate(model, list(rows, NULL, 2 * rows$w))[["loss"]], 2 * loss, tolerance = 1e-5)
+  half <- rows[1:50, ]
+  plain <- gpu_evaluate(model, transform(half, w = 1))[["loss"]]
+  expect_equal(gpu_evaluate(model, half, sample_weight = rep(1, 50))[["loss"]], plain)
+  path <- withr::local_tempfile(fileext = ".keras")
+  gpu_save(model, path, verbose = FALSE)
+  expect_equal(gpu_summary(gpu_load(path), rows)$aic, found$aic)
+  expect_snapshot(error = TRUE, {
+    gpu_evaluate(model, rows[names(rows) != "w"])
+    gpu_summary(model, transform(rows, w = NULL))
+    gpu_fit(model, data, validation = rows[names(rows) != "w"], verbose = FALSE)
+    gpu_dataset(count ~ a, rows, weights = w / mean(w))
+  })
+  expect_length(gpu_predict(model, rows[names(rows) != "w"]), 120)
+
+  history <- gpu_fit(model, data, epochs = 1, validation = half, verbose = FALSE)
+  validated <- history$history$val_loss
+  expect_equal(validated, gpu_evaluate(model, half)[["loss"]], tolerance = 1e-5)
+
+  # Calls, names of columns, and files with a column of weights.
+  for (weighed in list(
+    gpu_dataset(count ~ a + b, rows, weights = w / 2 + 1),
+    gpu_dataset(rows[c("a", "b", "count", "w")], "count", weights = "w")
+  )) {
+    found <- gpu_evaluate(gpu_mlp(weighed, units = integer(), seed = 1), weighed)[["loss"]]
+    own <- gpu_mlp(weighed, units = integer(), seed = 1)
+    expect_equal(gpu_evaluate(own, rows, recipe = gpu_recipe(weighed))[["loss"]], found, tolerance = 1e-5)
+  }
+  table <- withr::local_tempfile(fileext = ".csv")
+  utils::write.csv(rows[c("a", "b", "count", "w")], table, row.names = FALSE)
+  files <- gpu_dataset(table, "count", weights = "w")
+  own <- gpu_mlp(files, units = integer(), family = "poisson", seed = 1)
+  loss <- gpu_evaluate(own, files)[["loss"]]
+  for (new in list(table, rows)) {
+    found <- gpu_evaluate(own, new, recipe = gpu_recipe(files))[["loss"]]
+    expect_equal(found, loss, tolerance = 1e-5)
+  }
+  utils::write.csv(rows[c("a", "b", "count")], table, row.names = FALSE)
+  expect_error(gpu_evaluate(own, table, recipe = gpu_recipe(files)), class = "gpukeras_error_data")
+})
+
+test_that("BIC of classes takes weights for frequencies, as polr() and multinom() do", {
+  skip_without_tensorflow()
+  skip_if_not_installed("MASS")
+  skip_if_not_installed("nnet")
+  rows <- summary_rows()
+  nobs_of <- function(known) attr(logLik(known), "nobs")
+  data <- gpu_dataset(kind ~ a + b, rows, weights = w, batch_size = 120)
+  for (family in c("ordinal", "multinomial")) {
+    known <- if (family == "ordinal") {
+      MASS::polr(kind ~ a + b, rows, weights = w)
+    } else {
+      nnet::multinom(kind ~ a + b, rows, weights = w, trace = FALSE)
+    }
+    found <- gpu_summary(gpu_mlp(data, units = integer(), family = family, seed = 1), data)
+    expect_identical(found$nobs, as.integer(sum(rows$w)))
+    expect_equal(found$nobs, nobs_of(known) %||% sum(rows$w))
+    expect_identical(as.numeric(found$df), as.numeric(attr(logLik(known), "df")))
+    expect_equal(found$bic, -2 * found$log_likelihood + log(sum(rows$w)) * found$df)
+    if (family == "ordinal") expect_equal(found$df_residual, known$df.residual)
+  }
+})

@@ -23,6 +23,7 @@ from gpukeras.data.preprocessing.decoding import name_columns
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.explain.columns import Feature, find_features, pick_feature
 from gpukeras.explain.varied import Explained, Variation, open_explained, open_new_rows
+from gpukeras.models.families.build import find_extras
 
 KINDS = ("partial_dependence", "ale")
 
@@ -165,7 +166,7 @@ def _average(explained: Explained, feature: Feature, size: int, chosen: np.ndarr
     means, curves = [], []
     names: tuple[str, ...] = ()
     for output in explained.predict(Variation(feature.places, row) for row in replaced):
-        flat = read_output(output)
+        flat = drop_stratum(explained.recipe, read_output(output))
         names = names or name_output(explained.recipe, flat)
         means.append(flat.mean(axis=0, dtype=np.float64))
         curves.append(flat[chosen].astype(np.float64))
@@ -210,7 +211,9 @@ def _accumulate(explained: Explained, feature: Feature, size: int) -> Effect:
     lower, upper = (np.array(encoded) for _ in range(2))
     lower[:, 0], upper[:, 0] = edges[places], edges[np.minimum(places + 1, len(edges) - 1)]
     both = [Variation(feature.places, lower), Variation(feature.places, upper)]
-    low, high = (read_output(output) for output in explained.predict(both))
+    low, high = (
+        drop_stratum(explained.recipe, read_output(output)) for output in explained.predict(both)
+    )
     differences = high.astype(np.float64) - low
     counts = np.bincount(places, minlength=max(1, len(edges) - 1))
     return Effect(
@@ -277,6 +280,12 @@ def read_output(output: Any) -> np.ndarray:
             arg="model",
         )
     return output.reshape(len(output), -1)
+
+
+def drop_stratum(recipe: Recipe, output: np.ndarray) -> np.ndarray:
+    """Returns an output without the stratum's number, which "cox" passes on beside the risk."""
+    passed_on = find_extras(recipe).strata > 0 and output.shape[1] > 1
+    return output[:, :1] if passed_on else output
 
 
 def name_output(recipe: Recipe, output: np.ndarray) -> tuple[str, ...]:

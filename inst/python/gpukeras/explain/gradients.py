@@ -28,7 +28,7 @@ from gpukeras.data.sources.row_store import MemoryRows, RowSource
 from gpukeras.engine.predict import explain_rows, predict_rows
 from gpukeras.engine.predict_loop import count_row_bytes, model_device, pad_rows
 from gpukeras.explain.columns import find_features
-from gpukeras.explain.effects import name_output, read_output
+from gpukeras.explain.effects import drop_stratum, name_output, read_output
 from gpukeras.models import compatibility, model_checks
 from gpukeras.models.families.build import LOOKED, offset_of
 from gpukeras.models.families.keras_classes import family_of
@@ -134,11 +134,13 @@ def attribute(
             arg="model",
         )
     with jit_policy(model):
-        outputs = read_output(predict_rows(model, rows, recipe, function))
+        whole = read_output(predict_rows(model, rows, recipe, function))
         start = read_output(predict_rows(model, base, recipe, function))
+    outputs, start = drop_stratum(recipe, whole), drop_stratum(recipe, start)
     target = choose_target(recipe, outputs, output)
     prepare = partial(_prepare, model, recipe, function)
-    values = integrate(model, (rows, base), prepare, target.weights, count)
+    weights = np.pad(target.weights, ((0, 0), (0, whole.shape[1] - outputs.shape[1])))
+    values = integrate(model, (rows, base), prepare, weights, count)
     found, begins = target.take(outputs), target.take(np.repeat(start, len(outputs), axis=0))
     gaps = np.abs(values.reshape(len(values), -1).sum(1, dtype=np.float64) - (found - begins))
     columns, values = sum_columns(recipe, values)

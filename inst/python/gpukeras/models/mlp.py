@@ -15,7 +15,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
-from gpukeras.models.families.build import find_offset, settle_family
+from gpukeras.models.families.build import Extras, find_extras, settle_family
 from gpukeras.models.families.keras_classes import compile_arguments, output_layer
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import ROWS, Family
@@ -33,7 +33,8 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
     cross-entropy, for more classes a softmax. The output is float32 under mixed precision, as Keras
     advises. Each of several inputs has a branch, each of several outputs a head, by their names.
     With a family, the output and the loss are the family's, see `families`. A last input named
-    "offset" has no branch: it is added to the family's linear predictor.
+    "offset" has no branch: it is added to the family's linear predictor. Nor has one named "strata"
+    after it, of the family "cox".
 
     Args:
         data: A dataset with labels.
@@ -56,12 +57,12 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
             arg="data",
         )
     _check_size(recipe, spec)
-    family, offset = settle_family(data, spec.family), find_offset(data)
+    family, extras = settle_family(data, spec.family), find_extras(recipe)
     keras = runtime.keras()
     try:
         several = input_parts(recipe) or recipe.label.outputs
         if several:
-            model = _connect(recipe, recipe.label, spec, family, offset is not None)
+            model = _connect(recipe, recipe.label, spec, family, extras)
         else:
             model = _stack(recipe, recipe.label, spec, family)
         optimizer = keras.optimizers.get(spec.optimizer)
@@ -126,13 +127,13 @@ def _predictor_layer(family: Family, spec: MlpSpec) -> Any:
 
 
 def _connect(
-    recipe: Recipe, label: LabelRule, spec: MlpSpec, family: Family | None, has_offset: bool
+    recipe: Recipe, label: LabelRule, spec: MlpSpec, family: Family | None, extras: Extras
 ) -> Any:
     """Connects a branch for each input, the shared hidden layers, and a head for each output.
 
     A branch is one dense layer with as many units as the first hidden layer, so that an input with
     many numbers does not dominate one with few. A single input has no branch, nor have inputs
-    without hidden layers. An offset goes to the family's layer.
+    without hidden layers. An offset and the number of a stratum go to the family's layer.
     """
     keras, parts = runtime.keras(), input_parts(recipe)
     parts = parts or (Part("features", recipe.shape, slice(None)),)
@@ -141,7 +142,8 @@ def _connect(
         tensor if len(part.shape) == 1 else keras.layers.Flatten()(tensor)
         for part, tensor in zip(parts, inputs, strict=True)
     ]
-    offset = [flat.pop()] if has_offset else []
+    last = flat[len(flat) - extras.count :]
+    flat = flat[: len(flat) - extras.count]
     hidden = flat[0]
     if len(flat) > 1:
         joined = (
@@ -152,7 +154,7 @@ def _connect(
         hidden = layer(hidden)
     if family is not None:
         linear = _predictor_layer(family, spec)(hidden)
-        heads = [output_layer(family)([linear, *offset] if offset else linear)]
+        heads = [output_layer(family)([linear, *last] if last else linear)]
     elif not label.outputs:
         heads = [_apply(output_layers(label, spec.seed, penalty=spec.last_penalty), hidden)]
     else:

@@ -26,9 +26,13 @@ def fill_baseline(model: Model, data: Dataset) -> None:
     if layer is None or layer.family.name != "cox" or not isinstance(data, MapDataset):
         return
     with jit_policy(model):
-        risk = np.asarray(predict_rows(model, data.sources[0], data.recipe, data.map))
-    labels = np.asarray(data.sources[1].gather(slice(None)), np.float64)
+        output = np.asarray(predict_rows(model, data.sources[0], data.recipe, data.map))
     rows = data.train_rows
-    times, hazard = baseline_hazard(labels[rows, 0], labels[rows, 1], risk[rows, 0])
+    labels = np.asarray(data.sources[1].gather(slice(None)), np.float64)
+    weights = np.ones(len(labels))
+    if len(data.sources) > 2:
+        weights = np.asarray(data.sources[2].gather(slice(None)), np.float64)
+        weights = weights.reshape(len(labels), -1)[:, 0]
+    times, hazard = baseline_hazard(layer.family, labels[rows], output[rows], weights[rows])
     layer.own["times"].assign(times.astype(np.float32))
     layer.own["hazard"].assign(hazard.astype(np.float32))

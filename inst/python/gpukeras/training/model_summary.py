@@ -16,7 +16,7 @@ from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.engine.predict import predict_rows
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.families import coefficients, deviance
-from gpukeras.models.families.build import find_offset
+from gpukeras.models.families.build import find_extras, find_offset
 from gpukeras.models.families.coefficients import Term
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.spec import CONSTANT, NONE, Family
@@ -50,9 +50,10 @@ class ModelSummary:
         explained: 1 - deviance / null_deviance.
         df: Number of estimated parameters, of a model without hidden layers.
         df_null: Rows - 1.
-        df_residual: Rows less the parameters of the mean.
+        df_residual: Rows (of classes: weights) less the parameters of the mean.
         aic: -2 log_likelihood + 2 df, without hidden layers and penalty.
-        bic: -2 log_likelihood + log(rows) df; "cox" counts events.
+        nobs: How many observations BIC counts, see `count_observations()`.
+        bic: -2 log_likelihood + log(nobs) df.
         dispersion: If it is one number for all rows.
         dispersion_name: "variance", "dispersion" (gamma: 1 / shape), "size" or "precision".
         terms: The coefficients, of a model without hidden layers.
@@ -73,8 +74,9 @@ class ModelSummary:
     explained: float | None
     df: int | None
     df_null: int | None
-    df_residual: int | None
+    df_residual: float | None
     aic: float | None
+    nobs: float
     bic: float | None
     dispersion: float | None
     dispersion_name: str
@@ -198,8 +200,7 @@ def _from_logits(output: np.ndarray, family: Family) -> np.ndarray:
 
 def find_rank(data: Dataset, rows: np.ndarray) -> int | None:
     """Returns the rank of encoded rows beside a column of ones; None if they are too wide."""
-    part = find_offset(data)
-    width = math.prod(data.recipe.staged_shape) - (part is not None)
+    width = math.prod(data.recipe.staged_shape) - find_extras(data.recipe).count
     if width > WIDEST or data.map is not None:
         return None
     total = np.zeros((width + 1, width + 1))
@@ -228,10 +229,11 @@ def _describe(
     df = None if rank is None else coefficients.count_parameters(family, rank)
     penalised = bool(getattr(model, "losses", ()))
     units = family.name in deviance.UNIT
-    residual = None if rank is None or df is None else count - (rank if units else df)
+    nobs = count_observations(family, rows)
+    held = count if family.name == "cox" else nobs
+    residual = None if rank is None or df is None else held - (rank if units else df)
     likely = found.log_likelihood if df is not None and not penalised else None
     dispersion, name = read_dispersion(family, rows, found.deviance, residual)
-    size = int((rows.labels[:, 1] > 0).sum()) if family.name == "cox" else count
     return ModelSummary(
         family=family.name,
         link=family.link,
@@ -250,11 +252,26 @@ def _describe(
         df_null=count - 1 if units else None,
         df_residual=residual,
         aic=None if likely is None or df is None else 2 * df - 2 * likely,
-        bic=None if likely is None or df is None or not size else math.log(size) * df - 2 * likely,
+        nobs=nobs,
+        bic=None if likely is None or df is None or not nobs else math.log(nobs) * df - 2 * likely,
         dispersion=dispersion,
         dispersion_name=name,
         terms=() if data.map else coefficients.read_coefficients(model, data.recipe, family),
     )
+
+
+def count_observations(family: Family, rows: deviance.Rows) -> float:
+    """Returns what `nobs()` of R's own models counts.
+
+    Classes count the weights, as `MASS::polr()` and `nnet::multinom()` do, for which these are
+    frequencies; "cox" counts events, others rows.
+    """
+    if family.name in ("ordinal", "multinomial"):
+        total = float(rows.weights.sum())
+        return round(total) if total == round(total) else total
+    if family.name == "cox":
+        return int((rows.labels[:, 1] > 0).sum())
+    return len(rows.labels)
 
 
 def _share(found: deviance.Deviance) -> float | None:
@@ -264,7 +281,7 @@ def _share(found: deviance.Deviance) -> float | None:
 
 
 def read_dispersion(
-    family: Family, rows: deviance.Rows, total: float | None, residual: int | None
+    family: Family, rows: deviance.Rows, total: float | None, residual: float | None
 ) -> tuple[float | None, str]:
     """Returns the dispersion that holds for all rows and its name; None and "" without one.
 

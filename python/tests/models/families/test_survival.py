@@ -3,8 +3,11 @@ import pytest
 from familied import ROWS, dataset, features, labels_of, model_of
 
 from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError
 from gpukeras.data import dataset as data_dataset
+from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.families import survival
+from gpukeras.models.families.keras_classes import FamilyLoss
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import Family
 from gpukeras.training import fit, predict
@@ -19,30 +22,75 @@ def tensor(values):
     return runtime.keras().ops.convert_to_tensor(np.asarray(values, "float32"))
 
 
-def partial_likelihood(time, event, eta, ties):
-    """By its definition, time by time."""
-    total, risk = 0.0, np.exp(eta)
-    for moment in np.unique(time[event > 0]):
-        tied = (time == moment) & (event > 0)
-        left, own, count = risk[time >= moment].sum(), risk[tied].sum(), tied.sum()
-        shares = np.arange(count) / count if ties == "efron" else np.zeros(count)
-        total += np.log(left - shares * own).sum() - eta[tied].sum()
-    return total
+WEIGHT = np.array([1, 2, 0.5, 3, 1, 2, 0.25, 1.5])
+STRATUM = np.array([0, 1, 0, 1, 1, 0, 1, 0.0])
+
+# `survival::coxph(Surv(time, event) ~ eta + strata(stratum), weights = , ties = , init = 1,
+# iter.max = 0)`: -loglik[2] and `basehaz(centered = FALSE)` at the times of events; with ties,
+# weights and strata or without.
+COXPH = [
+    ("efron", False, False, 11.17462443, [[0.07516171744, 0.23940442826, 1.04770216739]]),
+    ("efron", True, False, 19.91355662, [[0.09756230657, 0.28599499452, 0.95420440985]]),
+    (
+        "efron",
+        False,
+        True,
+        6.663396751,
+        [[0.1006049146, 0.8881177088], [0.2971968544, 0.6308756875, 1.1941001815]],
+    ),
+    (
+        "efron",
+        True,
+        True,
+        12.44682158,
+        [[0.03372225832, 0.77787862544], [0.35256467350, 0.96022616633, 1.15665108671]],
+    ),
+    ("breslow", False, False, 12.36848791, [[0.07516171744, 0.22975986066, 0.76691748095]]),
+    ("breslow", True, False, 21.1510839, [[0.09756230657, 0.27465230991, 0.71032938921]]),
+    (
+        "breslow",
+        False,
+        True,
+        7.356543931,
+        [[0.1006049146, 0.6256134441], [0.2971968544, 0.6308756875, 1.1941001815]],
+    ),
+    (
+        "breslow",
+        True,
+        True,
+        13.31325555,
+        [[0.03372225832, 0.52982650307], [0.35256467350, 0.96022616633, 1.15665108671]],
+    ),
+]
 
 
-# `survival::coxph(Surv(time, event) ~ eta, ties = , init = 1, iter.max = 0)$loglik[2]`
-COXPH = {"efron": 11.1746244335, "breslow": 12.36848791}
+@pytest.mark.parametrize(("ties", "weighted", "stratified", "expected", "hazards"), COXPH)
+def test_likelihood_and_baseline_are_those_of_coxph(ties, weighted, stratified, expected, hazards):
+    family = Family("cox", "log", ties=ties, strata=2 * stratified)
+    labels, weights = np.column_stack([TIME, EVENT]), WEIGHT if weighted else np.ones(len(TIME))
+    rows = np.column_stack([np.exp(ETA), STRATUM] if stratified else [np.exp(ETA)])
+    loss = keras_class(FamilyLoss)(family=family.to_config())
+    parts = np.asarray(loss.call((tensor(labels), tensor(weights)), tensor(rows)))
+    assert parts.sum() == pytest.approx(expected, rel=1e-5)
+    assert (parts[EVENT == 0] == 0).all()
+    mean = loss(tensor(labels), tensor(rows), tensor(weights) if weighted else None)
+    assert float(mean) == pytest.approx(expected / len(TIME), rel=1e-5)
+    times, found = survival.baseline_hazard(family, labels, rows, weights)
+    assert times.shape == found.shape == (len(hazards), survival.GRID)
+    for place, hazard in enumerate(hazards):
+        np.testing.assert_allclose(np.unique(found[place]), hazard, rtol=1e-6)
+        own = (EVENT > 0) & ((place == STRATUM) if stratified else True)
+        np.testing.assert_array_equal(np.unique(times[place]), np.unique(TIME[own]))
 
 
-@pytest.mark.parametrize("ties", COXPH)
-def test_the_partial_likelihood_is_that_of_its_definition(ties):
-    family = Family("cox", "log", ties=ties)
-    labels = np.column_stack([TIME, EVENT])
-    found = likelihood(family).loss(family, tensor(labels), tensor(np.exp(ETA)[:, None]))
-    expected = partial_likelihood(TIME, EVENT, ETA, ties)
-    assert np.asarray(found).sum() == pytest.approx(expected, rel=1e-5)
-    assert (np.asarray(found)[EVENT == 0] == 0).all()
-    assert expected == pytest.approx(COXPH[ties], rel=1e-6)
+def test_whole_weights_are_rows_that_are_there_several_times():
+    family = Family("cox", "log", ties="breslow", strata=2)
+    labels, rows = np.column_stack([TIME, EVENT]), np.column_stack([np.exp(ETA), STRATUM])
+    counts = np.array([1, 2, 3, 0, 1, 2, 0, 1])
+    weighted = likelihood(family).weighted_loss(family, *map(tensor, (labels, rows, counts)))
+    repeated = [tensor(np.repeat(part, counts, axis=0)) for part in (labels, rows)]
+    plain = np.asarray(likelihood(family).loss(family, *repeated)).sum()
+    assert np.asarray(weighted).sum() == pytest.approx(plain, rel=1e-5)
 
 
 def test_a_batch_without_events_has_no_loss():
@@ -109,19 +157,27 @@ def test_breaks_are_quantiles_of_the_times_of_events():
     np.testing.assert_allclose(model.layers[-1].family.breaks, expected)
 
 
-def test_the_baseline_hazard_is_breslows():
-    risk = np.exp(ETA)
-    times, hazard = survival.baseline_hazard(TIME, EVENT, risk)
-    known = [EVENT[t == TIME].sum() / risk[t <= TIME].sum() for t in (1, 2, 3)]
-    assert times.shape == hazard.shape == (survival.GRID,)
-    np.testing.assert_array_equal(np.unique(times), [1, 2, 3])
-    np.testing.assert_allclose(np.unique(hazard), np.cumsum(known))
-    assert not survival.baseline_hazard(TIME, 0 * EVENT, risk)[1].any()
-    many = np.arange(1.0, 1001)
-    times, hazard = survival.baseline_hazard(many, np.ones(1000), np.ones(1000))
+def test_a_grid_keeps_evenly_spread_times_and_a_stratum_without_events_or_rows_is_known():
+    family, many = Family("cox", "log", ties="breslow"), np.arange(1.0, 1001)
+    labels, ones = np.column_stack([many, np.ones(1000)]), np.ones(1000)
+    (times,), (hazard,) = survival.baseline_hazard(family, labels, ones[:, None], ones)
     assert len(np.unique(times)) == survival.GRID
     every = np.cumsum(1 / np.arange(1000, 0, -1))
     np.testing.assert_allclose(hazard, every[times.astype(int) - 1])
+    family = Family("cox", "log", ties="efron", strata=3)
+    rows = np.column_stack([np.exp(ETA), STRATUM])
+    labels = np.column_stack([TIME, EVENT * (STRATUM == 0)])
+    times, hazard = survival.baseline_hazard(family, labels, rows, np.ones(len(TIME)))
+    assert hazard[0].all()
+    assert not hazard[1:].any()
+    assert (times[1] == 5).all()
+    assert not times[2].any()
+    own = {"times": times, "hazard": hazard}
+    curves, _ = survival.survival_curves(family, rows, own, None)
+    assert (curves[STRATUM == 1] == 1).all()
+    for odd in (2.0, 7.0, -1.0):
+        with pytest.raises(DataError, match="a stratum that has no training rows"):
+            survival.survival_curves(family, np.array([[1.0, odd]]), own, None)
 
 
 def test_a_trained_model_of_cox_has_curves_by_its_training_rows():
@@ -132,9 +188,12 @@ def test_a_trained_model_of_cox_has_curves_by_its_training_rows():
     time, event = labels_of("cox")["values"].T
     rows = data.train_rows
     assert len(rows) < ROWS
-    expected = sum(
-        event[rows][time[rows] == t].sum() / risk[rows][time[rows] >= t].sum() for t in (1, 2, 3)
+    family = model.layers[-1].family
+    labels = np.column_stack([time, event])[rows]
+    ((times,), (hazard,)) = survival.baseline_hazard(
+        family, labels, risk[rows, None], np.ones(len(rows))
     )
+    expected = hazard[times <= 3.5].max()
     found = predict.predict(model, data=data, type="survival", times=[0.0, 3.5])
     np.testing.assert_allclose(found["values"][:, 0], 1.0)
     np.testing.assert_allclose(found["values"][:, 1], np.exp(-expected * risk), rtol=1e-4)

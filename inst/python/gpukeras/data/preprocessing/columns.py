@@ -3,7 +3,8 @@
 Columns are dicts `{name, kind, values, levels}`: `kind` is "numeric", "integer", "logical",
 "factor" or "character" (these two hold R's 1-based codes in `values`, 0 for NA, and their
 `levels`), "date", "time" (with `zone` and the UTC `offsets` of its rows) or "duration" (with
-`units`), see `datetimes`. A numeric column with `offset` is neither standardised nor imputed.
+`units`), see `datetimes`. A numeric column with `offset` is neither standardised nor imputed; one
+with `strata`, their number, holds numbers of strata from 0.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class ColumnRule:
         units: R's units of a duration.
         bins: If not 0, a category becomes one 0/1 column per bin of its hash.
         text: The rule of a text column.
-        offset: Whether the number is an offset, which is taken as it is.
+        offset: Whether the number is taken as it is: an offset, or the number of a stratum.
+        strata: How many strata there are, of which it is the number from 0; 0 for other columns.
         new_levels: Whether levels that training did not see are encoded, see `targets.recode()`.
     """
 
@@ -82,6 +84,7 @@ class ColumnRule:
     bins: int = 0
     text: TextRule | None = None
     offset: bool = False
+    strata: int = 0
     new_levels: bool = False
 
     @property
@@ -241,7 +244,7 @@ def _learn_text(column: Mapping[str, Any], how: Learning, spec: TextSpec) -> Col
 def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
     name, kind = column["name"], kind_of(column)
     if column.get("offset"):
-        return ColumnRule(name, kind, offset=True)
+        return ColumnRule(name, kind, offset=True, strata=int(column.get("strata") or 0))
     zone, units = column.get("zone") or "", column.get("units") or ""
     # Unscaled, days since 1970 are too large for a network.
     scale = (how.scale and column["kind"] != "logical") or kind in CYCLES

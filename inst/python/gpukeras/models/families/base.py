@@ -161,6 +161,10 @@ class Likelihood(ABC):
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
         """Returns the negative log-likelihood of each row, (n,)."""
 
+    def weighted_loss(self, family: Family, labels: Any, parameters: Any, weights: Any) -> Any:
+        """Returns the loss of each row, multiplied by its weight, (n,)."""
+        return weights * self.loss(family, labels, parameters)
+
     def mean(self, family: Family, parameters: np.ndarray) -> np.ndarray:
         """Returns what `gpu_predict(type = "response")` gives, in NumPy."""
         return parameters[:, 0]

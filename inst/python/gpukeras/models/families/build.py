@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,41 @@ from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule, name_label
 from gpukeras.models.families.labels import SURVIVAL, check_label, explain_choice
-from gpukeras.models.families.spec import Family, FamilySpec, parse_family
+from gpukeras.models.families.spec import MOST_STRATA, Family, FamilySpec, parse_family
 
 OFFSET = "offset"  # name of the last input if it is an offset
+STRATA = "strata"  # name of the last input, after an offset, if it is the number of a stratum
 LOOKED = 10_000  # first training rows of which means are taken
 INTERVALS = 10  # of discrete times, by default: each has a tenth of the events
+
+
+@dataclass(frozen=True)
+class Extras:
+    """The last inputs, which belong to the family's layer; None where there is none.
+
+    Args:
+        offset: Added to the linear predictor.
+        stratum: The number of the row's stratum.
+        strata: How many strata there are.
+    """
+
+    offset: Part | None = None
+    stratum: Part | None = None
+    strata: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many there are; each has one number a row."""
+        return (self.offset is not None) + (self.stratum is not None)
+
+
+def find_extras(recipe: Recipe) -> Extras:
+    """Returns a recipe's inputs that belong to the family's layer."""
+    parts, stratum, strata = list(input_parts(recipe)), None, 0
+    if parts and parts[-1].name == STRATA and recipe.columns and recipe.columns[-1].strata:
+        stratum, strata = parts.pop(), recipe.columns[-1].strata
+    last = parts[-1] if parts and parts[-1].name == OFFSET else None
+    return Extras(last if last and last.shape == (1,) else None, stratum, strata)
 
 
 def find_offset(data: Dataset) -> Part | None:
@@ -29,8 +59,7 @@ def find_offset(data: Dataset) -> Part | None:
 
 def offset_of(recipe: Recipe) -> Part | None:
     """Returns the input of a recipe's rows that is an offset; None if there is none."""
-    parts = input_parts(recipe)
-    return parts[-1] if parts and parts[-1].name == OFFSET and parts[-1].shape == (1,) else None
+    return find_extras(recipe).offset
 
 
 def settle_family(data: Dataset, given: Any) -> Family | None:
@@ -42,15 +71,18 @@ def settle_family(data: Dataset, given: Any) -> Family | None:
             data with an offset the Gaussian one for numbers and the binomial one for two classes.
 
     Raises:
-        SpecError: for a family that is unknown, or has no use for the data's offset or mixup.
+        SpecError: for a family that is unknown, or has no use for the data's offset, strata or
+            mixup.
         DataError: for labels that the family does not take.
     """
-    recipe, offset = data.recipe, find_offset(data)
+    recipe, extras = data.recipe, find_extras(data.recipe)
+    offset = extras.offset
     label = recipe.label
     assert label is not None  # checked by the builder
-    if given is None and offset is None and not label.survival:
+    given = _default_family(recipe) if given is None else given
+    if given is None:
         return None
-    spec = parse_family(_default_family(label) if given is None else given)
+    spec = parse_family(given)
     check_label(spec, label, name_label(recipe.formula))
     if recipe.mixes_classes:
         raise SpecError("`family` and `mixup` cannot be combined.", arg="family")
@@ -60,6 +92,7 @@ def settle_family(data: Dataset, given: Any) -> Family | None:
             hint="Leave the offset out.",
             arg="family",
         )
+    _check_strata(spec, extras)
     return _settle(data, spec)
 
 
@@ -104,7 +137,25 @@ def _settle(data: Dataset, spec: FamilySpec, intervals: int = 0) -> Family:
         proportional=spec.proportional,
         **_read_label(data, label, spec, intervals),
         shift=0.0 if offset is None else _mean(data, 0, offset.columns),
+        strata=find_extras(data.recipe).strata,
     )
+
+
+def _check_strata(spec: FamilySpec, extras: Extras) -> None:
+    if extras.strata and spec.name != "cox":
+        raise SpecError(
+            f'strata() of the formula has no meaning for the family "{spec.name}": it gives each '
+            "stratum a baseline hazard of its own.",
+            hint='Use the family "cox", or the column itself as a feature.',
+            arg="family",
+        )
+    if extras.strata > MOST_STRATA:
+        raise SpecError(
+            f"strata() of the formula makes {extras.strata:,} strata; gpukeras takes up to "
+            f"{MOST_STRATA:,}.",
+            hint="Merge rare levels first.",
+            arg="family",
+        )
 
 
 def explain_labels(data: Dataset, family: Any = None) -> str:
@@ -117,15 +168,18 @@ def explain_labels(data: Dataset, family: Any = None) -> str:
     recipe = data.recipe
     if recipe.label is None:
         return ""
-    name = None if family is None else parse_family(family).name
-    if family is None and (find_offset(data) is not None or recipe.label.survival):
-        name = _default_family(recipe.label)
+    name = _default_family(recipe) if family is None else parse_family(family).name
     return explain_choice(recipe.label, name, name_label(recipe.formula))
 
 
-def _default_family(label: LabelRule) -> str:
-    if label.survival:
+def _default_family(recipe: Recipe) -> str | None:
+    """Returns the family that rows imply; None for a model without one."""
+    label, extras = recipe.label, find_extras(recipe)
+    assert label is not None  # checked by the builder
+    if label.survival or extras.stratum is not None:
         return "cox"
+    if extras.offset is None:
+        return None
     two = label.kind == "binary" or (label.kind == "class" and label.units == 2)
     if not two and label.kind != "number":
         raise SpecError(

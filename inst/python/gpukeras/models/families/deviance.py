@@ -127,12 +127,16 @@ def log_likelihood(family: Family, rows: Rows) -> float:
 
 def _block_likelihood(family: Family, rows: Rows) -> float:
     ops = runtime.keras().ops
-    labels, parameters = (
+    labels, parameters, weights = (
         ops.convert_to_tensor(np.asarray(part, np.float32))
-        for part in (rows.labels, rows.parameters)
+        for part in (rows.labels, rows.parameters, rows.weights)
     )
-    losses = ops.convert_to_numpy(likelihood(family).loss(family, labels, parameters))
-    return -float(rows.weights @ np.asarray(losses, np.float64))
+    kin = likelihood(family)
+    if kin.additive:
+        losses = ops.convert_to_numpy(kin.loss(family, labels, parameters))
+        return -float(rows.weights @ np.asarray(losses, np.float64))
+    losses = ops.convert_to_numpy(kin.weighted_loss(family, labels, parameters, weights))
+    return -float(np.asarray(losses, np.float64).sum())
 
 
 # Deviances ---------------------------------------------------------------------------------------
@@ -186,7 +190,7 @@ def null_parameters(family: Family, rows: Rows) -> np.ndarray | None:
     None where they depend on an offset, but for "cox".
     """
     if family.name == "cox":
-        return np.exp(rows.offset)[:, None]
+        return np.column_stack([np.exp(rows.offset), rows.parameters[:, 1:]])
     if rows.offset.any():
         return None
     if family.name == "discrete_time":

@@ -12,7 +12,7 @@ from typing import Any
 from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
 from gpukeras.models.custom_layers import keras_class
-from gpukeras.models.families.base import ORIGIN
+from gpukeras.models.families.base import ORIGIN, flat
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import Family
 
@@ -20,8 +20,9 @@ from gpukeras.models.families.spec import Family
 class FamilyOutput:
     """The last layer: linear predictors, and an offset if there is one, become parameters.
 
-    It computes in float32 under any policy. Its input is (n, units), or a list of that and an
-    offset (n, 1); its output (n, parameters).
+    It computes in float32 under any policy. Its input is (n, units), or a list of that, an offset
+    (n, 1) if there is one, and the number of the stratum (n, 1) if there are strata; its output
+    (n, parameters).
     """
 
     PARENT = "Layer"
@@ -50,10 +51,11 @@ class FamilyOutput:
 
     def call(self, inputs: Any) -> Any:
         """Returns the parameters of each row."""
-        several = isinstance(inputs, (list, tuple))
-        linear, offset = inputs if several else (inputs, None)
+        given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        stratum = {"stratum": given.pop()} if self.family.strata else {}
+        linear, offset = given if len(given) > 1 else (given[0], None)
         own = self.own if self.origin is None else {**self.own, ORIGIN: self.origin}
-        return likelihood(self.family).parameters(self.family, linear, own, offset)
+        return likelihood(self.family).parameters(self.family, linear, own, offset, **stratum)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the layer as plain data."""
@@ -80,9 +82,19 @@ class FamilyLoss:
         """Whether each row has a loss of its own."""
         return likelihood(self.family).additive
 
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Returns the mean loss; weights that enter the risk sets too are passed to `call()`."""
+        if not self.additive and sample_weight is not None:
+            y_true, sample_weight = (y_true, sample_weight), None
+        return super().__call__(y_true, y_pred, sample_weight)  # type: ignore[misc]
+
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Returns the loss of each row, (n,)."""
-        return likelihood(self.family).loss(self.family, y_true, y_pred)
+        """Returns the loss of each row, (n,); `y_true` may be the labels and their weights."""
+        kin = likelihood(self.family)
+        if isinstance(y_true, tuple):
+            labels, weights = y_true
+            return kin.weighted_loss(self.family, labels, y_pred, flat(weights))
+        return kin.loss(self.family, y_true, y_pred)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the loss as plain data."""

@@ -22,6 +22,7 @@ from gpukeras.core.options import (
 NONE, CONSTANT, ROWS = "none", "constant", "rows"
 EFRON, BRESLOW = "efron", "breslow"
 MOST = 10_000  # classes without names, in a file
+MOST_STRATA = 1000  # strata, each with a baseline hazard of its own
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,7 @@ class Family:
         ties: "efron" or "breslow", for "cox"; else "".
         breaks: Ends of the intervals, for "discrete_time".
         proportional: Whether all intervals share their effects, for "discrete_time".
+        strata: Number of strata, for "cox"; 0 without `strata()`.
     """
 
     name: str
@@ -191,6 +193,7 @@ class Family:
     ties: str = ""
     breaks: tuple[float, ...] = ()
     proportional: bool = False
+    strata: int = 0
 
     def __post_init__(self) -> None:
         """Checks itself, as it may come from a file.
@@ -202,8 +205,9 @@ class Family:
         """
         kind = KINDS.get(self.name) if isinstance(self.name, str) else None
         numbers = (self.columns, self.center, self.scale, self.shift, *self.quantiles, *self.breaks)
+        known = isinstance(self.strata, int) and 0 <= self.strata <= MOST_STRATA
         sound = kind is not None and self.link in kind.links and self.dispersion in kind.dispersions
-        sound = sound and all(map(is_number, numbers)) and self.scale > 0
+        sound = sound and known and all(map(is_number, numbers)) and self.scale > 0
         sound = sound and isinstance(self.proportional, bool)
         if not sound or not 1 <= self.columns <= max(MOST, len(self.names)):
             raise SpecError("This is no family of gpu_family().", arg="family")

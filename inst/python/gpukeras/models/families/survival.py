@@ -17,11 +17,13 @@ References:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpukeras.backend import runtime
+from gpukeras.core.errors import DataError
 from gpukeras.core.options import is_number
 from gpukeras.models.families import links, numerics
 from gpukeras.models.families.base import Likelihood, Origin
@@ -35,7 +37,9 @@ class Cox(Likelihood):
     """Hazards that are proportional to exp(predictor), by the partial likelihood.
 
     A row with an event adds the logarithm of the risk of all rows of the batch whose time is not
-    before its own, less its predictor. Ties are Efron's or Breslow's. Risk sets are within a batch.
+    before its own, less its predictor. Ties are Efron's or Breslow's. Risk sets are within a batch,
+    and within a stratum, whose number the layer passes on beside the risk. Weights multiply both
+    events and risks, as in R's `coxph()`.
     """
 
     additive = False
@@ -45,90 +49,171 @@ class Cox(Likelihood):
         return False
 
     def state(self, family: Family) -> dict[str, tuple[int, ...]]:
-        """Returns the grid of times, and the cumulative baseline hazard there: 0 if unknown."""
-        return {"times": (GRID,), "hazard": (GRID,)}
+        """Returns a grid of times for each stratum, and the cumulative baseline hazard there.
+
+        Both are 0 for a stratum without training rows.
+        """
+        shape = (max(family.strata, 1), GRID)
+        return {"times": shape, "hazard": shape}
 
     def first_origin(self, family: Family) -> Origin:
         """Returns the mean offset: the predictors start at 0."""
         return Origin(shift=family.shift)
 
     def names(self, family: Family) -> list[str]:
-        """Returns `risk`, that relative to a predictor of 0."""
-        return ["risk"]
+        """Returns `risk`, that relative to a predictor of 0, and `stratum`, counted from 0."""
+        return ["risk", *(["stratum"] if family.strata else [])]
 
     def parameters(
-        self, family: Family, linear: Any, own: Mapping[str, Any], offset: Any = None
+        self,
+        family: Family,
+        linear: Any,
+        own: Mapping[str, Any],
+        offset: Any = None,
+        stratum: Any = None,
     ) -> Any:
-        """Returns the relative risk of each row."""
-        predictor = linear
+        """Returns the relative risk of each row, and its stratum if there are several."""
+        ops, predictor = runtime.keras().ops, linear
         if offset is not None:
             predictor = linear + offset - self.origin(family, own).shift
-        return runtime.keras().ops.exp(numerics.clip(predictor, -links.REACH, links.REACH))
+        risk = ops.exp(numerics.clip(predictor, -links.REACH, links.REACH))
+        return risk if stratum is None else ops.concatenate([risk, stratum], axis=1)
 
     def loss(self, family: Family, labels: Any, parameters: Any) -> Any:
         """Returns each event's part of the negative log partial likelihood, 0 for other rows."""
+        return self.weighted_loss(family, labels, parameters, None)
+
+    def weighted_loss(self, family: Family, labels: Any, parameters: Any, weights: Any) -> Any:
+        """Returns the parts of a likelihood whose risk sets are weighted too; see `loss()`."""
         ops = runtime.keras().ops
         labels = ops.cast(labels, "float32")
         order = ops.argsort(labels[:, 0])
+        stratum = None
+        if family.strata:
+            stratum = ops.cast(parameters[:, 1], "int32")
+            order = ops.take(order, ops.argsort(ops.take(stratum, order)))  # stable
+            stratum = ops.take(stratum, order)
         time, event = (ops.take(labels[:, place], order) for place in (0, 1))
-        risk = ops.take(parameters[:, 0], order)
-        largest = ops.stop_gradient(ops.max(risk))
-        left, tied = _risk_sets(time, event, risk / largest, family.ties == EFRON)
-        total = ops.log(ops.maximum(left - tied, numerics.SMALLEST)) + ops.log(largest)
-        losses = event * (total - ops.log(risk))
+        own = ops.take(parameters[:, 0], order)
+        weight = ops.ones_like(own) if weights is None else ops.take(weights, order)
+        event = event * ops.cast(weight > 0, "float32")
+        largest = ops.stop_gradient(ops.maximum(ops.max(weight * own), numerics.SMALLEST))
+        sorted_rows = _Sorted(time, event, weight * own / largest, weight, stratum, family.strata)
+        left, shared = _risk_sets(sorted_rows, family.ties == EFRON)
+        total = ops.log(ops.maximum(left, numerics.SMALLEST)) + ops.log(largest)
+        losses = event * (shared * total - weight * ops.log(own))
         return ops.take(losses, ops.argsort(order))
 
 
-def _risk_sets(time: Any, event: Any, risk: Any, efron: bool) -> tuple[Any, Any]:
-    """Returns the risk at each row's time, and what Efron's method takes off for ties.
+@dataclass(frozen=True)
+class _Sorted:
+    """Rows by stratum and time, ascending.
 
     Args:
-        time: Times, ascending.
+        time: Times.
         event: 1 for events.
-        risk: Relative risks.
-        efron: Whether the k-th of m events at a time, from 0, is without k / m of their risks.
+        risk: Relative risks, multiplied by the weights.
+        weight: Weights.
+        stratum: Numbers of the strata, or None for a single one.
+        strata: How many there are.
+    """
+
+    time: Any
+    event: Any
+    risk: Any
+    weight: Any
+    stratum: Any
+    strata: int
+
+
+def _risk_sets(rows: _Sorted, efron: bool) -> tuple[Any, Any]:
+    """Returns for each event the risk at its time, and the mean weight of the events then.
+
+    By Efron's method the k-th of m events at a time, from 0, is without k / m of their risks.
     """
     ops = runtime.keras().ops
-    rows = ops.shape(time)[0]
-    new = ops.concatenate([ops.ones((1,), bool), time[1:] > time[:-1]])
+    count = ops.shape(rows.time)[0]
+    later = rows.time[1:] > rows.time[:-1]
+    if rows.stratum is not None:
+        later = ops.logical_or(later, rows.stratum[1:] > rows.stratum[:-1])
+    new = ops.concatenate([ops.ones((1,), bool), later])
     group = ops.cumsum(ops.cast(new, "int32")) - 1
 
     def gather(values: Any) -> Any:
-        """Returns for each row the sum over the rows of its time."""
-        return ops.take(ops.segment_sum(values, group, num_segments=rows), group)
+        """Returns for each row the sum over the rows of its time and stratum."""
+        return ops.take(ops.segment_sum(values, group, num_segments=count), group)
 
-    at_or_after = ops.flip(ops.cumsum(ops.flip(risk)))
-    left = gather(ops.where(new, at_or_after, 0.0))
-    if not efron:
-        return left, 0.0
-    before = ops.cumsum(event) - event
-    place = before - gather(ops.where(new, before, 0.0))
-    return left, place / ops.maximum(gather(event), 1.0) * gather(event * risk)
+    left = gather(ops.where(new, _sum_after(rows), 0.0))
+    deaths = ops.maximum(gather(rows.event), 1.0)
+    shared = gather(rows.event * rows.weight) / deaths
+    if efron:
+        before = ops.cumsum(rows.event) - rows.event
+        place = before - gather(ops.where(new, before, 0.0))
+        left = left - place / deaths * gather(rows.event * rows.risk)
+    return left, shared
+
+
+def _sum_after(rows: _Sorted) -> Any:
+    """Returns the sum of the risks of each row and of those after it in its stratum.
+
+    Differences of one sum over all strata would lose the digits of the last rows of a stratum.
+    """
+    ops = runtime.keras().ops
+    if rows.stratum is None:
+        return ops.flip(ops.cumsum(ops.flip(rows.risk)))
+    own = ops.one_hot(rows.stratum, rows.strata, dtype="float32")
+    sums = ops.flip(ops.cumsum(ops.flip(own * rows.risk[:, None], 0), axis=0), 0)
+    return ops.sum(own * sums, axis=1)
 
 
 def baseline_hazard(
-    time: np.ndarray, event: np.ndarray, risk: np.ndarray
+    family: Family, labels: np.ndarray, parameters: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns Breslow's cumulative baseline hazard on a grid of `GRID` event times.
+    """Returns the cumulative baseline hazard of each stratum on a grid of `GRID` event times.
+
+    It is Breslow's, or Efron's for his ties: that of R's `basehaz(centered = FALSE)`.
 
     Args:
-        time: Times of the training rows.
-        event: 1 for events.
-        risk: Relative risks by the model.
+        family: A family of Cox.
+        labels: Times and events of the training rows, (n, 2).
+        parameters: What the model gives, (n, parameters).
+        weights: One weight a row, (n,).
 
     Returns:
-        Times and cumulative hazards, ascending. Of more distinct event times than `GRID`, evenly
-        spread ones are kept; of fewer, the last one is repeated. Without events all are 0.
+        Times and cumulative hazards, (strata, GRID), ascending. Of more distinct event times than
+        `GRID`, evenly spread ones are kept; of fewer, the last one is repeated. A stratum without
+        events has its last time and hazards of 0; one without rows has times of 0.
     """
-    if not event.any():
-        return np.zeros(GRID), np.zeros(GRID)
-    order = np.argsort(time, kind="stable")
-    time, event, risk = time[order], event[order], risk[order].astype(np.float64)
-    after = np.cumsum(risk[::-1])[::-1]
-    moments, first = np.unique(time, return_index=True)
-    events = np.add.reduceat(event, first)
-    hazard = np.cumsum(events / after[first])[events > 0]
-    moments = moments[events > 0]
+    stratum = parameters[:, 1] if family.strata else np.zeros(len(labels))
+    found = []
+    for place in range(max(family.strata, 1)):
+        rows = (stratum == place) & (weights > 0)
+        found.append(_read_hazard(family, labels[rows], parameters[rows, 0], weights[rows]))
+    times, hazard = zip(*found, strict=True)
+    return np.stack(times), np.stack(hazard)
+
+
+def _read_hazard(
+    family: Family, labels: np.ndarray, risk: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the grid of one stratum; see `baseline_hazard()`."""
+    if not labels[:, 1].any():
+        return np.full(GRID, labels[:, 0].max(initial=0.0)), np.zeros(GRID)
+    order = np.argsort(labels[:, 0], kind="stable")
+    event, weight = labels[order, 1], weight[order].astype(np.float64)
+    risk = weight * risk[order].astype(np.float64)
+    moments, first, group = np.unique(labels[order, 0], return_index=True, return_inverse=True)
+    left = np.cumsum(risk[::-1])[::-1][first][group]
+    deaths, weighed, tied = (
+        np.add.reduceat(values, first) for values in (event, event * weight, event * risk)
+    )
+    if family.ties == EFRON:
+        before = np.cumsum(event) - event
+        place = before - before[first][group]
+        left = left - place / np.maximum(deaths, 1)[group] * tied[group]
+    shared = (weighed / np.maximum(deaths, 1))[group]
+    hazard = np.cumsum(np.add.reduceat(event * shared / left, first))[deaths > 0]
+    moments = moments[deaths > 0]
     kept = np.unique(np.round(np.linspace(0, len(moments) - 1, GRID)).astype(int))
     kept = np.concatenate([kept, np.full(GRID - len(kept), len(moments) - 1)])
     return moments[kept], hazard[kept]
@@ -222,12 +307,33 @@ def survival_curves(
         breaks, and constant after the last.
     """
     if family.name == "cox":
-        grid, hazard = own["times"].astype(float), own["hazard"].astype(float)
-        times = np.unique(grid) if times is None else times
-        place = np.searchsorted(grid, times, side="right")
-        total = np.concatenate([[0.0], hazard])[place]
-        return np.exp(-parameters[:, :1].astype(float) * total), times
+        return _step_curves(family, parameters.astype(float), own, times)
     knots = np.array([0.0, *family.breaks])
     times = knots[1:] if times is None else times
     curve = np.cumprod(np.insert(1 - parameters.astype(float), 0, 1.0, axis=1), axis=1)
     return np.array([np.interp(times, knots, row) for row in curve]), times
+
+
+def _step_curves(
+    family: Family, parameters: np.ndarray, own: Mapping[str, np.ndarray], times: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns curves that step at the times of events, each by the baseline of its stratum."""
+    grids, hazards = own["times"].astype(float), own["hazard"].astype(float)
+    known = grids.any(axis=1)
+    times = np.unique(grids[known]) if times is None else times
+    totals = np.stack(
+        [
+            np.concatenate([[0.0], hazard])[np.searchsorted(grid, times, side="right")]
+            for grid, hazard in zip(grids, hazards, strict=True)
+        ]
+    )
+    stratum = np.zeros(len(parameters), int)
+    if family.strata:
+        stratum = parameters[:, 1].astype(int)
+    if not np.isin(stratum, np.flatnonzero(known)).all():
+        raise DataError(
+            "`newdata` has rows of a stratum that has no training rows, and so no baseline hazard.",
+            hint='type = "response" is the relative risk.',
+            arg="newdata",
+        )
+    return np.exp(-parameters[:, :1] * totals[stratum]), times

@@ -131,8 +131,8 @@ class TableFeatures(Features):
 
     @property
     def formula(self) -> str:  # type: ignore[override] # of the columns chosen
-        """R's formula of the label and the features, or "" without a label."""
-        return write_formula(self._labels, self.columns) if self._labels else ""
+        """R's formula of the label, the features and the weights, or "" without a label."""
+        return write_formula(self._labels, self.columns, self._weights) if self._labels else ""
 
     def labels(self) -> Mapping[str, Any] | None:
         """Returns the label column in the form that R passes; several columns are separate outputs.
@@ -362,10 +362,11 @@ def in_zone(column: Mapping[str, Any], zone: str) -> Mapping[str, Any]:
     return {**column, "zone": zone, "offsets": utc_offsets(values, zone, column["name"])}
 
 
-def write_formula(labels: Sequence[str], columns: Sequence[str]) -> str:
-    """Returns R's formula of one label, or a list of labels, and the features."""
+def write_formula(labels: Sequence[str], columns: Sequence[str], weights: str | None) -> str:
+    """Returns R's formula of one label, or a list of labels, the features and the weights."""
     left, right = ([_quote(name) for name in names] for names in (labels, columns))
     label = left[0] if len(left) == 1 else f"list({', '.join(left)})"
+    right += [f".weights({_quote(weights)})"] if weights else []
     return f"{label} ~ {' + '.join(right)}"
 
 
