@@ -165,22 +165,23 @@ plot.gpu_effects <- function(x, ...) {
   on.exit(graphics::par(before))
   own <- attr(x, "individual")
   for (column in columns) {
-    draw_effect(as.data.frame(x)[x$column == column, ], own[own$column == column, ], column)
+    rows <- if (!is.null(own)) own[own$column == column, ]
+    draw_effect(as.data.frame(x)[x$column == column, ], rows, column)
   }
   invisible(x)
 }
 
-# The curves of a column, one for each output, over those of single rows.
+# The curves of a column, one for each output, over those of single rows, if there are any.
 draw_effect <- function(frame, own, column) {
   outputs <- unique(frame$output)
+  limits <- range(frame$effect, own$effect)
   graphics::plot(
-    range(frame$value), range(frame$effect, own$effect),
+    range(frame$value), if (length(outputs) > 1) leave_room(limits, length(outputs)) else limits,
     type = "n", xlab = column, ylab = "prediction", xaxt = if (anyNA(frame$level)) "s" else "n"
   )
   if (!anyNA(frame$level)) graphics::axis(1, unique(frame$value), unique(frame$level))
-  for (curve in split(own, list(own$row, own$output), drop = TRUE)) {
-    graphics::lines(curve$value, curve$effect, col = "grey80")
-  }
+  curves <- if (!is.null(own)) split(own, list(own$row, own$output), drop = TRUE)
+  for (curve in curves) graphics::lines(curve$value, curve$effect, col = "grey80")
   for (place in seq_along(outputs)) {
     curve <- frame[frame$output == outputs[place], ]
     graphics::lines(curve$value, curve$effect, col = place, lwd = 2, type = "o", pch = 20)
@@ -200,9 +201,16 @@ autoplot.gpu_effects <- function(object, ...) { # nolint: object_name_linter.
     groups <- ggplot2::aes(group = interaction(.data$row, .data$output))
     drawn <- drawn + ggplot2::geom_line(groups, own, colour = "grey80")
   }
+  named <- frame[!is.na(frame$level), ]
+  named <- named[!duplicated(named[c("column", "level")]), ]
   drawn +
     ggplot2::geom_line() +
     ggplot2::geom_point(size = 0.8) +
+    ggplot2::geom_text(
+      ggplot2::aes(y = -Inf, label = .data$level), named,
+      colour = "grey30", size = 3, vjust = -0.5
+    ) +
+    (if (length(unique(frame$output)) == 1) ggplot2::guides(colour = "none")) +
     ggplot2::facet_wrap("column", scales = "free_x") +
     ggplot2::labs(x = NULL, y = "prediction", colour = NULL)
 }

@@ -81,7 +81,7 @@ draw_panels <- function(frame, by, styles, marks, options) {
   on.exit(graphics::par(before))
   for (name in metrics) {
     here <- frame$metric == name
-    draw_axes(frame[here, ], name, options)
+    draw_axes(frame[here, ], name, options, length(styles))
     for (line in names(styles)) {
       rows <- frame[here & by == line, ]
       few <- sum(!is.na(rows$value)) <= 30
@@ -90,15 +90,16 @@ draw_panels <- function(frame, by, styles, marks, options) {
     }
     graphics::abline(v = marks$best, lty = 2, col = "grey50")
     graphics::abline(v = marks$resumed, lty = 3, col = "grey50")
-    draw_legend(styles, frame$value[here])
+    draw_legend(styles)
   }
 }
 
-# Axes for all values; the panel stays empty if no value is finite.
-draw_axes <- function(frame, name, options) {
+# Axes for all values, with room for a legend; the panel stays empty if no value is finite.
+draw_axes <- function(frame, name, options, entries) {
   empty <- all(is.na(frame$value))
+  values <- if (empty) 0:1 else range(frame$value, na.rm = TRUE)
   defaults <- list(
-    x = range(frame$epoch), y = if (empty) 0:1 else range(frame$value, na.rm = TRUE),
+    x = range(frame$epoch), y = leave_room(values, entries),
     type = "n", xlab = "epoch", ylab = name, xaxt = "n", yaxt = if (empty) "n" else "s"
   )
   do.call(graphics::plot.default, utils::modifyList(defaults, options))
@@ -106,18 +107,21 @@ draw_axes <- function(frame, name, options) {
   if (empty) graphics::text(mean(defaults$x), 0.5, "no finite value")
 }
 
-# In the right corner where no line ends.
-draw_legend <- function(styles, values) {
-  pick <- function(field) vapply(styles, function(style) style[[field]], styles[[1]][[field]])
-  graphics::legend(
-    if (ends_high(values)) "bottomright" else "topright",
-    legend = names(styles), lty = pick("lty"), col = pick("col"), lwd = 2, bty = "n"
-  )
+# The limits of an axis with room above the values for the lines of a legend.
+leave_room <- function(limits, entries) {
+  line <- graphics::par("cin")[2] * graphics::par("cex")
+  share <- min(0.6, (entries + 1) * line / graphics::par("pin")[2])
+  span <- if (diff(limits) > 0) diff(limits) else max(abs(limits[1]), 1e-6) / 2
+  limits + c(0, span * share / (1 - share))
 }
 
-ends_high <- function(values) {
-  values <- values[!is.na(values)]
-  length(values) > 1 && utils::tail(values, 1) > mean(range(values))
+draw_legend <- function(styles) {
+  pick <- function(field) vapply(styles, function(style) style[[field]], styles[[1]][[field]])
+  graphics::legend(
+    "topright",
+    legend = names(styles), lty = pick("lty"), col = pick("col"), lwd = 2,
+    bg = "white", box.col = NA # over the line of the best epoch
+  )
 }
 
 # The ggplot2 layers of a plot of one history or several.
