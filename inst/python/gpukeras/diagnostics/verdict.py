@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpukeras.diagnostics.findings import Finding, describe_product, take_inventory
 from gpukeras.diagnostics.rules.catalog import CAUSES
 from gpukeras.diagnostics.rules.jax import find_start_error
-from gpukeras.diagnostics.rules.rule import FAULTS, Cause, fill_fix
+from gpukeras.diagnostics.rules.rule import Cause, fill_fix
 from gpukeras.system.facts import (
     Facts,
     count_fresh,
@@ -69,8 +69,7 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 def _report_cause(cause: Cause, sign: str, root_id: str | None, facts: Facts) -> Finding:
     # Without a GPU, for example, a CPU build is correct: only the root is certainly a problem.
-    fault = cause.id == root_id or cause.is_fault or cause.stage in FAULTS
-    status = "problem" if fault else "note"
+    status = "problem" if cause.id == root_id or cause.is_problem(facts) else "note"
     title = cause.title.replace("{evidence}", sign)
     return Finding(cause.id, status, title, sign, fill_fix(cause.fix, facts))
 

@@ -167,6 +167,46 @@ def test_other_causes_are_notes_beside_the_root():
     assert statuses["C1"] == "note"
 
 
+HIDDEN = {
+    "cuda": {"init": 100, "count": None, "devices": []},
+    "cuda_shown": {"loaded": True, "init": 0, "count": 1},
+}
+MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
+HIDING = ("", "-1", "NoDevFiles")
+
+
+def recorded(start):
+    return build_facts(next(case for case in ROOTS if case["name"].startswith(start)))
+
+
+@pytest.mark.parametrize(
+    ("start", "value", "changes"),
+    [
+        *(("C1 tensorflow-cpu", value, HIDDEN) for value in (*HIDING, MIG)),
+        *(("C1 tensorflow-cpu", value, {"cuda_shown": None}) for value in HIDING),
+        *(("A3: a driver of CUDA 11.4", value, HIDDEN) for value in (*HIDING, MIG)),
+        *(("A5: cuInit 803", value, {"cuda_shown": {"init": 803}}) for value in HIDING),
+        *(("A7: cuInit 804", value, {"cuda_shown": {"init": 804}}) for value in HIDING),
+    ],
+)
+def test_what_hides_the_gpu_is_listed_as_what_comes_next(start, value, changes):
+    facts = change(recorded(start), visible(value, value, value), changes)
+    diagnosis = diagnose(facts)
+    assert diagnosis.cause_id == start.partition(" ")[0].rstrip(":")
+    hidden = {finding.id: finding for finding in diagnosis.findings}["D1"]
+    assert hidden.status == "problem"
+    assert repr(value) in hidden.evidence
+    assert "unset it" in hidden.fix
+
+
+def test_a_variable_is_no_fault_where_there_is_nothing_to_hide():
+    none = {"driver": {"device_nodes": []}, "cuda_shown": {"loaded": False, "init": None}}
+    facts = change(UNLISTED, NO_PCI_GPU, NO_DRIVER, CPU_BUILD, none, visible("-1"))
+    diagnosis = diagnose(facts)
+    assert diagnosis.cause_id == "A1"
+    assert [one.status for one in diagnosis.findings if one.id == "D1"] in ([], ["note"])
+
+
 def test_signs_of_jetson_and_of_windows_are_no_missing_gpu():
     for sign in ({"tegra": True}, {"dxg": True, "wsl_libcuda": True}):
         diagnosis = diagnose(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, {"driver": sign}))

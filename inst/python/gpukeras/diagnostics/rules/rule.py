@@ -65,7 +65,8 @@ class Cause:
         fix: A fix to copy; `fill_fix()` replaces "{python}", "{version}" and similar fields.
         explains: Situations in which this can be the root cause, in others it is only a finding;
             None for those of its stage.
-        is_fault: Whether it is a problem even where it is not the root cause.
+        is_fault: Whether it is a problem even where it is not the root cause, or a function of
+            facts that says so.
         backend: Backend of Keras that it concerns, "tensorflow" or "jax"; "" for both.
     """
 
@@ -75,12 +76,17 @@ class Cause:
     detect: Callable[[Facts], str | None]
     fix: str
     explains: tuple[str, ...] | None = None
-    is_fault: bool = False
+    is_fault: bool | Callable[[Facts], bool] = False
     backend: str = ""
 
     def find(self, facts: Facts) -> str | None:
         """Returns the evidence, or None if it is not proven or of another backend."""
         return self.detect(facts) if self.backend in ("", find_backend(facts)) else None
+
+    def is_problem(self, facts: Facts) -> bool:
+        """Whether it is a problem, where it is detected and not the root cause."""
+        certain = self.is_fault(facts) if callable(self.is_fault) else self.is_fault
+        return certain or self.stage in FAULTS
 
     @property
     def situations(self) -> tuple[str, ...]:

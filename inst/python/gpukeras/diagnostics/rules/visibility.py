@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 
-from gpukeras.diagnostics.rules.hardware import describe_cuinit, driver_works, find_cuinit
+from gpukeras.diagnostics.rules.hardware import (
+    NO_DEVICE,
+    describe_cuinit,
+    driver_works,
+    find_cuinit,
+)
 from gpukeras.diagnostics.rules.rule import LATE, LISTED, UNLISTED, Cause
 from gpukeras.system.facts import (
     Facts,
@@ -52,8 +57,15 @@ def describe_hiding(facts: Facts) -> str | None:
     listed = count_listed(facts, f"without {VISIBLE}")
     if listed and not count_listed(facts, "as it is"):
         return f"{described}; {name_backend(facts)} lists {listed} GPU without it"
-    tried = find_dict(facts, "cuda_shown")
+    # A driver that fails without the variable too does not tell; the variable hides GPUs after it.
+    tried = find_number(facts, "cuda_shown", "init") in (0, NO_DEVICE)
     return described if not tried and hides_gpus(readings["c"], count_gpus(facts)) else None
+
+
+def has_gpu(facts: Facts) -> bool:
+    """Whether a GPU is there that could be hidden: then that is a fault beside any other."""
+    shown = find_number(facts, "cuda_shown", "count") or 0
+    return shown > 0 or count_gpus(facts) is not None
 
 
 def _describe_removed(facts: Facts) -> str | None:
@@ -150,6 +162,7 @@ CAUSES = (
         detect_hidden_by_seed,
         "Restart R, then tensorflow::set_random_seed(seed, disable_gpu = FALSE), or "
         "gpu_setup(seed = seed).",
+        is_fault=has_gpu,
     ),
     # CUDA C++ Programming Guide, CUDA environment variables
     Cause(
@@ -160,6 +173,7 @@ CAUSES = (
         'Restart R and unset it before Python starts: Sys.unsetenv("CUDA_VISIBLE_DEVICES"); look '
         "for it in .Renviron, .Rprofile and the shell's start files.",
         explains=UNLISTED + LATE,
+        is_fault=has_gpu,
     ),
     # tf.config.set_visible_devices()
     Cause(
