@@ -1,8 +1,9 @@
 # The class `gpu_fits`: the table of gpu_fit_many().
 
-new_gpu_fits <- function(handle, settings) {
+new_gpu_fits <- function(handle, settings, group_column = NULL) {
   record <- call_core("fits_table", list(fits = handle))
   record$handle <- handle
+  record$group_column <- group_column
   members <- record$members
   record$members <- NULL
   record$histories <- lapply(members, function(one) Map(as_values, one$history, names(one$history)))

@@ -41,7 +41,10 @@
 #' Rows are encoded once: means, standard deviations, levels and imputed values of the features were
 #' learned from all training rows of `data`, also from those that a fold holds out, and so were the
 #' quantiles in a [gpu_tabular()]. [gpu_tune_grid()] learns these anew for each split, as a recipe
-#' does.
+#' does. With `group`, numbers are standardised by the training rows of their group, so that each
+#' model is that of [gpu_fit()] with the rows of the group; levels and imputed values stay those of
+#' all groups, and so do all numbers of a [gpu_tabular()]. Groups that vary little beside others
+#' lose digits thereby; `$notes` names them.
 #'
 #' @section What differs from training alone:
 #' Sums are added in another order, so numbers differ in their last digits. The optimizer's averages
@@ -90,7 +93,10 @@
 #' - `$histories` has each metric of each epoch, by model; `$predictions` the predictions for the
 #'   rows that the models held out.
 #' - [gpu_predict()] of all of them is the mean of their predictions, with its spread. Models
-#'   without a whole epoch, such as one whose worker died, do not count.
+#'   without a whole epoch, such as one whose worker died, do not count, and of a `grid` only those
+#'   of the setting with the best mean of `$metric`. With `group` each row is predicted by the
+#'   models of its own group: by the column of that name in `newdata`, or
+#'   `gpu_predict(fits, newdata, group = )`. A group that has no trained model is an error.
 #' @section Errors:
 #' `gpukeras_error_spec` for folds that leak, bad grids and seeds, `gpukeras_error_model` for models
 #' that do not fit the rows or cannot be copied, before anything is trained.
@@ -119,13 +125,14 @@ gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NU
     early_stopping = as_options(early_stopping), most = most, workers = workers,
     repeats = !is.null(seeds)
   )
+  column <- if (rlang::is_string(group) && rlang::is_formula(model) && nrow(data) != 1) group
   new_gpu_fits(suspendInterrupts(call_core("fit_many", list(
     models = built$models, data = given$data$handle, options = check_no_na_options(options),
     seeds = if (!built$seeded && !is.null(seeds)) as.list(seeds),
     folds = as_resamples(folds, given$data),
     groups = as_groups_of_rows(given$group), together = as_group_codes(together),
     times = as_times(time), on_event = progress_listener(verbose)
-  ))), built$settings)
+  ))), built$settings, column)
 }
 
 # The dataset, the function that builds a model, and the group of each row.
@@ -226,13 +233,59 @@ as_groups_of_rows <- function(group, call = caller_env()) {
   list(names = as.list(levels(found)), codes = as.array(as.integer(found) - 1L))
 }
 
+# The group of each new row as text, NULL for models that have none.
+as_new_groups <- function(fits, newdata, group, call) {
+  if (is.null(fits$table$group)) {
+    if (!is.null(group)) {
+      abort_gpukeras(
+        "`group` is for models of gpu_fit_many(group = ).",
+        code = "spec", hint = "Leave it out.", arg = "group", call = call
+      )
+    }
+    return(NULL)
+  }
+  if (is.null(group) && !is.null(fits$group_column) && is.data.frame(newdata)) {
+    group <- newdata[[fits$group_column]]
+    if (is.null(group)) {
+      abort_gpukeras(
+        sprintf("`newdata` lacks the column `%s`, the group of each row.", fits$group_column),
+        code = "data", hint = "Each group has a model of its own. Add it, or give `group`.",
+        arg = "newdata", call = call
+      )
+    }
+  }
+  if (!is.null(group)) lapply(as.character(group), function(one) if (!is.na(one)) one)
+}
+
+# The numbers of the models of the best setting, in each group; NULL if there is one setting.
+as_best_models <- function(fits) {
+  table <- fits$table
+  columns <- intersect(setdiff(fits$settings, "seed"), names(table))
+  setting <- if (length(columns) > 0) interaction(table[columns], drop = TRUE)
+  if (nlevels(setting) < 2) {
+    return(NULL)
+  }
+  values <- table[[fits$metric]]
+  if (metric_direction(fits$metric) > 0) values <- -values
+  groups <- split(seq_len(nrow(table)), table$group %||% rep("", nrow(table)))
+  best <- lapply(groups, function(rows) {
+    means <- tapply(values[rows], setting[rows], mean, na.rm = TRUE)
+    rows[setting[rows] %in% names(means)[c(which.min(means), 1)[1]]]
+  })
+  as.list(sort(unlist(best, use.names = FALSE)))
+}
+
 # Predictions --------------------------------------------------------------------------------------
 
 # The mean of all models' predictions with its spread, as a data frame; classes as a factor.
-predict_fits <- function(fits, newdata, type = "response", interval = NULL, call = caller_env()) {
+predict_fits <- function(fits, newdata, type = "response", interval = NULL, group = NULL,
+                         call = caller_env()) {
   handle <- live_fits(fits, call)
   recipe <- use_recipe(fits[[1]], NULL, call)
-  args <- list(fits = handle, type = type, interval = interval %||% 0.9)
+  args <- list(
+    fits = handle, type = type, interval = interval %||% 0.9,
+    models = as_best_models(fits), groups = as_new_groups(fits, newdata, group, call)
+  )
   if (inherits(newdata, "gpu_dataset")) {
     args$data <- check_alive(newdata, call)$handle
   } else {

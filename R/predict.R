@@ -7,7 +7,8 @@
 #'
 #' @param model A Keras 3 model; or a [gpu_fit_many()] result, of which it gives a data frame of the
 #'   mean of the models' predictions, their standard deviation, and the range of the share
-#'   `interval` of the models (0.9).
+#'   `interval` of the models (0.9). Of a grid the models of the best setting count, and of groups
+#'   those of each row's own.
 #' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of
 #'   inputs, if training had one; or a [gpu_dataset()], whose rows are used in their original order;
 #'   of a function or a `tf.data.Dataset`, one epoch in its own order. A `tf.data.Dataset` can also
@@ -23,6 +24,8 @@
 #' @param interval A probability, such as 0.9: the result is a data frame with the columns `.pred`,
 #'   `.pred_lower` and `.pred_upper`, an interval that covers the label with that probability. The
 #'   model must have been calibrated on rows that did not train it: see [gpu_calibrate()].
+#' @param group For a [gpu_fit_many()] result with a model for each group: the group of each row, if
+#'   `newdata` has no column of it.
 #' @inheritParams gpu_evaluate
 #' @return A vector, or a matrix with one row for each row of `newdata` and a named column for each
 #'   class or output, or an array with rows first if the output has more dimensions. For a model
@@ -73,13 +76,19 @@
 #' table(gpu_predict(model, iris, type = "class"), iris$Species)
 #' @export
 gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...,
-                        quantiles = NULL, times = NULL, interval = NULL) {
+                        quantiles = NULL, times = NULL, interval = NULL, group = NULL) {
   check_given(model)
   words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose"))
   check_batch_size(words$batch_size)
   if (missing(newdata)) newdata <- words$x
   if (inherits(model, "gpu_fits")) {
-    return(predict_fits(model, newdata, type, interval))
+    return(predict_fits(model, newdata, type, interval, group))
+  }
+  if (!is.null(group)) {
+    abort_gpukeras(
+      "`group` is for results of gpu_fit_many(group = ).",
+      code = "spec", hint = "Leave it out.", arg = "group"
+    )
   }
   model <- check_model(model)
   check_string(type)

@@ -19,7 +19,8 @@ test_that("folds, seeds and settings make a table of models, and their ensemble"
   rows <- held$row[held$model == 2]
   expect_equal(gpu_predict(one, mtcars[rows, ]), held$prediction[held$model == 2], tolerance = 1e-5)
 
-  all <- vapply(seq_along(fits), function(i) gpu_predict(fits[[i]], mtcars[1:2, ]), numeric(2))
+  best <- which(table$rate == summary(fits)$rate[1])
+  all <- vapply(best, function(i) gpu_predict(fits[[i]], mtcars[1:2, ]), numeric(2))
   found <- gpu_predict(fits, mtcars[1:2, ])
   expect_equal(found$mean, rowMeans(all), tolerance = 1e-5)
   expect_equal(found$sd, apply(all, 1, sd), tolerance = 1e-4)
@@ -39,11 +40,78 @@ test_that("a formula makes a model for each group, and classes keep their levels
   )
   expect_identical(as.data.frame(fits)$group, c("a", "b"))
   expect_identical(as.data.frame(fits)$rows, c(75L, 75L))
-  classes <- gpu_predict(fits, iris[c(1, 60), ], type = "class")
+  classes <- gpu_predict(fits, iris[c(1, 60), ], type = "class", group = c("b", "a"))
   expect_identical(levels(classes), levels(iris$Species))
-  expect_named(gpu_predict(fits, iris[1, ]), c(outer(levels(iris$Species), c(
+  expect_named(gpu_predict(fits, iris[1, ], group = "a"), c(outer(levels(iris$Species), c(
     "mean", "sd", "lower", "upper"
   ), paste)))
+})
+
+test_that("rows are predicted by the model of their group, which is that of the group alone", {
+  skip_without_tensorflow()
+  rows <- iris
+  rows[rows$Species == "setosa", 1:4] <- rows[rows$Species == "setosa", 1:4] * 100
+  build <- function(data) gpu_mlp(data, units = 4, seed = 1)
+  whole <- gpu_dataset(Sepal.Length ~ . - Species, rows, batch_size = 16, seed = 1)
+  fits <- gpu_fit_many(whole, build(whole), group = rows$Species, epochs = 3, verbose = FALSE)
+  place <- rev(seq_len(150))
+  found <- gpu_predict(fits, rows[place, ], group = rows$Species[place])
+  alone <- unsplit(lapply(split(rows, rows$Species), function(part) {
+    data <- gpu_dataset(Sepal.Length ~ . - Species, part, batch_size = 16, seed = 1)
+    model <- build(data)
+    gpu_fit(model, data, epochs = 3, engine = "superstep", verbose = FALSE)
+    gpu_predict(model, part)
+  }), rows$Species)
+  expect_equal(found$mean, alone[place], tolerance = 1e-4)
+
+  # By the name of the column.
+  rows$plot <- rep(c("x", "y"), 75)
+  fits <- gpu_fit_many(rows, Sepal.Length ~ Petal.Width, group = "plot", epochs = 1, verbose = FALSE)
+  found <- gpu_predict(fits, rows[c(1:2, 4), ])
+  expect_equal(found$mean[c(1, 3)], c(
+    gpu_predict(fits[[1]], rows[1, ]), gpu_predict(fits[[2]], rows[4, ])
+  ), tolerance = 1e-5)
+  expect_equal(found$sd, numeric(3))
+  rows$plot[1:3] <- c("new", NA, "other")
+  expect_snapshot(error = TRUE, {
+    gpu_predict(fits, rows)
+    gpu_predict(fits, iris)
+    gpu_predict(fits, iris, group = "x")
+    gpu_predict(fits, whole)
+    gpu_predict(fits[[1]], rows, group = "x")
+  })
+})
+
+test_that("a grid predicts by the models of its best setting", {
+  skip_without_tensorflow()
+  cars <- gpu_dataset(mpg ~ ., data = mtcars, seed = 1)
+  fits <- gpu_fit_many(
+    cars, function(rate) gpu_mlp(cars, units = 4, learning_rate = rate),
+    folds = 2, grid = data.frame(rate = c(0.1, 1e-6)), epochs = 3, verbose = FALSE
+  )
+  best <- summary(fits)$rate[1]
+  chosen <- which(as.data.frame(fits)$rate == best)
+  each <- vapply(chosen, function(i) gpu_predict(fits[[i]], mtcars[1:2, ]), numeric(2))
+  expect_equal(gpu_predict(fits, mtcars[1:2, ])$mean, rowMeans(each), tolerance = 1e-5)
+  expect_error(gpu_predict(fits, mtcars, group = "a"), class = "gpukeras_error_spec")
+})
+
+test_that("labels that a fold holds out are not known to its model", {
+  skip_without_tensorflow()
+  skip_if_not_installed("MASS")
+  predict_with <- function(labels) {
+    rows <- replace(MASS::Boston[1:200, ], "medv", labels)
+    data <- gpu_dataset(medv ~ ., rows, seed = 1)
+    fits <- gpu_fit_many(
+      data, gpu_mlp(data, units = 8, seed = 1), epochs = 2, folds = list(1:100, 101:200),
+      verbose = FALSE
+    )
+    gpu_predict(fits[[1]], rows)
+  }
+  labels <- MASS::Boston$medv[1:200]
+  found <- predict_with(replace(labels, 1:20, 1e5))
+  expect_identical(found, predict_with(labels))
+  expect_lt(max(found), 200)
 })
 
 test_that("what does not fit is named before anything trains", {

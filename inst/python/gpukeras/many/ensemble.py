@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
+from gpukeras.core.messages import count_of
 from gpukeras.core.options import check_choice, check_fraction
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.preprocessing.decoding import decode_outputs, refuse_classes
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
+from gpukeras.data.sources.selected_rows import SelectedRows
 from gpukeras.engine.predict import predict_rows
 from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
 from gpukeras.many.fits import FittedModels
 from gpukeras.many.stack import open_stack
 from gpukeras.models.families import predictions
-from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.spec import Family
 from gpukeras.models.targets import choose_reading
 from gpukeras.training.predict import open_rows
 
@@ -34,8 +36,10 @@ def predict_many(
     data: Dataset | None = None,
     type: str = "response",  # noqa: A002 (R's name for it)
     interval: float = 0.9,
+    models: Sequence[int] | None = None,
+    groups: Sequence[str | None] | None = None,
 ) -> dict[str, Any]:
-    """Returns the mean of all models' predictions, and their spread.
+    """Returns the mean of models' predictions, and their spread.
 
     Args:
         fits: The models, which all count alike: a deep ensemble (Lakshminarayanan et al. 2017).
@@ -45,6 +49,8 @@ def predict_many(
         type: "response", or "class" by the mean of the probabilities.
         interval: Share of the models between `lower` and `upper`, in (0, 1). It tells how much the
             models disagree, not where a new label lies.
+        models: Numbers of the models that count, from 1; None for all.
+        groups: The group of each row, where groups have models of their own: its models count.
 
     Returns:
         See `training.predict()`, for the mean, with `sd`, `lower` and `upper` of the values'
@@ -55,7 +61,10 @@ def predict_many(
     """
     share = check_fraction("interval", interval)
     check_choice("type", type, TYPES)
-    model = fits.model(1)
+    asked = None if models is None else {int(number) - 1 for number in models}
+    trained = [place for place in list_trained(fits) if asked is None or place in asked]
+    places = _group_places(fits, trained, groups)
+    model = fits.encoder()
     recipe, rows, complete = open_rows(model, features, data)
     if not isinstance(rows, RowSource):
         raise DataError(
@@ -63,15 +72,90 @@ def predict_many(
             hint="Predict with one model: fits[[1]].",
             arg="newdata",
         )
-    outputs = predict_outputs(fits, model, rows, recipe)
-    if not isinstance(outputs, np.ndarray):
-        raise ModelError(
-            "The models have several outputs, whose predictions cannot be joined.",
-            hint="Predict with one model: fits[[1]].",
-            arg="model",
+    names = np.array(list(places), object)
+    own = np.zeros(len(rows), np.int64)
+    if groups is not None:
+        _check_count(groups, rows, complete)
+        place_of = {name: place for place, name in enumerate(names)}
+        codes = np.array([place_of[name] for name in groups], np.int64)
+        kept = codes if complete is None else codes[complete]
+        own[: len(kept)] = kept
+        if fits.scaling is not None:
+            known = [fits.scaling.names.index(name) for name in names]
+            rows = fits.scaling.apply(rows, np.array(known)[own])
+    parts = []
+    for code in np.unique(own):
+        chosen = np.flatnonzero(own == code).astype(np.int32)
+        some = rows if len(chosen) == len(rows) else SelectedRows(rows, chosen)
+        outputs = predict_outputs(fits, model, some, recipe, places[names[code]])
+        if not isinstance(outputs, np.ndarray):
+            raise ModelError(
+                "The models have several outputs, whose predictions cannot be joined.",
+                hint="Predict with one model: fits[[1]].",
+                arg="model",
+            )
+        families = [fits.family(place) for place in places[names[code]]]
+        parts.append((chosen, _join(model, recipe, outputs, type, share, families)))
+    record = _put_together(parts, len(own))
+    return {**_keep_places(record, complete), "models": len(trained)}
+
+
+def _group_places(
+    fits: FittedModels, trained: Sequence[int], groups: Sequence[str | None] | None
+) -> dict[str, list[int]]:
+    """Returns the places of the models of each group that is asked for; "" for all rows alike.
+
+    Raises:
+        SpecError: if it is unknown to which groups the rows belong.
+        DataError: for groups without a model.
+    """
+    found: dict[str, list[int]] = {}
+    for place in trained:
+        found.setdefault(fits.members[place].group, []).append(place)
+    if "" in found or not any(one.group for one in fits.members):
+        return {"": list(trained)}
+    if groups is None:
+        raise SpecError(
+            "Each group has a model of its own, and it is unknown to which group rows belong.",
+            hint="Give the group's column in `newdata`, or `group`, one value a row.",
+            arg="group",
         )
-    record = _join(model, recipe, outputs, type, share)
-    return {**_keep_places(record, complete), "models": len(list_trained(fits))}
+    asked = set(groups)
+    unknown = len([name for name in asked if name is None or name not in found])
+    if unknown:
+        rows = sum(name is None or name not in found for name in groups)
+        raise DataError(
+            f"`newdata` has {count_of(rows, 'row')} of {count_of(unknown, 'group')} without a "
+            "trained model.",
+            hint="Leave them out, or train with rows of these groups.",
+            arg="newdata",
+        )
+    return {name: places for name, places in found.items() if name in asked}
+
+
+def _check_count(groups: Sequence[Any], rows: RowSource, complete: np.ndarray | None) -> None:
+    expected = len(rows) if complete is None else len(complete)
+    if len(groups) != expected:
+        raise SpecError(
+            f"`group` has {count_of(len(groups), 'value')}, and `newdata` has "
+            f"{count_of(expected, 'row')}.",
+            hint="Give one group a row.",
+            arg="group",
+        )
+
+
+def _put_together(parts: Sequence[tuple[np.ndarray, dict[str, Any]]], count: int) -> dict[str, Any]:
+    """Returns the predictions of all groups in the order of the rows."""
+    if len(parts) == 1:
+        return parts[0][1]
+    record = dict(parts[0][1])
+    for name in ("values", "sd", "lower", "upper"):
+        if name in record:
+            first = np.asarray(record[name])
+            record[name] = np.zeros((count, *first.shape[1:]), first.dtype)
+            for rows, part in parts:
+                record[name][rows] = part[name]
+    return record
 
 
 def list_trained(fits: FittedModels) -> list[int]:
@@ -104,13 +188,13 @@ def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[st
 
 
 def predict_outputs(
-    fits: FittedModels, model: Model, rows: RowSource, recipe: Recipe
+    fits: FittedModels, model: Model, rows: RowSource, recipe: Recipe, trained: Sequence[int]
 ) -> np.ndarray | Any:
-    """Returns the outputs of all trained models for the same rows, (models, rows, ...)."""
+    """Returns the outputs of models, by their places, for the same rows, (models, rows, ...)."""
     size = choose_rows(len(rows), rows.row_bytes, count_row_bytes(model), fits.device)
     size = max(1, size // max(1, fits.plan.most))
     encode = open_device_transform(recipe, size, None, rows.texts)
-    trained, found = list_trained(fits), dict[int, Any]()
+    found = dict[int, Any]()
     for stacked in fits.plan.stacks:
         places = [place for place in stacked if place in trained]
         if not places:
@@ -141,21 +225,28 @@ def predict_outputs(
 
 
 def _join(
-    model: Model, recipe: Recipe, outputs: np.ndarray, kind: str, share: float
+    model: Model,
+    recipe: Recipe,
+    outputs: np.ndarray,
+    kind: str,
+    share: float,
+    families: Sequence[Family | None],
 ) -> dict[str, Any]:
     """Returns the mean of the models' predictions, with their spread for numbers."""
-    rule, family = recipe.label, family_of(model)
+    rule = recipe.label
     if kind == "class":
         reading = choose_reading(rule, model.loss, outputs.shape[-1])
         if not reading:
             raise refuse_classes([rule] if rule else [])
         mean = outputs.mean(axis=0)
         return decode_outputs({"": rule} if rule else {}, {"": mean}, {"": reading})[0]
-    if family is not None:
-        records = [predictions.read_output(family, one, kind) for one in outputs]
-    else:
-        rules = {"": rule} if rule else {}
-        records = [decode_outputs(rules, {"": one}, {})[0] for one in outputs]
+    rules = {"": rule} if rule else {}
+    records = [
+        decode_outputs(rules, {"": one}, {})[0]
+        if family is None
+        else predictions.read_output(family, one, kind)
+        for family, one in zip(families, outputs, strict=True)
+    ]
     values = np.stack([np.asarray(record["values"], np.float64) for record in records])
     tails = np.quantile(values, [(1 - share) / 2, (1 + share) / 2], axis=0)
     spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])

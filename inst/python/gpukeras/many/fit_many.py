@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import make_initial, prepare, rows_of_member
 from gpukeras.many.fits import Fitted, FittedModels, Start
+from gpukeras.many.group_scaling import holds_quantiles, learn_scaling
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.plan import StackPlan, explain_alone, plan_stacks, read_model_facts
 from gpukeras.many.resamples import (
@@ -97,7 +99,13 @@ def fit_many(
     spec = ManySpec.from_dict(options)
     rows = _check_data(data)
     resamples = _open_folds(rows, folds, together, times)
-    members = list_members(len(models), _check_seeds(seeds), resamples, _read_groups(groups, rows))
+    codes, scaling = _read_groups(groups, rows), None
+    members = list_members(len(models), _check_seeds(seeds), resamples, codes)
+    if codes is not None and not any(map(holds_quantiles, models)):
+        scaling = learn_scaling(rows, codes)
+    if codes is not None and scaling is not None:
+        rows = copy(rows)
+        rows.sources = (scaling.apply(rows.sources[0], codes.codes), *rows.sources[1:])
     parts = {split: rows_of_member(rows, one) for split, one in _first_of_each(members).items()}
     joined, firsts = join_parts(rows, list(parts.values()))
     first_rows = dict(zip(parts, firsts, strict=True))
@@ -120,7 +128,11 @@ def fit_many(
         batch_size=task.batch_size,
         device=task.device,
         elapsed_s=time.perf_counter() - began,
-        notes=note_absent(_name_splits(members), read_classes(rows)),
+        notes=(
+            *note_absent(_name_splits(members), read_classes(rows)),
+            *(scaling.note() if scaling is not None else ()),
+        ),
+        scaling=scaling,
     )
 
 

@@ -14,6 +14,7 @@ from gpukeras.core.options import check_count
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.decoding import decode_outputs
 from gpukeras.many.copies import make_initial, rows_of_member, write_state
+from gpukeras.many.group_scaling import GroupScaling
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.members import Member
 from gpukeras.many.plan import StackPlan
@@ -94,6 +95,7 @@ class FittedModels:
         device: Where they trained.
         elapsed_s: Seconds in all.
         notes: Sentences about the splits that the user may not expect.
+        scaling: How the rows were scaled by group, or None.
     """
 
     def __init__(
@@ -107,12 +109,14 @@ class FittedModels:
         device: str,
         elapsed_s: float,
         notes: tuple[str, ...] = (),
+        scaling: GroupScaling | None = None,
     ) -> None:
         """Keeps them."""
         self.data, self.starts, self.fitted, self.plan = data, starts, fitted, plan
         self.members = [start.member for start in starts]
         self.batch_size, self.device = batch_size, device
         self.elapsed_s, self.notes = elapsed_s, notes
+        self.scaling = scaling
 
     def model(self, number: int) -> Any:
         """Returns a model, by its number from 1, as a compiled Keras model of its own.
@@ -136,7 +140,16 @@ class FittedModels:
         """Returns a model before its training, and its rows: what `fit()` takes for the same."""
         start = self.starts[number - 1]
         made = make_initial(start.model, None, self.data, start.learned)
-        return made, rows_of_member(self.data, start.member)
+        rows = rows_of_member(self.data, start.member)
+        if self.scaling is not None:
+            rows.recipe = self.scaling.recipe(rows.recipe, start.member.group)
+        return made, rows
+
+    def encoder(self) -> Any:
+        """Returns a model that encodes new rows as `data` was encoded, before any scaling."""
+        made = make_initial(self.starts[0].model, None, self.data)
+        model_recipes.tie_recipe(made, self.data.recipe)
+        return made
 
     def family(self, place: int) -> Family | None:
         """Returns the family of a model, with what it learned from its labels; None without one."""

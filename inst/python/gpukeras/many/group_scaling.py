@@ -1,0 +1,148 @@
+"""Standardises the numbers of each group's rows by the group itself, where it has its own model.
+
+The rows of a dataset are encoded by means and deviations of all groups. What is learned here
+changes them to those of the group, as if the group had been encoded alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpukeras.backend import keras_private
+from gpukeras.core.keras_types import Model
+from gpukeras.core.memory import aligned_empty
+from gpukeras.core.messages import list_some
+from gpukeras.data.arrays import moments
+from gpukeras.data.dataset import MapDataset
+from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers
+from gpukeras.many.members import Groups
+
+EXACT = 1e-3  # of a group's deviation: a float32 that is known no better is worth a word
+
+
+@dataclass(frozen=True)
+class GroupScaling:
+    """Means and deviations of encoded numbers by group.
+
+    Args:
+        places: The numbers' places in an encoded row.
+        center: Means, (groups, places).
+        scale: Deviations, (groups, places); 1 for a constant.
+        names: Names of the groups.
+    """
+
+    places: tuple[int, ...]
+    center: np.ndarray
+    scale: np.ndarray
+    names: tuple[str, ...]
+
+    def apply(self, rows: RowSource, codes: np.ndarray) -> RowSource:
+        """Returns encoded rows by their groups; those in memory are copied once."""
+        scaled = ScaledRows(rows, self, codes)
+        return scaled if rows.streamed else MemoryRows(scaled.gather(slice(None)))
+
+    def recipe(self, recipe: Recipe, group: str) -> Recipe:
+        """Returns the encoding of a group's rows."""
+        code = self.names.index(group)
+        center = dict(zip(self.places, self.center[code].tolist(), strict=True))
+        scale = dict(zip(self.places, self.scale[code].tolist(), strict=True))
+        if recipe.kind == "columns":
+            columns, place = [], 0
+            for rule in recipe.columns:
+                if place in center:
+                    rule_center = rule.center + rule.scale * center[place]
+                    rule_scale = rule.scale * scale[place]
+                    columns.append(replace(rule, center=rule_center, scale=rule_scale))
+                else:
+                    columns.append(rule)
+                place += len(rule.features)
+            return replace(recipe, columns=tuple(columns))
+        assert recipe.center is not None
+        assert recipe.scale is not None
+        pairs = list(zip(recipe.center, recipe.scale, strict=True))
+        moved = zip(pairs, self.places, strict=True)
+        return replace(
+            recipe,
+            center=tuple(mean + sd * center[place] for (mean, sd), place in moved),
+            scale=tuple(sd * scale[at] for (_, sd), at in zip(pairs, self.places, strict=True)),
+        )
+
+    def note(self) -> tuple[str, ...]:
+        """Returns a sentence if groups vary too little beside others for single precision."""
+        error = np.finfo(np.float32).eps * np.abs(self.center) / self.scale
+        rough = [f'"{self.names[code]}"' for code in np.flatnonzero((error > EXACT).any(axis=1))]
+        if not rough:
+            return ()
+        verb = "varies" if len(rough) == 1 else "vary"
+        return (
+            f"{list_some(rough)} {verb} so little beside other groups that numbers lost digits: "
+            "train such groups by gpu_fit(), each on a dataset of its own.",
+        )
+
+
+class ScaledRows(RowSource):
+    """Encoded rows, scaled by their groups when they are read.
+
+    Args:
+        base: The rows.
+        scaling: The groups' means and deviations.
+        codes: The place of each row's group.
+    """
+
+    def __init__(self, base: RowSource, scaling: GroupScaling, codes: np.ndarray) -> None:
+        """Gathers nothing."""
+        super().__init__(base.shape, base.dtype, base.streamed)
+        self.movable = base.movable
+        self._base, self._scaling, self._codes = base, scaling, codes
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Returns the given rows."""
+        numbers, own = row_numbers(rows, len(self)), self._scaling
+        found, codes = self._base.gather(numbers), self._codes[numbers]
+        out = aligned_empty(found.shape)
+        out[...] = found
+        for column, place in enumerate(own.places):
+            values = found[:, place].astype(np.float64)
+            out[:, place] = (values - own.center[codes, column]) / own.scale[codes, column]
+        return out
+
+
+def learn_scaling(data: MapDataset, groups: Groups) -> GroupScaling | None:
+    """Returns means and deviations of each group's training rows; None if none are scaled."""
+    places = tuple(scaled_places(data.recipe))
+    if not places:
+        return None
+    count = len(groups.names)
+    center, scale = np.zeros((count, len(places))), np.ones((count, len(places)))
+    codes = groups.codes[data.train_rows]
+    for code in range(count):
+        rows = data.train_rows[codes == code]
+        if len(rows):
+            values = data.sources[0].gather(rows)[:, list(places)]
+            center[code], scale[code] = moments(values, np.ones(len(rows), dtype=bool))
+    return GroupScaling(places, center, scale, groups.names)
+
+
+def scaled_places(recipe: Recipe) -> Iterator[int]:
+    """Yields the places of the numbers in an encoded row that were standardised."""
+    if recipe.kind == "columns":
+        place = 0
+        for rule in recipe.columns:
+            if (rule.center, rule.scale) != (0.0, 1.0) and not rule.offset:
+                yield place
+            place += len(rule.features)
+    elif recipe.kind == "array" and len(recipe.shape) == 1 and recipe.center is not None:
+        place = 0
+        for column in range(recipe.raw_shape[-1]):
+            yield place
+            place += 1 + (column in recipe.marked)
+
+
+def holds_quantiles(model: Model) -> bool:
+    """Whether a model holds quantiles of all groups' encoded rows, as `gpu_tabular()` makes it."""
+    layers = keras_private.list_layers(model)
+    return any(type(layer).__name__ == "TableNumbers" for layer in layers)
