@@ -58,15 +58,15 @@ ask_interpreter <- function(python, packages) {
   if (nzchar(facts$failed) || facts$python == python) facts else ask_python(facts$python, packages)
 }
 
-# The version, path and missing packages of an interpreter, asked in an isolated child process (-I)
-# that writes no files (-B).
-ask_python <- function(python, packages) {
+# The version, path and missing packages of an interpreter, asked in a child process that writes no
+# files (-B): an isolated one (-I), or one that looks where this session would, also in PYTHONPATH.
+ask_python <- function(python, packages, isolated = TRUE) {
   code <- paste(
     "import sys; sys.path.insert(0, sys.argv[1]);",
     "from gpukeras.system import requirements; requirements.main(sys.argv[2:])"
   )
   core <- system.file("python", package = "gpukeras", mustWork = TRUE)
-  said <- run_python(python, c("-IB", "-c", code, core, packages))
+  said <- run_python(python, c(if (isolated) "-IB" else "-B", "-c", code, core, packages))
   answer <- if (said$status == 0) {
     tryCatch(
       jsonlite::fromJSON(utils::tail(said$lines, 1), simplifyVector = FALSE),

@@ -1,17 +1,21 @@
 # Whether examples and vignettes can run with this Python.
 
-# Whether the Python that gpukeras would use has these modules. A child process looks for them
-# without importing them, so that neither Python nor a download starts in this session.
-can_run_examples <- function(modules = c("tensorflow", "keras")) {
+# Whether the Python that gpukeras would use meets its requirements on TensorFlow, with which the
+# examples are written, and has these modules besides. Child processes look for them without importing
+# them, so that neither Python nor a download starts in this session.
+can_run_examples <- function(modules = character()) {
   python <- examples_python()
   if (!nzchar(python)) {
     return(FALSE)
   }
+  facts <- ask_python(python, choose_least(backend = "tensorflow"), isolated = FALSE)
+  ready <- !nzchar(facts$failed) && length(facts$lacking) == 0 &&
+    facts$version >= numeric_version(known_good()$oldest$python)
   code <- paste(
     "import sys, importlib.util as u;",
     "sys.exit(not all(u.find_spec(m) for m in sys.argv[1:]))"
   )
-  run_python(python, c("-c", code, modules))$status == 0
+  ready && (length(modules) == 0 || run_python(python, c("-c", code, modules))$status == 0)
 }
 
 # "" where reticulate would make an environment, or search for one.

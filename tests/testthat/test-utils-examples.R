@@ -23,6 +23,18 @@ test_that("examples run where Python has the modules", {
   expect_false(can_run_examples(c("tensorflow", "no_such_module")))
 })
 
+test_that("examples do not run with versions that gpukeras itself refuses", {
+  skip_without_tensorflow()
+  least <- sub("([a-z]+)>=([0-9.]+).*", "\\1 \\2", choose_least())
+  for (one in strsplit(least, " ")) {
+    folder <- withr::local_tempdir()
+    info <- file.path(folder, sprintf("%s-1.0.dist-info", one[1]))
+    dir.create(info)
+    writeLines(c("Metadata-Version: 2.1", paste("Name:", one[1]), "Version: 1.0"), file.path(info, "METADATA"))
+    withr::with_envvar(c(PYTHONPATH = folder), expect_false(can_run_examples(), info = one[1]))
+  }
+})
+
 test_that("examples run by the Python that is chosen or there, without starting it", {
   skip_without_tensorflow()
   skip_on_os("windows")
