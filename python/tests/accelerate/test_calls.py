@@ -160,6 +160,29 @@ def sequence():
     return Batches()
 
 
+def of_open_shape(varies=False):
+    """Sequences whose length the pipeline does not tell, for `averaging()`."""
+    import tensorflow as tf
+
+    def widen(rows, labels):
+        length = 2 + tf.cast(tf.reduce_sum(labels), tf.int32) % 3 if varies else 2
+        return tf.tile(rows[:, None], [1, length, 1]), labels
+
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8).map(widen)
+
+
+def averaging():
+    import keras
+
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    model = keras.Sequential(
+        [keras.Input((None, 5)), layers.GlobalAveragePooling1D(), layers.Dense(1, "sigmoid")]
+    )
+    model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    return model
+
+
 def generator():
     while True:
         for start in range(0, 200, 25):
@@ -185,6 +208,8 @@ BATCHES_OF_KERAS = {
     "a sequence": lambda: {"x": sequence(), "validation_data": sequence()},
     "a generator": lambda: {"x": generator(), "steps_per_epoch": 8},
     "negative weights": lambda: {"x": X, "y": Y, "sample_weight": -Y},
+    "rows of an unknown shape": lambda: {"x": of_open_shape()},
+    "rows whose shape varies": lambda: {"x": of_open_shape(varies=True)},
     "of unknown number": lambda: {"x": pipeline().filter(lambda x, y: True), "epochs": 3},
     "a generator that ends": lambda: {"x": itertools.islice(generator(), 7), "epochs": 2},
 }
@@ -215,12 +240,13 @@ def assert_same(known, found):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
 
 
-KEPT = "validation", "classes", "a sequence", "of unknown number"
+KEPT = "validation", "classes", "a sequence", "of unknown number", "rows of an unknown shape"
 
 
 @pytest.mark.parametrize("case", few(BATCHES_OF_KERAS, *KEPT))
 def test_batches_of_keras_give_its_losses_and_weights(case):
-    build = functools.partial(classifier, 0.3) if case == "of unknown number" else classifier
+    builds = {"of unknown number": functools.partial(classifier, 0.3)}
+    build = averaging if case.startswith("rows") else builds.get(case, classifier)
     assert_same(*train_both(build, BATCHES_OF_KERAS[case]))
 
 

@@ -20,6 +20,16 @@ def pipeline():
     return tf.data.Dataset.from_tensor_slices((ROWS, ROWS[:, 0])).shuffle(30).batch(8)
 
 
+def of_open_shape(varies=False):
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.range(7).map(
+        lambda n: (tf.zeros([4, 2 + (n // 3 if varies else n // 9)]), tf.fill([4], n))
+    )
+    assert dataset.element_spec[0].shape.as_list() == [4, None]
+    return dataset
+
+
 def generator():
     for place in range(30):
         yield np.full((4, 1), place, "float32"), np.full(4, float(place))
@@ -32,6 +42,8 @@ CASES = {
     "steps that end within a pass": lambda: {"x": pipeline(), "steps_per_epoch": 5},
     "more steps than batches": lambda: {"x": pipeline(), "steps_per_epoch": 9},
     "a generator": lambda: {"x": generator(), "steps_per_epoch": 8},
+    "rows of an unknown shape": lambda: {"x": of_open_shape()},
+    "rows whose shape varies": lambda: {"x": of_open_shape(varies=True)},
     "arrays": lambda: {"x": ROWS, "y": ROWS[:, 0], "batch_size": 8, "shuffle": True},
 }
 
@@ -67,7 +79,7 @@ def test_three_epochs_have_the_batches_of_keras(case, most):
         epoch = []
         for (_, labels), sizes in batches.epoch(lambda: most):
             assert len(sizes) <= most
-            parts = np.split(labels.numpy(), np.cumsum(sizes)[:-1])
+            parts = np.split(labels.numpy(), np.cumsum(sizes)[:-1])  # one if it came alone
             epoch += [part.tolist() for part in parts]
         found.append(epoch)
     assert found == expected

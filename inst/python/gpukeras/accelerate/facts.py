@@ -21,6 +21,7 @@ from gpukeras.accelerate.rows import (
 from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.arrays import EXACT_FLOAT32
+from gpukeras.data.streams.keras_stream import why_not_joined
 from gpukeras.data.streams.passthrough import find_obstacle
 from gpukeras.engine.engine_facts import find_batch_hook, find_test_hook
 
@@ -89,7 +90,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         limited=any(
             limit() for limit in (keras.config.max_epochs, keras.config.max_steps_per_epoch)
         ),
-        **_read_pipelines(given, held),
+        **_read_pipelines(function, given, held),
         **_read_types(model, given),
         **known,
     )
@@ -132,11 +133,14 @@ def _is_whole(given: Given, size: int) -> bool:
     return given.rows is not None and given.kind == ARRAYS and given.rows % size == 0
 
 
-def _read_pipelines(*given: Given | None) -> dict[str, Any]:
+def _read_pipelines(function: str, *given: Given | None) -> dict[str, Any]:
     """Returns what another pass over tf.data pipelines may do otherwise, and what they give."""
     pipelines = [each.x for each in given if each is not None and each.is_pipeline]
     unsteady = keras_private.draws_at_random, keras_private.uses_py_function
-    alone = (find_obstacle(pipeline.element_spec, True) for pipeline in pipelines)
+    if function == "predict":
+        alone = (find_obstacle(pipeline.element_spec, True) for pipeline in pipelines)
+    else:
+        alone = (why_not_joined(pipeline.element_spec) for pipeline in pipelines)
     return {
         "unsteady": any(test(pipeline) for test in unsteady for pipeline in pipelines),
         "alone": next(filter(None, alone), ""),

@@ -22,7 +22,7 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.core.pulling import Puller
 from gpukeras.data.plan import StreamFacts
 from gpukeras.data.streams.dataset import IterableDataset
-from gpukeras.data.streams.passthrough import AsIsDataset, count_rows, find_obstacle
+from gpukeras.data.streams.passthrough import VARIES, AsIsDataset, count_rows, find_obstacle
 from gpukeras.data.streams.rebatch import HostBlock
 from gpukeras.data.streams.tfdata import pull_element
 
@@ -71,6 +71,7 @@ class KerasPass:
     Attributes:
         capacity: Batches per block.
         rows: Rows of the first batch; blocks are of batches with as many.
+        spec: What a batch is, as TensorFlow's specs; that of the first one, if batches are joined.
     """
 
     stage = "pull"
@@ -85,6 +86,10 @@ class KerasPass:
         batches.joins = not why
         self._first = self._pull(1)
         self.rows = 0 if self._first is None else count_rows(self._first[0])
+        self.spec = batches.spec
+        if self._first is not None and not why:  # with the lengths that the spec leaves open
+            spec = runtime.tensorflow().type_spec_from_value
+            self.spec = runtime.tree().map_structure(spec, self._first[0])
 
     def blocks(self, epoch: int) -> Generator[HostBlock, None, None]:
         """Yields the blocks of an epoch, counted from 1."""
@@ -108,7 +113,8 @@ class KerasPass:
 
     def _cut(self, arrays: Any, sizes: list[int]) -> Iterator[HostBlock]:
         """Cuts what was pulled into batches of the common size, and others alone."""
-        if self.whole:
+        if not sizes:
+            self.whole = self.whole or f"Keras' iterator gives {VARIES}, a batch at a time"
             yield arrays, 1, True
             return
         start = 0
@@ -151,9 +157,9 @@ def open_keras_rows(
         DataError: if the first batch cannot be made.
     """
     batches = KerasBatches(model, rows, resets)
-    stream = KerasStream(batches, _find_obstacle(batches.spec))
+    stream = KerasStream(batches, why_not_joined(batches.spec))
     size, known = max(1, stream.reader.rows), batches.count
-    head = _blank(batches.spec, min(size, SAMPLE_ROWS))
+    head = _blank(stream.reader.spec, min(size, SAMPLE_ROWS))
     numbers = sum(np.asarray(part).nbytes for part in runtime.tree().flatten(head))
     facts = StreamFacts(
         what=WHAT,
@@ -166,12 +172,17 @@ def open_keras_rows(
     return data, known
 
 
-def _find_obstacle(spec: Any) -> str:
+def why_not_joined(spec: Any) -> str:
+    """Returns why batches of this spec cannot be joined, as part of a sentence; "" if they can.
+
+    Lengths that the spec leaves open are found out: see `KerasBatches.joins`.
+    """
     parts = runtime.reader().nest.flatten(spec)
     plain = all(type(part).__name__ == "TensorSpec" for part in parts)
     if plain and any(not part.shape.rank for part in parts):
         return "rows of unknown shape"
-    return find_obstacle(spec, True) or ("" if plain else "sparse rows")
+    found = find_obstacle(spec, True)
+    return "" if found == VARIES else found or ("" if plain else "sparse rows")
 
 
 def _blank(spec: Any, rows: int) -> Any:

@@ -34,6 +34,7 @@ from gpukeras.data.streams.tfdata import (
 )
 
 PAD = "Batch it with padded_batch() or ragged_batch()."
+VARIES = "rows whose shape varies"
 UNBATCHED_ROWS = 32  # per batch if the elements are rows; Keras' default
 
 
@@ -58,7 +59,7 @@ def find_obstacle(spec: Any, batched: bool | None = None) -> str:
         return "text" if len(texts) == sum(p.dtype.name == "string" for p in features) else ""
     rows = [tuple(part.shape)[1:] for part in parts if part.shape.rank]
     varies = any(None in row for row in rows) and _are_batches(spec, batched)
-    return "rows whose shape varies" if varies else ""
+    return VARIES if varies else ""
 
 
 def _are_batches(spec: Any, batched: bool | None) -> bool:
