@@ -17,9 +17,9 @@ from gpukeras.data.plan import STREAM_BLOCK_BATCHES, PipelinePlan, choose_ahead,
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
 from gpukeras.data.sharding import BatchSharding
 from gpukeras.data.stage_timer import end_stage, heard_by
+from gpukeras.data.streams.batch_pass import count_rows
 from gpukeras.data.streams.chunks import check_rows
 from gpukeras.data.streams.dataset import IterableDataset
-from gpukeras.data.streams.passthrough import count_rows
 
 
 class IterableLoader(DataLoader):

@@ -9,8 +9,7 @@ generators, arrays of whole numbers. It needs TensorFlow.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +18,10 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.backend.keras_batches import KerasBatches
 from gpukeras.core.options import DatasetSpec
-from gpukeras.core.pulling import Puller
 from gpukeras.data.plan import StreamFacts
+from gpukeras.data.streams.batch_pass import VARIES, BatchPass
 from gpukeras.data.streams.dataset import IterableDataset
-from gpukeras.data.streams.passthrough import VARIES, AsIsDataset, count_rows, find_obstacle
-from gpukeras.data.streams.rebatch import HostBlock
-from gpukeras.data.streams.tfdata import pull_element
+from gpukeras.data.streams.passthrough import AsIsDataset, find_obstacle
 
 WHAT = "by Keras' own iterator, many batches a call"
 SAMPLE_ROWS = 32  # of zeros, from which a model's variables are built
@@ -46,9 +43,10 @@ class KerasStream:
 
     def __post_init__(self) -> None:
         """Reads the first batch, whose size is that of the blocks' batches."""
-        self.reader = KerasPass(self.batches, self.why)
+        self.reader = BatchPass(self.batches, "Keras' iterator", self.why)
+        self.reader.read_first()
 
-    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> KerasPass:
+    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> BatchPass:
         """Returns the only pass over the batches, since reading may change what comes next.
 
         Args:
@@ -59,85 +57,6 @@ class KerasStream:
         """
         self.reader.capacity = capacity
         return self.reader
-
-
-class KerasPass:
-    """Successive epochs of batches as Keras takes them.
-
-    Args:
-        batches: Keras' iterator.
-        why: Why batches cannot be joined, or "".
-
-    Attributes:
-        capacity: Batches per block.
-        rows: Rows of the first batch; blocks are of batches with as many.
-        spec: What a batch is, as TensorFlow's specs; that of the first one, if batches are joined.
-    """
-
-    stage = "pull"
-    dropped = 0
-
-    def __init__(self, batches: KerasBatches, why: str) -> None:
-        """Reads the first batch."""
-        self._batches, self.capacity = batches, 1
-        self.whole = f"Keras' iterator gives {why}, a batch at a time" if why else ""
-        self.idle: Callable[[], None] = lambda: None
-        self._puller: Puller | None = None
-        batches.joins = not why
-        self._first = self._pull(1)
-        self.rows = 0 if self._first is None else count_rows(self._first[0])
-        self.spec = batches.spec
-        if self._first is not None and not why:  # with the lengths that the spec leaves open
-            spec = runtime.tensorflow().type_spec_from_value
-            self.spec = runtime.tree().map_structure(spec, self._first[0])
-
-    def blocks(self, epoch: int) -> Generator[HostBlock, None, None]:
-        """Yields the blocks of an epoch, counted from 1."""
-        try:
-            pulled, self._first = self._first or self._pull(epoch), None
-            while pulled is not None:
-                yield from self._cut(*pulled)
-                pulled = self._pull(epoch)
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Abandons the current epoch."""
-        if self._puller is not None:
-            self._puller.close()
-        self._puller = None
-
-    def _pull(self, epoch: int) -> Any:
-        self._puller = self._puller or Puller(lambda: self._batches.epoch(lambda: self.capacity))
-        return pull_element(self._puller, epoch, self.idle)
-
-    def _cut(self, arrays: Any, sizes: list[int]) -> Iterator[HostBlock]:
-        """Cuts what was pulled into batches of the common size, and others alone."""
-        if not sizes:
-            self.whole = self.whole or f"Keras' iterator gives {VARIES}, a batch at a time"
-            yield arrays, 1, True
-            return
-        start = 0
-        for size, group in itertools.groupby(sizes):
-            count, common = len(list(group)), size == self.rows
-            for batches in [count] if common else [1] * count:
-                rows = batches * size
-                cut = _take(start, rows, size * self.capacity if common else rows)
-                yield runtime.tree().map_structure(cut, arrays), batches, not common
-                start += rows
-
-
-def _take(start: int, rows: int, room: int) -> Callable[[Any], Any]:
-    """Returns the function that takes rows of a tensor, padded to `room` rows."""
-    tf = runtime.tensorflow()
-
-    def take(array: Any) -> Any:
-        part = array if rows == len(array) else array[start : start + rows]
-        if room <= rows:
-            return part
-        return tf.pad(part, [[0, room - rows]] + [[0, 0]] * (len(part.shape) - 1))
-
-    return take
 
 
 def open_keras_rows(

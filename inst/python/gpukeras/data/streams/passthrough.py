@@ -1,6 +1,7 @@
-"""Passes batches of a tf.data pipeline to Keras unchanged, one at a time.
+"""Passes batches of a tf.data pipeline to the model unchanged.
 
-    text, ragged rows, rows whose shape varies by batch --> one block per batch --> Keras' function
+    rows whose shape the pipeline does not tell --> blocks of batches, until one has another shape
+    text, ragged rows, rows whose shape varies  --> one block per batch --> Keras' function
 
 Blocks of several batches need rows of numbers of one shape. Other batches are neither encoded nor
 regrouped: Keras' train function takes them in the structure that the pipeline gives. They stay in
@@ -9,7 +10,8 @@ host memory; TensorFlow sends the numbers to the device, and keeps the texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,16 +19,16 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.backend.features import require_feature
+from gpukeras.backend.joined_batches import JoinedBatches, Pulled
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import DatasetSpec, check_flag
 from gpukeras.data.plan import PipelinePlan, StreamFacts
 from gpukeras.data.preprocessing.compatibility import keeps_values
 from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.streams.batch_pass import VARIES, BatchPass, count_rows
 from gpukeras.data.streams.dataset import IterableDataset, Stream
 from gpukeras.data.streams.elements import choose_batched
-from gpukeras.data.streams.rebatch import HostBlock
 from gpukeras.data.streams.tfdata import (
-    TfPass,
     check_steps,
     disable_prefetch,
     prefetch_one,
@@ -34,7 +36,6 @@ from gpukeras.data.streams.tfdata import (
 )
 
 PAD = "Batch it with padded_batch() or ragged_batch()."
-VARIES = "rows whose shape varies"
 UNBATCHED_ROWS = 32  # per batch if the elements are rows; Keras' default
 
 
@@ -158,12 +159,6 @@ def open_as_is(features: Mapping[str, Any], why: str) -> AsIsStream:
     return AsIsStream(dataset, check_steps(features.get("steps"), cardinality), cardinality, why)
 
 
-def count_rows(element: Any) -> int:
-    """Returns the rows of a batch of any structure."""
-    first = runtime.tree().flatten(element)[0]
-    return int(first.nrows() if hasattr(first, "nrows") else first.shape[0])
-
-
 def count_bytes(element: Any) -> int:
     """Returns the bytes of a batch's tensors; a text counts 8, its reference."""
     parts = runtime.reader().nest.flatten(element, expand_composites=True)
@@ -195,33 +190,74 @@ class AsIsStream:
         """Returns the first batch."""
         return pull_first(self.dataset)
 
-    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> AsIsPass:
+    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> BatchPass:
         """Opens a pass over the batches.
 
         Args:
             data: The dataset of the batches.
-            size: Ignored; batches keep their size.
-            capacity: Ignored; each block holds one batch.
+            size: Rows of the first batch.
+            capacity: Batches per block.
             training: Ignored; the pipeline determines order and last batch.
         """
-        return AsIsPass(self)
+        goes_on = self.steps is not None and self.cardinality >= 0
+        dataset = prefetch_one(self.dataset.repeat() if goes_on else self.dataset)
+        if not isinstance(dataset.element_spec, tuple):
+            dataset = dataset.map(lambda batch: (batch,))
+        joins = self.why == VARIES and runtime.backend() == "tensorflow"
+        why = "" if joins else self.why  # equal lengths are found out
+        batches = PipelineBatches(dataset, self.steps)
+        return BatchPass(batches, "the tf.data pipeline", why, size, capacity)
 
 
-class AsIsPass(TfPass):
-    """Successive epochs of batches; if `steps` is given, an epoch goes on where the last ended."""
+class PipelineBatches(JoinedBatches):
+    """Epochs of a pipeline's batches; if `steps` is given, an epoch goes on where the last ended.
 
-    def __init__(self, stream: AsIsStream) -> None:
+    Args:
+        dataset: The user's dataset, batched.
+        steps: Batches per epoch, or None to read to the dataset's end.
+    """
+
+    def __init__(self, dataset: Any, steps: int | None) -> None:
         """Prepares the dataset without reading from it."""
-        goes_on = stream.steps is not None and stream.cardinality >= 0
-        dataset = stream.dataset.repeat() if goes_on else stream.dataset
-        super().__init__(lambda epoch: prefetch_one(dataset), 1, 1, stream.steps, False)
-        self.whole = f"the tf.data pipeline gives {stream.why}, a batch at a time"
+        super().__init__(dataset.element_spec)
+        self._dataset, self._steps = dataset, steps
+        self._iterator: Any = None
 
-    def _count(self, batch: Any) -> int:
-        return 1
+    def epoch(self, most: Callable[[], int], number: int) -> Generator[Pulled, None, None]:
+        """Yields the batches of an epoch, see `Batches`.
 
-    def _cut(self, batch: Any, first: bool) -> Iterator[HostBlock]:
-        yield batch if isinstance(batch, tuple) else (batch,), 1, True
+        Raises:
+            DataError: if the pipeline ends before the epoch does.
+        """
+        done, left = 0, self._steps or math.inf
+        while done < left:
+            fresh = self._iterator is None
+            iterator = iter(self._dataset) if self._iterator is None else self._iterator
+            self._iterator = iterator
+            asked = int(min(most() if self.joins else 1, left - done))
+            taken = yield from self.pull(iterator, asked)
+            done += taken
+            if taken == asked:
+                continue
+            self._iterator = None
+            if self._steps is None and done:
+                return
+            if fresh or done:  # otherwise it ended with the epoch before
+                raise _ended(done, number)
+
+    def abandon(self) -> None:
+        """Starts the dataset anew in the next epoch."""
+        self._iterator = None
+
+
+def _ended(done: int, epoch: int) -> DataError:
+    return DataError(
+        f"The tf.data dataset ended before batch {done + 1} of epoch {epoch}.",
+        hint="Use fewer `steps`, or repeat() it.",
+        arg="steps",
+        epoch=epoch,
+        batch=done + 1,
+    )
 
 
 class AsIsDataset(IterableDataset):
