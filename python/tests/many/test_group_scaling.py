@@ -36,7 +36,7 @@ def dataset(rows, array=False):
     features, labels, x = frame(rows)
     if array:
         features = {"kind": "array", "values": np.asfortranarray(x)}
-    return build_dataset(features, {"batch_size": 8, "seed": 1}, labels)
+    return build_dataset(features, {"batch_size": 8, "seed": 1, "scale": True}, labels)
 
 
 def mlp(data):
@@ -100,7 +100,7 @@ def test_groups_that_lose_digits_are_named():
     x += np.take([100.0, 0.0, 1.0], CODES)[:, None]
     labels = {"kind": "numeric", "values": x[:, 0] + 0.5, "levels": []}
     features = {"kind": "array", "values": np.asfortranarray(x)}
-    data = build_dataset(features, {"batch_size": 8, "seed": 1}, labels)
+    data = build_dataset(features, {"batch_size": 8, "seed": 1, "scale": True}, labels)
     fits = fit_many([mlp(data)], data, groups={"names": NAMES, "codes": CODES}, epochs=1)
     assert len(fits.notes) == 1
     assert fits.notes[0].startswith('"a" varies so little beside other groups that numbers lost')
