@@ -52,7 +52,8 @@
 #' | `evaluate()` and `predict()` of generators and `PyDataset`s | keras |
 #' | validation by a generator | keras |
 #' | `predict()` of missing values, of integers beyond 2^24, with `steps` | keras |
-#' | texts; rows whose shape varies; ragged and sparse batches of pipelines | keras |
+#' | texts; ragged and sparse batches of pipelines | keras |
+#' | `predict()` of pipelines that do not tell the shape of rows | keras |
 #' | on JAX: all but arrays; several outputs with a short last batch | keras |
 #' | `run_eagerly`; a `fit()` or `make_train_function()` of one's own; a strategy's models | keras |
 #' | calls that callbacks make while a training runs; a second training in another thread | keras |

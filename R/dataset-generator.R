@@ -54,9 +54,10 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
 #'
 #' Batches of text, ragged batches and batches whose shape varies, such as those of
 #' `padded_batch()`, are passed to Keras' own function as they are, in any structure; options that
-#' need rows of one shape raise an error. Such a batch is a call of its own. If you pad all rows to
-#' one length (`padded_shapes` of `padded_batch()`), many batches run in a call. Where that is too
-#' much padding, `bucket_by_sequence_length()` of tf.data makes batches of rows of similar length:
+#' need rows of one shape raise an error. Such a batch is a call of its own. Many batches run in a
+#' call if all rows have one length, as those of `timeseries_dataset_from_array()`, also where the
+#' pipeline does not tell it: until a batch has another. Where padding to one length
+#' (`padded_shapes` of `padded_batch()`) is too much, `bucket_by_sequence_length()` of tf.data makes batches of rows of similar length:
 #' they remain a call each, with less padding.
 #'
 #' An R function in `tf$py_function()` runs on R's main thread and needs reticulate 1.40 or newer.
