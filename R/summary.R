@@ -44,7 +44,8 @@
 #' `gpukeras_error_data` for rows without labels, in sequence, or encoded otherwise.
 #' @references McCullagh and Nelder (1989), Generalized Linear Models, 2nd edition, sections 2.3 and
 #'   2.5.
-#' @seealso [gpukeras-tidiers] for `tidy()` and `glance()` of it.
+#' @seealso [gpukeras-generics] for `coef()`, `logLik()`, `AIC()` and their like; [gpukeras-tidiers]
+#'   for `tidy()` and `glance()` of it.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(count ~ spray, data = InsectSprays, batch_size = 24)
 #' model <- gpu_mlp(train, units = integer(), family = "poisson", learning_rate = 0.05)
@@ -77,7 +78,10 @@ new_gpu_summary <- function(record, model = NULL) {
   if (!any(nzchar(terms$predictor))) terms$predictor <- NULL
   record$terms <- NULL
   record$coefficients <- terms
-  record$state <- rlang::env(model = model)
+  record$state <- rlang::env(
+    model = model, contrasts = record$contrasts, options = record$options
+  )
+  record$contrasts <- record$options <- NULL
   new_result(record, "gpu_summary")
 }
 

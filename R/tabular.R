@@ -2,7 +2,9 @@
 #'
 #' Builds a compiled Keras model for the rows of a data frame, a file of columns or a matrix: one of
 #' five architectures, with learned embeddings of factors. Output, loss and metric fit the labels as
-#' those of [gpu_mlp()] do.
+#' those of [gpu_mlp()] do, or are those of a [gpu_family()]. Members of `"tabm"` learn a family each,
+#' whose parameters are averaged for predictions; they cannot learn `"cox"`, which compares the rows
+#' of a batch. Offsets are for [gpu_mlp()].
 #'
 #' @section Kinds:
 #' * `"tabm"`: TabM, `members` perceptrons that share their weights but for some vectors each
@@ -102,15 +104,16 @@ gpu_tabular <- function(data, kind = c("tabm", "mlp", "resnet", "dcn", "ft_trans
                         units = NULL, blocks = NULL, dropout = NULL, embeddings = "auto",
                         numeric_embeddings = c("piecewise_linear", "none", "periodic"),
                         bins = 48, members = NULL, heads = 8, rank = NULL, optimizer = "adamw",
-                        learning_rate = NULL, weight_decay = NULL, seed = NULL) {
+                        learning_rate = NULL, weight_decay = NULL, seed = NULL, family = NULL) {
   data <- check_dataset(data)
   options <- list(
     kind = kind[[1]], units = units, blocks = blocks, dropout = dropout,
     embeddings = embeddings, numeric_embeddings = numeric_embeddings[[1]], bins = bins,
     members = members, heads = heads, rank = rank, optimizer = optimizer,
-    learning_rate = learning_rate, weight_decay = weight_decay, seed = seed %||% draw_seed()
+    learning_rate = learning_rate, weight_decay = weight_decay, seed = seed %||% draw_seed(),
+    family = as_family(family)
   )
   model <- call_core("tabular", list(data = data$handle, options = check_no_na_options(options)))
-  inform_labels(data)
+  inform_labels(data, options$family)
   model
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from gpukeras.models.families import coefficients, deviance
 from gpukeras.models.families.build import find_extras, find_offset
 from gpukeras.models.families.coefficients import Term
 from gpukeras.models.families.keras_classes import family_of
-from gpukeras.models.families.spec import CONSTANT, NONE, Family
+from gpukeras.models.families.spec import CONSTANT, NONE, Family, family_options
 from gpukeras.models.targets import BINARY, SPARSE, loss_name
 from gpukeras.training.calibrate import find_rows
 from gpukeras.training.keras_functions import jit_policy
@@ -56,7 +57,9 @@ class ModelSummary:
         bic: -2 log_likelihood + log(nobs) df.
         dispersion: If it is one number for all rows.
         dispersion_name: "variance", "dispersion" (gamma: 1 / shape), "size" or "precision".
+        options: The family's options besides, by name.
         terms: The coefficients, of a model without hidden layers.
+        contrasts: The same, see `coefficients.contrast_terms()`.
     """
 
     family: str
@@ -80,7 +83,9 @@ class ModelSummary:
     bic: float | None
     dispersion: float | None
     dispersion_name: str
+    options: Mapping[str, Any]
     terms: tuple[Term, ...]
+    contrasts: tuple[Term, ...]
 
 
 def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSummary:
@@ -100,7 +105,7 @@ def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSumm
     model_checks.check_model(model)
     model_checks.check_rows(model, data, step="test", fits=True)
     family = family_of(model) or imply_family(model, data.recipe)
-    rows, chosen = _read_rows(model, data, chosen, family)
+    rows, chosen = read_rows(model, data, chosen, family)
     found = deviance.measure_deviance(family, rows)
     if not all(one is None or math.isfinite(one) for one in (found.log_likelihood, found.deviance)):
         raise ModelError(
@@ -152,7 +157,7 @@ def _count_classes(model: Model, label: LabelRule) -> int:
 # Rows --------------------------------------------------------------------------------------------
 
 
-def _read_rows(
+def read_rows(
     model: Model, data: Dataset, chosen: np.ndarray, family: Family
 ) -> tuple[deviance.Rows, np.ndarray]:
     """Returns labels, parameters, weights and offset of rows that count, and their numbers."""
@@ -234,6 +239,7 @@ def _describe(
     residual = None if rank is None or df is None else held - (rank if units else df)
     likely = found.log_likelihood if df is not None and not penalised else None
     dispersion, name = read_dispersion(family, rows, found.deviance, residual)
+    terms = () if data.map else coefficients.read_coefficients(model, data.recipe, family)
     return ModelSummary(
         family=family.name,
         link=family.link,
@@ -256,7 +262,9 @@ def _describe(
         bic=None if likely is None or df is None or not nobs else math.log(nobs) * df - 2 * likely,
         dispersion=dispersion,
         dispersion_name=name,
-        terms=() if data.map else coefficients.read_coefficients(model, data.recipe, family),
+        options=family_options(family),
+        terms=terms,
+        contrasts=coefficients.contrast_terms(terms, data.recipe, family),
     )
 
 

@@ -8,9 +8,12 @@ from nightly import few
 from tables import make_columns, make_table
 
 from gpukeras import DataError, SpecError
+from gpukeras.backend import runtime
 from gpukeras.data import dataset as data_dataset
 from gpukeras.export import keras_file, transfer
 from gpukeras.export.custom_objects import Needs
+from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.registry import likelihood
 from gpukeras.models.tabular import builder
 from gpukeras.models.tabular.options import KINDS
 from gpukeras.training import fit
@@ -67,7 +70,9 @@ LOADED = """
     import numpy as np
     from tables import make_table
     from gpukeras.export import transfer
-    from gpukeras.models.tabular import builder
+    from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.registry import likelihood
+from gpukeras.models.tabular import builder
     from gpukeras.training import fit
     data, answer = make_table(), {{}}
     for kind in {kinds!r}:
@@ -224,3 +229,39 @@ def test_factors_alone_are_a_table():
     data = data_dataset.build_dataset(features, {}, labels)
     for kind in ("ft_transformer", "tabm"):
         assert np.asarray(build(data, kind=kind)(data.arrays[0])).shape == (64, 1)
+
+
+@pytest.mark.parametrize("kind", few(KINDS, "tabm", "mlp"))
+@pytest.mark.parametrize(
+    ("family", "label"),
+    few(
+        [("quantile", "number"), ({"name": "gaussian", "dispersion": "rows"}, "number")],
+        ({"name": "gaussian", "dispersion": "rows"}, "number"),
+    ),
+)
+def test_every_kind_learns_a_family_and_keeps_it_in_its_file(kind, family, label, tmp_path):
+    data = make_table(label)
+    model = build(data, kind=kind, family=family)
+    report = fit.fit(model, data, {"epochs": 8, "engine": "superstep"})
+    assert report.history["loss"][-1] < report.history["loss"][0]
+    x = np.asarray(data.sources[0].gather(np.arange(8)), np.float32)
+    found = model.predict(x, verbose=0)
+    names = likelihood(family_of(model)).names(family_of(model))
+    assert found.shape == (8, len(names))
+    model.save(tmp_path / "model.keras")
+    loaded = runtime.keras().saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), found)
+    assert family_of(loaded) == family_of(model)
+
+
+@pytest.mark.parametrize("kind", few(["mlp", "tabm"], "tabm"))
+def test_the_loss_of_a_family_is_the_mean_over_rows_of_its_likelihood(kind):
+    data = make_table("number")
+    model = build(data, kind=kind, family={"name": "gaussian", "dispersion": "constant"})
+    x = np.asarray(data.sources[0].gather(np.arange(40)), np.float32)
+    y = np.asarray(data.sources[1].gather(np.arange(40)), np.float64).reshape(-1)
+    mean, deviation = model.predict(x, verbose=0).astype(np.float64).T
+    expected = np.mean(((y - mean) / deviation) ** 2 / 2 + np.log(deviation * np.sqrt(2 * np.pi)))
+    assert model.evaluate(x, y, verbose=0, return_dict=True)["loss"] == pytest.approx(
+        expected, 1e-4
+    )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.data.arrays import column_name
+from gpukeras.data.preprocessing.columns import ColumnRule
 from gpukeras.data.preprocessing.recipe import WINDOWS, Recipe
 from gpukeras.models.families.counts import ZEROS
 from gpukeras.models.families.keras_classes import family_layer
@@ -180,6 +182,54 @@ def _read_thresholds(model: Model, family: Family, shift: float) -> tuple[Term, 
         Term(f"{names[place]}|{names[place + 1]}", float(value) + shift)
         for place, value in enumerate(found.reshape(-1))
     )
+
+
+def contrast_terms(terms: tuple[Term, ...], recipe: Recipe, family: Family) -> tuple[Term, ...]:
+    """Returns coefficients that rows determine, with the names of R's `model.matrix()`.
+
+    A factor has a column for each level, and a softmax a predictor for each class: as in `glm()`
+    and `nnet::multinom()`, others are compared with the first. Predictions are the same.
+
+    Args:
+        terms: See `read_coefficients()`.
+        recipe: The encoding of the model.
+        family: The family.
+    """
+    for rule in recipe.columns:
+        terms = _contrast(terms, rule, family)
+    if family.name != "multinomial" or not terms:
+        return terms
+    first = terms[0].predictor
+    base = {one.term: one.estimate for one in terms if one.predictor == first}
+    return tuple(
+        replace(one, estimate=one.estimate - base[one.term])
+        for one in terms
+        if one.predictor != first
+    )
+
+
+def _contrast(terms: tuple[Term, ...], rule: ColumnRule, family: Family) -> tuple[Term, ...]:
+    """Returns terms with the levels of a factor compared with its first one."""
+    names = {f"{rule.name}={level}": f"{rule.name}{level}" for level in rule.levels}
+    crossed = ":" in rule.name  # an interaction's main effects are in the model too
+    if not names or crossed or tuple(names) != tuple(rule.features[: len(names)]):
+        return terms
+    first = next(iter(names))
+    base = {one.predictor: one.estimate for one in terms if one.term == first}
+    levels = likelihood(family).names(family) if family.name == "ordinal" else []
+    thresholds = {f"{low}|{high}" for low, high in pairwise(levels)}
+    found = []
+    for one in terms:
+        shift = base.get(one.predictor, base.get("", 0.0))
+        if one.term in names:
+            found.append(replace(one, term=names[one.term], estimate=one.estimate - shift))
+        elif one.term == INTERCEPT:
+            found.append(replace(one, estimate=one.estimate + shift))
+        elif one.term in thresholds:
+            found.append(replace(one, estimate=one.estimate - shift))
+        else:
+            found.append(one)
+    return tuple(one for one in found if one.term != names[first])
 
 
 def count_parameters(family: Family, rank: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpukeras.backend import keras_private
+from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.families.base import ORIGIN, flat
@@ -22,7 +22,7 @@ class FamilyOutput:
 
     It computes in float32 under any policy. Its input is (n, units), or a list of that, an offset
     (n, 1) if there is one, and the number of the stratum (n, 1) if there are strata; its output
-    (n, parameters).
+    (n, parameters). Of members, (n, members, units), each has its own.
     """
 
     PARENT = "Layer"
@@ -54,6 +54,10 @@ class FamilyOutput:
         given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
         stratum = {"stratum": given.pop()} if self.family.strata else {}
         linear, offset = given if len(given) > 1 else (given[0], None)
+        if len(linear.shape) == 3:
+            ops, members = runtime.keras().ops, linear.shape[1]
+            found = self.call(ops.reshape(linear, (-1, linear.shape[2])))
+            return ops.reshape(found, (-1, members, found.shape[-1]))
         own = self.own if self.origin is None else {**self.own, ORIGIN: self.origin}
         return likelihood(self.family).parameters(self.family, linear, own, offset, **stratum)
 

@@ -227,3 +227,13 @@ class Family:
             for name, value in config.items()
         }
         return cls(**values)
+
+
+def family_options(family: Family) -> dict[str, Any]:
+    """Returns the options of a family besides its name and its link, as a user gives them."""
+    kind = KINDS[family.name]
+    own = {name: getattr(family, name) for name in kind.own}
+    found = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in own.items()
+    }
+    return {"dispersion": family.dispersion, **found} if len(kind.dispersions) > 1 else found

@@ -11,6 +11,10 @@ from gpukeras.core.messages import find_reason
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.models.custom_layers import keras_class
+from gpukeras.models.families.build import settle_family
+from gpukeras.models.families.keras_classes import compile_arguments, output_layer
+from gpukeras.models.families.registry import likelihood
+from gpukeras.models.families.spec import ROWS, Family
 from gpukeras.models.mlp import choose_loss, output_layers
 from gpukeras.models.tabular import networks
 from gpukeras.models.tabular.column_layers import FactorCodes, TableNumbers
@@ -61,10 +65,33 @@ def build_tabular(data: Dataset, options: Mapping[str, Any]) -> Any:
             arg="data",
         )
     optimizer = _make_optimizer(spec, rows)
-    model = _connect(recipe, layout, read_numbers(data, layout.numbers, spec.bins), spec, sizes)
-    loss, metrics = choose_loss(recipe.label, recipe.mixes_classes)
+    family = _settle_family(data, spec)
+    facts = read_numbers(data, layout.numbers, spec.bins)
+    model = _connect(recipe, layout, facts, spec, sizes, family)
+    if family is None:
+        loss, metrics = choose_loss(recipe.label, recipe.mixes_classes)
+    else:
+        loss, metrics = compile_arguments(family)
     model.compile(optimizer=optimizer, loss=loss, metrics=metrics)
     return model
+
+
+def _settle_family(data: Dataset, spec: TabularSpec) -> Family | None:
+    """Returns the family, see `settle_family()`.
+
+    Raises:
+        SpecError: for one whose loss compares rows, with members: each would need its own batch.
+    """
+    family = settle_family(data, spec.family)
+    if family is not None and spec.kind == "tabm" and not likelihood(family).additive:
+        raise SpecError(
+            f'kind = "tabm" cannot learn the family "{family.name}": its loss compares the rows of '
+            "a batch, and those of a batch are repeated for each member.",
+            hint='Use another kind, such as gpu_tabular(kind = "mlp"), or the family '
+            '"discrete_time".',
+            arg="family",
+        )
+    return family
 
 
 def _make_optimizer(spec: TabularSpec, rows: int | None) -> Any:
@@ -77,7 +104,12 @@ def _make_optimizer(spec: TabularSpec, rows: int | None) -> Any:
 
 
 def _connect(
-    recipe: Recipe, layout: TableLayout, facts: NumberFacts, spec: TabularSpec, sizes: Sizes
+    recipe: Recipe,
+    layout: TableLayout,
+    facts: NumberFacts,
+    spec: TabularSpec,
+    sizes: Sizes,
+    family: Family | None,
 ) -> Any:
     """Connects columns, backbone and output."""
     keras, draw = runtime.keras(), Seeds(spec.seed)
@@ -85,23 +117,27 @@ def _connect(
     if spec.kind == "ft_transformer":
         tokens = _tokens(row, layout, facts, spec, sizes, draw)
         values = networks.build_transformer(tokens, sizes, draw, spec.heads)
-        return _finish(keras.Model, row, values, recipe, draw)
+        return _finish(keras.Model, row, values, recipe, draw, family)
     parts, chunks = _flat_parts(row, layout, facts, spec, draw)
     values = keras.layers.Concatenate()(parts) if len(parts) > 1 else parts[0]
     if spec.kind == "tabm":
         values = networks.build_members(values, sizes, draw, spec, chunks)
-        return _finish(keras_class(MembersModel), row, values, recipe, draw)
+        return _finish(keras_class(MembersModel), row, values, recipe, draw, family)
     values = {
         "mlp": lambda: networks.build_mlp(values, sizes, draw),
         "resnet": lambda: networks.build_resnet(values, sizes, draw),
         "dcn": lambda: networks.build_dcn(values, sizes, draw, spec.rank),
     }[spec.kind]()
-    return _finish(keras.Model, row, values, recipe, draw)
+    return _finish(keras.Model, row, values, recipe, draw, family)
 
 
-def _finish(model: Any, row: Any, values: Any, recipe: Recipe, draw: Seeds) -> Any:
+def _finish(
+    model: Any, row: Any, values: Any, recipe: Recipe, draw: Seeds, family: Family | None
+) -> Any:
     """Returns the model with the output layers; members have one dense layer each."""
     assert recipe.label is not None
+    if family is not None:
+        return model(row, _apply_family(family, values, draw))
     last, *rest = output_layers(recipe.label, draw(), recipe.mixes_classes)
     several = len(values.shape) == 3
     if several:
@@ -110,6 +146,20 @@ def _finish(model: Any, row: Any, values: Any, recipe: Recipe, draw: Seeds) -> A
         values = keras_class(MeanOfMembers)(dtype="float32")(_apply(rest, values, members))
         return model(row, values)
     return model(row, _apply([last, *rest], values))
+
+
+def _apply_family(family: Family, values: Any, draw: Seeds) -> Any:
+    """Returns the parameters of a family; those of members are averaged for predictions."""
+    keras, kin = runtime.keras(), likelihood(family)
+    units = kin.predictors(family) + (family.dispersion == ROWS)
+    if len(values.shape) == 3:
+        heads = networks.build_heads(units, None, values.shape[1], draw, values)
+        return keras_class(MeanOfMembers)(dtype="float32")(output_layer(family)(heads))
+    first = keras.initializers.GlorotUniform(draw())
+    dense = keras.layers.Dense(
+        units, kernel_initializer=first, use_bias=kin.has_intercept(family), dtype="float32"
+    )
+    return output_layer(family)(dense(values))
 
 
 def _apply(layers: list[Any], values: Any, members: int = 0) -> Any:

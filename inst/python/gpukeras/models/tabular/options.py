@@ -67,6 +67,7 @@ class TabularSpec(Spec):
         learning_rate: Its learning rate.
         weight_decay: Its weight decay; optimizers without one in Keras take 0 only.
         seed: Seed of initial weights and dropout.
+        family: A name or options of a family, see `families.spec`; None for the labels' own.
     """
 
     kind: str = option("tabm", check_choice, KINDS)
@@ -83,6 +84,7 @@ class TabularSpec(Spec):
     learning_rate: float | None = option(None, check_number, 1e-12, 1e3)
     weight_decay: float | None = option(None, check_number, 0.0, 10.0)
     seed: int = option(0, check_count, 0, MOST_SEED)
+    family: Any = None
 
 
 @dataclass(frozen=True)
