@@ -68,12 +68,12 @@ gpu_mlp <- function(data, units = 64, activation = "relu", dropout = 0, batch_no
 # Says what a model makes of labels that could mean something else.
 inform_labels <- function(data, family = NULL) {
   note <- call_core("explain_labels", list(data = data$handle, family = family))
-  if (nzchar(note)) inform_gpukeras(c(i = note), class = "gpukeras_message_labels")
+  if (nzchar(note)) inform_gpukeras(c(i = note), class = "gpukeras_labels")
 }
 
 # Says so once a session, where many models are made.
 inform_labels_once <- function(code) {
-  withCallingHandlers(code, gpukeras_message_labels = function(condition) {
+  withCallingHandlers(code, gpukeras_labels = function(condition) {
     text <- conditionMessage(condition)
     if (text %in% the$informed) invokeRestart("muffleMessage")
     the$informed <- c(the$informed, text)

@@ -50,7 +50,7 @@ expect_refused(list(
   "a text as model" = case("spec", "`model`", gpu_fit("model", classes)),
   "no model" = case("spec", "`model`", gpu_predict(NULL, x)),
   "factor labels after numbers" =
-    case("data", "The labels of `data`", gpu_fit(fitted, x, factor(c("u", "v", "w", "u")))),
+    case("data", "`y` has 3 classes without numbers", gpu_fit(fitted, x, factor(c("u", "v", "w", "u")))),
   "a batch size of a prediction that is no number" =
     case("spec", "`batch_size`", gpu_predict(fitted, x, batch_size = "a")),
   "a prediction in batches of no row" =

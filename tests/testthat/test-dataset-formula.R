@@ -263,7 +263,7 @@ expect_refused(list(
   "a missing label in new rows" =
     case("data", "`price` has 1 missing value", gpu_evaluate(prices, lacking())),
   "a label of another kind in new rows" =
-    case("data", "`price` is factor", gpu_evaluate(prices, lacking(price = factor(letters[1:4])))),
+    case("data", "`price` holds a factor", gpu_evaluate(prices, lacking(price = factor(letters[1:4])))),
   "a label beyond the output layer" = case(
     "data", "`price` has labels from 1 to 9",
     gpu_fit(three, gpu_dataset(price ~ a, lacking(price = c(1, 2, 3, 9))))

@@ -61,7 +61,7 @@ test_that("labels that could mean something else are told", {
     plain(cbind(c(2, 3, 5, 7, 9, 11), c(0, 1, 1, 0, 1, 1)))
     plain(diag(2)[c(1, 2, 1, 2, 1, 1), ])
   })
-  expect_message(ordinal(sizes), class = "gpukeras_message_labels")
+  expect_message(ordinal(sizes), class = "gpukeras_labels")
   expect_no_message <- function(code) expect_message(code, NA)
   expect_no_message(ordinal(ordered(sizes, c("Low", "Mid", "High"))))
   expect_no_message(plain(sizes))
@@ -73,7 +73,7 @@ test_that("labels that could mean something else are told", {
 
 test_that("a message about labels comes once where many models are made", {
   said <- 0
-  tell <- function() inform_gpukeras("of 7 labels", class = "gpukeras_message_labels")
+  tell <- function() inform_gpukeras("of 7 labels", class = "gpukeras_labels")
   withCallingHandlers(for (i in 1:3) inform_labels_once(tell()), message = function(condition) {
     said <<- said + 1
     invokeRestart("muffleMessage")

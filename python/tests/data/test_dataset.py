@@ -143,7 +143,7 @@ def test_bad_input_is_refused(change, error, message):
 
 def test_class_weights_need_classes():
     y = {"kind": "numeric", "values": np.arange(10.0) / 2, "levels": []}
-    with pytest.raises(SpecError, match="labels that are classes, not a number"):
+    with pytest.raises(SpecError, match="labels that are classes, not numbers"):
         dataset.build_dataset(numbers(10), {}, y, class_weight="balanced")
 
 

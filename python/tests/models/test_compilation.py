@@ -33,6 +33,14 @@ def frozen_first():
     return model
 
 
+def test_an_optimizer_of_another_model_is_named():
+    one, other = frozen_first(), frozen_first()
+    other.compile(one.optimizer, other.loss)
+    with pytest.raises(ModelError, match="was built for another model") as caught:
+        train(other)
+    assert "Give each model a new one" in caught.value.hint
+
+
 @pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
 def test_a_layer_unfrozen_after_a_training_is_named(engine):
     model = frozen_first()

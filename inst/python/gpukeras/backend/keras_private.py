@@ -265,6 +265,12 @@ def variable_key(optimizer: Any) -> Callable[[Any], Any]:
     return optimizer._var_key
 
 
+def knows_others(optimizer: Any, variables: Sequence[Any]) -> bool:
+    """Whether an optimizer was built for variables, none of which is among these."""
+    built = bool(optimizer._trainable_variables_indices)
+    return built and not any(knows_variable(optimizer, variable) for variable in variables)
+
+
 def knows_variable(optimizer: Any, variable: Any) -> bool:
     """Whether a built optimizer was built with a variable."""
     return find_slot(optimizer, variable) is not None

@@ -53,7 +53,11 @@ def check_some(rows: int, arg: str = "x") -> None:
         raise DataError(f"`{arg}` has no rows.", arg=arg)
 
 
-def check_lengths(rows: int, other: int, arg: str, of: str = "x") -> None:
+# R drops the dimensions of one row, and of one column.
+KEEP_ROW = "One row of a matrix stays a matrix by x[1, , drop = FALSE]."
+
+
+def check_lengths(rows: int, other: int, arg: str, of: str = "x", row: bool = False) -> None:
     """Checks that two arguments with one entry per row agree in length.
 
     Args:
@@ -61,6 +65,7 @@ def check_lengths(rows: int, other: int, arg: str, of: str = "x") -> None:
         other: Entries of `arg`.
         arg: The name of the argument that is checked, for messages.
         of: The name of the argument that it is compared with, for messages.
+        row: Whether `of` is a vector, which may have been one row.
 
     Raises:
         DataError: if the lengths differ.
@@ -68,7 +73,7 @@ def check_lengths(rows: int, other: int, arg: str, of: str = "x") -> None:
     if rows != other:
         raise DataError(
             f"`{arg}` has {count_of(other, 'row')} where `{of}` has {rows}.",
-            hint="They need one entry for each row.",
+            hint=KEEP_ROW if row and other == 1 else "They need one entry for each row.",
             arg=arg,
         )
 

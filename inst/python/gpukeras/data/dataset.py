@@ -31,7 +31,7 @@ from gpukeras.data.preprocessing.multi_output import (
     take_labels,
 )
 from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.preprocessing.targets import MASKS
+from gpukeras.data.preprocessing.targets import MASKS, describe_label, note_number_labels
 from gpukeras.data.preprocessing.weights import (
     ClassWeights,
     Weights,
@@ -190,7 +190,8 @@ def build_dataset(
     given = open_features(features, arg, spec, recipe, text)
     labels = given.labels() if labels is None else open_labels(labels)
     weights = given.weights() if weights is None else weights
-    _check_counts(given.rows, labels, weights, class_weight, arg)
+    vector = features["kind"] == "array" and np.ndim(features["values"]) == 1
+    _check_counts(given.rows, labels, weights, class_weight, arg, vector)
     na = choose_policy(spec.na, None if recipe is None else recipe.na)
     complete = _choose_rows(na, given, labels, recipe)
     labels = _take_labels(labels, given, complete, recipe, spec)
@@ -207,6 +208,8 @@ def build_dataset(
         check_settled(recipe, groups)
     weighing, notes = (weights, complete, class_weight), Notes()
     recipe, arrays = _encode_labels(recipe, labels, weighing, keep, notes)
+    if learns and labels is not None:
+        remarks += note_number_labels(labels)
     if learns and recipe.label is not None and isinstance(arrays[0], np.ndarray):
         remarks += note_empty_classes(recipe.label, arrays[0], keep, recipe.formula)
     class_weights = None
@@ -269,7 +272,7 @@ def _take_labels(
         raise refuse_without_images(labels, given.arg)
     if rule is not None and not rule.pixels:
         raise DataError(
-            f"`{labels['arg']}` has mask images where training had {rule.kind} labels.",
+            f"`{labels['arg']}` has mask images where training had {describe_label(rule)}.",
             arg=labels["arg"],
         )
     return read_masks(labels, images, rule, spec.cache)
@@ -292,10 +295,11 @@ def _check_counts(
     weights: Weights | None,
     class_weight: str | Mapping[str, float] | None,
     arg: str,
+    vector: bool,
 ) -> None:
     check_some(rows, arg)
     if labels is not None:
-        check_label_rows(labels, rows, arg)
+        check_label_rows(labels, rows, arg, vector)
     elif weights is not None or class_weight is not None:
         name = "weights" if weights is not None else "class_weight"
         raise DataError(f"`{name}` needs labels to weigh.", hint="Give `y`.", arg=name)

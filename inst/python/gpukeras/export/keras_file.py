@@ -37,13 +37,25 @@ def check_ending(path: Any, arg: str = "path") -> Path:
     """Returns the absolute path of a file that must end with ".keras"."""
     if not isinstance(path, str) or not path.endswith(SUFFIX):
         name = Path(path).name if isinstance(path, str) else path
-        old = isinstance(path, str) and path.endswith((".h5", ".hdf5"))
         raise SpecError(
             f'`{arg}` must end with "{SUFFIX}", not {describe(name)}.',
-            hint="Files of the older format .h5 load by keras.saving.load_model()." if old else "",
+            hint=_explain_h5(path, arg) if isinstance(path, str) else "",
             arg=arg,
         )
     return Path(path).expanduser().absolute()
+
+
+def _explain_h5(path: str, arg: str) -> str:
+    """Says what reads and writes files of HDF5, in R's words."""
+    if not path.endswith((".h5", ".hdf5")):
+        return ""
+    if arg == "path":
+        return "keras3's save_model_weights(model, path) saves weights alone, as .weights.h5."
+    weights = "Make the model, then load its weights by keras3's load_model_weights(model, path), "
+    weights += "or model$load_weights(path)"
+    if path.endswith(".weights.h5"):
+        return f"{weights}."
+    return f"A whole model in the older format loads by keras3's load_model(path). {weights}."
 
 
 def check_target(target: Path, overwrite: bool) -> None:

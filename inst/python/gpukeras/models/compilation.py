@@ -31,6 +31,13 @@ def require_known_layers(model: Model) -> None:
     """
     if not tensor_ops.overrides(model, "train_step"):
         layers = find_unknown(model)
+        if layers and keras_private.knows_others(model.optimizer, model.variables):
+            raise ModelError(
+                "The optimizer of `model` was built for another model, whose weights it has states "
+                "of: one optimizer object trains one model.",
+                hint='Give each model a new one, such as optimizer = "adam" or optimizer_adam().',
+                arg="model",
+            )
         if layers:
             raise compiled_before(layers)
 

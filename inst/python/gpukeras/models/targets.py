@@ -14,7 +14,7 @@ from typing import Any
 from gpukeras.core.errors import DataError, ModelError, RefusedRowsError
 from gpukeras.core.messages import count_of
 from gpukeras.data.preprocessing.decoding import HALF, HIGHEST, ZERO
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.preprocessing.targets import LabelRule, describe_label
 
 Shape = tuple[int | None, ...]
 
@@ -65,7 +65,7 @@ def check_target(
     elif loss == CATEGORICAL and len(output) == 1 and label.kind != "matrix":
         raise ModelError(
             "The loss categorical_crossentropy needs one column a class, "
-            f"but `{arg}` is {label.kind}.",
+            f"but `{arg}` holds {describe_label(label)}.",
             hint='Compile with "sparse_categorical_crossentropy".',
             arg="model",
         )
@@ -215,7 +215,10 @@ def _check_class_range(label: LabelRule, output: Shape, arg: str) -> None:
     if (label.kind == "matrix" and len(output) == 1) or not label.whole:
         raise DataError(
             f"`{arg}` must hold one class a row for sparse_categorical_crossentropy, "
-            f"not {label.kind}.",
+            f"not {describe_label(label) if label.kind == 'matrix' else 'fractions'}.",
+            hint='If each column is a class, compile with "categorical_crossentropy".'
+            if label.kind == "matrix"
+            else "",
             arg=arg,
         )
     if not 0 <= _lowest(label) <= _highest(label) < units:

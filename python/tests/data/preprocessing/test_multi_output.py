@@ -116,7 +116,7 @@ def test_other_outputs_than_in_training_are_refused():
         encode_labels(rule, plain())
     with pytest.raises(DataError, match="must have labels for a single output"):
         encode_labels(LabelRule("number"), several(a=plain()))
-    with pytest.raises(DataError, match=r"`y\$cut` is numeric where training had class labels"):
+    with pytest.raises(DataError, match=r"`y\$cut` holds numbers where training had a factor of"):
         encode_labels(rule, several(price=plain(), cut=plain()))
     with pytest.raises(DataError, match=r"`y\$price` has 4 rows where `x` has 5"):
         check_label_rows(several(price=plain(), cut=CLASSES), 5, "x")

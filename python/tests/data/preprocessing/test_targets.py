@@ -71,7 +71,7 @@ def test_learn_label_refuses(y, message):
 
 def test_encode_label_refuses_another_kind_and_new_levels():
     rule = targets.learn_label(label("factor", [1, 2, 1, 2], ["no", "yes"]), ALL)
-    with pytest.raises(DataError, match="numeric where training had class"):
+    with pytest.raises(DataError, match="`y` holds numbers where training had"):
         targets.encode_label(rule, label("numeric", [1.0]))
     with pytest.raises(DataError, match="perhaps"):
         targets.encode_label(rule, label("factor", [3], ["no", "yes", "perhaps"]))
@@ -238,7 +238,7 @@ def test_whole_numbers_from_0_may_be_classes(values, classes):
     rule = dataset.build_dataset(features, {}, y).recipe.label
     assert rule.counts == classes
     if not classes:
-        with pytest.raises(SpecError, match="needs labels that are classes, not a number"):
+        with pytest.raises(SpecError, match="needs labels that are classes, not numbers"):
             dataset.build_dataset(features, {}, y, None, class_weight={"0": 1.0})
         return
     some = {"1": 2.0, "2": 0.5}  # as in Keras, others weigh 1

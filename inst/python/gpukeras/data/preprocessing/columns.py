@@ -9,7 +9,6 @@ with `strata`, their number, holds numbers of strata from 0.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +30,14 @@ from gpukeras.data.arrays import (
 from gpukeras.data.preprocessing import imputation
 from gpukeras.data.preprocessing.datetimes import CYCLES, check_days, encode_cycles, read_number
 from gpukeras.data.preprocessing.hashing import choose_bins
-from gpukeras.data.preprocessing.targets import CATEGORIES, count_codes, recode, spread_codes
+from gpukeras.data.preprocessing.number_texts import are_numbers, explain_conversion
+from gpukeras.data.preprocessing.targets import (
+    CATEGORIES,
+    LOGICAL,
+    count_codes,
+    recode,
+    spread_codes,
+)
 from gpukeras.data.preprocessing.text_vectorization import (
     TextRule,
     TextSpec,
@@ -42,7 +48,6 @@ from gpukeras.data.preprocessing.text_vectorization import (
 MAX_ONEHOT = 1000  # levels; more one-hot columns are usually a mistake
 MAX_IDENTIFIERS = 50  # different texts that a column may have even if no text repeats
 ENCODINGS = ("onehot", "codes", "hash")
-NUMBER = re.compile(r"\s*[-+]?((0|[1-9]\d*|[1-9]\d{0,2}(,\d{3})+)(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*")
 MAKERS = {"date": "as.Date()", "time": "as.POSIXct()", "duration": "as.difftime()"}
 KINDS = {kind: kind for kind in MAKERS} | dict.fromkeys(CATEGORIES, "category")
 
@@ -204,8 +209,7 @@ def note_numbers(rules: Iterable[ColumnRule], texts: Collection[str], arg: str) 
     """Returns sentences about columns of text that hold mostly numbers."""
     found = []
     for rule in rules:
-        numbers = sum(NUMBER.fullmatch(level) is not None for level in rule.levels)
-        if rule.name in texts and rule.onehot and numbers >= max(3, 0.8 * len(rule.levels)):
+        if rule.name in texts and rule.onehot and are_numbers(rule.levels):
             found.append(
                 f"Column `{rule.name}` of `{arg}` holds numbers as text: it became "
                 f"{len(rule.levels)} columns, one for each text. "
@@ -280,6 +284,9 @@ def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[st
             found = f"{len(levels)} different texts in {count_of(rows, 'row')}"
             ways = ', or use `encode = "hash"` or `text`'
         hint = f"Drop the column, or make it a factor with the levels you mean{ways}."
+        how = explain_conversion(levels, name) if identifiers else ""
+        if how:
+            found, hint = f"{found}, most of which are numbers", how
         raise column_fault(name, arg, f"has {found}: it cannot be a category.", hint)
     if onehot and len(levels) > MAX_ONEHOT:
         problem = f"has {len(levels)} levels, too many for one-hot columns."
@@ -381,9 +388,20 @@ def _check_kind(rule: ColumnRule, column: Mapping[str, Any], arg: str) -> None:
     found = kind_of(column)
     if found != ("category" if rule.kind == "text" else rule.kind):
         maker = MAKERS.get(rule.kind)
-        hint = f"Convert it by {maker} first." if maker else ""
+        hint = f"Convert it by {maker} first." if maker else explain_kind(rule.levels, column)
         problem = f"is a {found} where training had a {rule.kind}."
         raise column_fault(rule.name, arg, problem, hint)
+
+
+def explain_kind(known: Sequence[str], column: Mapping[str, Any]) -> str:
+    """Returns how R converts a category that was a number in training, or the other way round."""
+    found = set(column.get("levels") or ())
+    if found and found <= LOGICAL:
+        return "Convert it by as.logical() first: it holds TRUE and FALSE as text."
+    if column["kind"] == "logical" and known and set(known) <= LOGICAL:
+        return "Convert it by as.character() first: it was text in training."
+    factor = column["kind"] == "factor"
+    return explain_conversion(found, str(column["name"]), 1, factor) if found else ""
 
 
 def _finite(column: Mapping[str, Any], values: np.ndarray, arg: str, missing: bool) -> np.ndarray:

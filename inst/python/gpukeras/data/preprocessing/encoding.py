@@ -193,7 +193,7 @@ def _transform_array(
     notes: Notes | None,
 ) -> np.ndarray:
     x = check_features(values, arg)
-    check_form(recipe, "array", x.shape[1:], arg)
+    check_form(recipe, "array", x.shape[1:], arg, len(x))
     learned = (recipe.center, recipe.scale, recipe.fill)
     center, scale, fill = (None if part is None else np.array(part) for part in learned)
     return stage_float32(

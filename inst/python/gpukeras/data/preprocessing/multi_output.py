@@ -33,19 +33,20 @@ from gpukeras.data.preprocessing.targets import (
 )
 
 
-def check_label_rows(labels: Mapping[str, Any], rows: int, of: str) -> None:
+def check_label_rows(labels: Mapping[str, Any], rows: int, of: str, row: bool = False) -> None:
     """Checks that each output has one label per row.
 
     Args:
         labels: The labels as they come from R.
         rows: The number of rows.
         of: The user's name for the features, for messages.
+        row: Whether the features are a vector, which may have been one row.
 
     Raises:
         DataError: if one has not; names the output.
     """
     for arg, part in each_label(labels):
-        check_lengths(rows, len(part["values"]), arg, of)
+        check_lengths(rows, len(part["values"]), arg, of, row)
 
 
 def take_labels(labels: Mapping[str, Any], complete: np.ndarray | None) -> Mapping[str, Any]:

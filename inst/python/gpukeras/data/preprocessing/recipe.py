@@ -179,7 +179,9 @@ def _compare_kinds(expected: str, found: str) -> str:
     return f"{known}, as in training, not {given.replace('named ', '')}"
 
 
-def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> None:
+def check_form(
+    recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str, rows: int | None = None
+) -> None:
     """Checks that features have the kind and the row shape of the recipe's training rows.
 
     Args:
@@ -187,17 +189,35 @@ def check_form(recipe: Recipe, kind: str, shape: tuple[int, ...], arg: str) -> N
         kind: The features' kind.
         shape: Shape of one row of the features.
         arg: The user's name for the features, for messages.
+        rows: Rows of an array in memory, of which R may have dropped dimensions.
 
     Raises:
         DataError: if either differs.
     """
     if kind != recipe.kind:
         expected = IMAGE_TABLE if recipe.images is not None else recipe.kind
-        raise DataError(f"`{arg}` must be {_compare_kinds(expected, kind)}.", arg=arg)
+        column = recipe.kind == "columns" and kind == "array" and shape == (1,)
+        hint = 'One column stays a data frame by data[, "column", drop = FALSE].' if column else ""
+        raise DataError(f"`{arg}` must be {_compare_kinds(expected, kind)}.", hint=hint, arg=arg)
     if tuple(shape) != recipe.raw_shape:
         raise DataError(
-            f"Each row of `{arg}` must have shape {recipe.raw_shape}, not {tuple(shape)}.", arg=arg
+            f"Each row of `{arg}` must have shape {recipe.raw_shape}, not {tuple(shape)}.",
+            hint=_explain_dropped(recipe.raw_shape, tuple(shape), rows),
+            arg=arg,
         )
+
+
+def _explain_dropped(expected: tuple[int, ...], found: tuple[int, ...], rows: int | None) -> str:
+    """Says how R keeps dimensions of 1, if an array has lost some."""
+    size = math.prod(expected)
+    if rows is None or size not in (math.prod(found), rows * math.prod(found)):
+        return ""
+    commas = ", " * len(expected)
+    one = size == rows * math.prod(found)
+    if not one and len(found) >= len(expected):
+        return ""
+    what, which = ("One row stays an array", "1") if one else ("Rows keep their shape", "rows")
+    return f"{what} by x[{which}, {commas}drop = FALSE]."
 
 
 def check_unmarked(recipe: Recipe, arg: str) -> None:

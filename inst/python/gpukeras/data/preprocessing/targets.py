@@ -34,12 +34,17 @@ from gpukeras.data.arrays import (
     row_blocks,
 )
 from gpukeras.data.preprocessing.column_order import order_columns
+from gpukeras.data.preprocessing.number_texts import are_numbers, explain_conversion
 
 CATEGORIES = ("factor", "character")
 MOST = 10_000  # larger whole numbers are amounts rather than classes
 MASKS = "masks"  # the kind of labels that are image files
 SEVERAL = "outputs"  # the kind of labels and of their rule for several outputs
 PAIR = 2  # columns of labels that mean different things: successes and failures, time and status
+MOST_TEXTS = 50  # different numbers as text that may be classes
+LOGICAL = frozenset(("TRUE", "FALSE", "True", "False", "true", "false", "T", "F"))
+GIVEN = {"factor": "a factor", "character": "text", "logical": "TRUE and FALSE"}
+GIVEN |= {"numeric": "numbers", "integer": "numbers", "matrix": "several columns"}
 NO_WEIGHTS = (0,)  # the shape of a row's weights for an output without any
 
 
@@ -203,6 +208,7 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
         return _mask_rule(y)
     if y["kind"] in CATEGORIES:
         levels = tuple(y["levels"])
+        _refuse_numbers_as_text(y, arg)
         if len(levels) < 2:
             raise DataError(f"`{arg}` needs at least two levels, not {len(levels)}.", arg=arg)
         ordered, text = bool(y.get("ordered")), y["kind"] == "character"
@@ -223,6 +229,42 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
         scale=float(deviation[0]),
         shape=shape,
     )
+
+
+def _refuse_numbers_as_text(y: Mapping[str, Any], arg: str) -> None:
+    """Refuses texts that would be more classes than anyone means, because they are numbers."""
+    texts = y["levels"] if y["kind"] == "character" else ()
+    how = explain_conversion(texts, arg) if len(texts) > MOST_TEXTS else ""
+    if how:
+        raise DataError(
+            f"`{arg}` has {len(texts)} different texts, most of which are numbers.",
+            hint=f"{how} If they are classes, make a factor.",
+            arg=arg,
+        )
+
+
+def note_number_labels(y: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns sentences about labels that are numbers as text, and became classes."""
+    return tuple(
+        f"`{arg}` holds numbers as text, learned as {len(part['levels'])} classes. Use "
+        "as.numeric() first, or factor() if they are codes."
+        for arg, part in each_label(y)
+        if part["kind"] == "character" and are_numbers(part["levels"])
+    )
+
+
+def describe_label(label: LabelRule) -> str:
+    """Returns what labels are, for sentences such as "`y` holds 3 columns"."""
+    if label.kind == "class":
+        kind = "text" if label.text else "a factor"
+        return f"{kind} of {label.units} levels"
+    if label.kind == "binary":
+        return "TRUE and FALSE" if label.logical else "0 and 1"
+    if label.kind == "matrix":
+        shape = label.row_shape
+        several = " x ".join(map(str, shape)) + " numbers a row"
+        return f"{label.units} columns" if len(shape) == 1 else several
+    return "several outputs" if label.outputs else "numbers"
 
 
 def _mask_rule(y: Mapping[str, Any]) -> LabelRule:
@@ -263,7 +305,7 @@ def encode_label(
             missing, infinite, or too large for float32.
     """
     if (rule.kind == "class") != (y["kind"] in CATEGORIES):
-        raise DataError(f"`{arg}` is {y['kind']} where training had {rule.kind} labels.", arg=arg)
+        raise _other_kind(rule, y, arg)
     if rule.kind == "class":
         return recode({**y, "name": arg}, rule.levels, arg)
     y = order_columns(y, rule.names, arg) if y["kind"] == "matrix" else y
@@ -277,6 +319,19 @@ def encode_label(
     if not np.isfinite([out.max(initial=0), out.min(initial=0)]).all():
         _refuse_numbers(values, names, float(np.finfo(np.float32).max), arg)
     return out
+
+
+def _other_kind(rule: LabelRule, y: Mapping[str, Any], arg: str) -> DataError:
+    """Returns the error of numbers in place of classes, or of classes in place of numbers."""
+    found, levels = GIVEN[y["kind"]], set(y.get("levels") or ())
+    hint = "Give the classes by name, as in training." if rule.levels else ""
+    if levels and levels <= LOGICAL:
+        hint = "as.logical() makes TRUE and FALSE of such text."
+    elif levels:
+        factor = y["kind"] == "factor"
+        hint = explain_conversion(levels, arg, 1, factor)
+    message = f"`{arg}` holds {found} where training had {describe_label(rule)}."
+    return DataError(message, hint=hint, arg=arg)
 
 
 def _check_row(rule: LabelRule, values: np.ndarray, arg: str) -> np.ndarray:

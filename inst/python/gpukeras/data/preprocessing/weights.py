@@ -208,7 +208,7 @@ def _class_weights(
         )
     if label.kind not in ("class", "binary", "matrix") and not label.counts:
         raise SpecError(
-            f"`class_weight` needs labels that are classes, not a {label.kind}.",
+            "`class_weight` needs labels that are classes, not numbers.",
             arg="class_weight",
         )
     named = label.kind == "matrix" and isinstance(requested, Mapping)

@@ -102,7 +102,7 @@ class GivenRows(RowSource):
     def __init__(self, recipe: Recipe, features: Given, arg: str) -> None:
         """Checks the shape; encodes no rows."""
         self._x = check_features(features["values"], arg)
-        check_form(recipe, "array", self._x.shape[1:], arg)
+        check_form(recipe, "array", self._x.shape[1:], arg, len(self._x))
         super().__init__((len(self._x), *recipe.staged_shape))
         self._recipe, self._arg = recipe, arg
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.preprocessing.targets import PAIR, ColumnRange, LabelRule
+from gpukeras.data.preprocessing.targets import PAIR, ColumnRange, LabelRule, describe_label
 from gpukeras.models.families.spec import Family, FamilySpec
 
 COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")
@@ -192,10 +192,7 @@ def _check_survival(family: FamilySpec | Family, label: LabelRule, arg: str) -> 
 
 
 def _say(label: LabelRule) -> str:
-    if label.kind == "class":
-        return f"a factor of {label.units} levels"
-    kinds = {"binary": "0 and 1", "number": "numbers", "matrix": f"{label.units} columns"}
-    return kinds.get(label.kind, label.kind)
+    return "0 and 1" if label.kind == "binary" else describe_label(label)
 
 
 def _side(number: float) -> str:

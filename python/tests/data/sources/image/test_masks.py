@@ -113,7 +113,7 @@ def test_other_rows_and_labels_have_no_masks(tmp_path):
     with pytest.raises(DataError, match="`mask` has 4 mask images, but `x` has no images"):
         build(array, mask_labels(table))
     recipe = build(image_features(table), counts(table)).recipe
-    with pytest.raises(DataError, match="has mask images where training had number labels"):
+    with pytest.raises(DataError, match="has mask images where training had numbers"):
         build(image_features(table), mask_labels(table), recipe)
     with pytest.raises(SpecError, match="`class_weight` weighs rows"):
         masks_weighed(table)
