@@ -25,8 +25,9 @@
 #' rows that trained the model make them much too narrow. A model therefore keeps digests of its
 #' training rows, at most 10,000 of each training by gpukeras, which [gpu_save()] saves too. If rows
 #' are found among them, more often than equal rows occur by chance, there is a warning, and
-#' `print()` says so. At most 10,000 rows, drawn at random, are kept of numbers. Weights of rows are
-#' not used.
+#' `print()` says so. At most 10,000 rows, drawn at random, are kept of numbers. Weights count a row
+#' as more or less than one, and only their ratios matter: intervals then cover that share of the
+#' weight.
 #' @inheritParams gpu_evaluate
 #' @param data Rows with labels that did not train the model: a [gpu_dataset()], or a data frame,
 #'   matrix or paths of files, as for [gpu_evaluate()].

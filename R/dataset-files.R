@@ -249,11 +249,12 @@ formula_columns <- function(formula, call) {
     )
   }
   features <- vapply(parts$features, as.character, "")
-  list(
+  found <- list(
     label = if (!is.null(parts$labels)) vapply(unname(parts$labels), as.character, ""),
-    features = if (!"." %in% features) features,
-    weights = if (!is.null(parts$weights)) as.character(parts$weights)
+    features = if (!"." %in% features) features
   )
+  if (!is.null(parts$weights)) found$weights <- as.character(parts$weights)
+  found
 }
 
 # The columns of new files that hold the labels and the weights, by the formula of the model's

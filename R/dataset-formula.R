@@ -40,10 +40,11 @@
 #' * **The intercept** makes no difference, as [gpu_mlp()]'s layers have a bias: `y ~ x` and
 #'   `y ~ 0 + x` are the same.
 #'
-#' `inputs` may name a term, such as `"poly(x, 3)"`, for all of its columns. What other packages take
-#' for more than its values is an error that names it: random effects such as `(1 | g)` or
+#' `inputs` may name a term, such as `"poly(x, 3)"`, for all of its columns. What other packages
+#' take for more than its values is an error that names it: random effects such as `(1 | g)` or
 #' `frailty(g)`, smooth terms such as `s(x)`, `te(x, z)` or `pspline(x)`, `cluster(g)`, `ridge(x)`,
-#' `tt(x)`, and contrasts, `C(f, contr.sum)`. A formula for files or databases can only name columns.
+#' `tt(x)`, and contrasts, `C(f, contr.sum)`. A formula for files or databases can only name
+#' columns.
 #' @section Factors and imbalanced classes:
 #' A factor, ordered or not, or a text is a 0/1 column for each level, up to 1000 levels; beyond
 #' that an error says so. For more levels, `encode = "codes"` is one column of codes from 0, in the
@@ -89,7 +90,8 @@ formula_dataset <- function(x, data, ..., weights = NULL, weigh = NULL, image = 
     check_no_offset(parts, call)
     return(image_dataset(
       parts, image, classes, ...,
-      weights = weights, inputs = inputs, recipe = recipe, validation = validation, seed = seed, arg = "data"
+      weights = weights, inputs = inputs, recipe = recipe, validation = validation, seed = seed,
+      arg = "data"
     ))
   }
   features <- as_features(parts$x, "data", call, zones = zones_of(recipe))
@@ -306,7 +308,7 @@ name_term <- function(term) {
   }
 }
 
-# The values of a column, or of a call on columns, for each row. `arg` is the argument that names it.
+# The values of a column, or of a call on columns, for each row. `arg` is the argument with the term.
 take_term <- function(term, data, env, call, arg = "formula") {
   code <- if (is_learned(term)) term[[3]] else term
   check_term(code, data, call, arg)
@@ -334,7 +336,7 @@ check_term <- function(term, data, call, arg = "formula") {
       if (arg == "weights") {
         sprintf("The data lacks the column `%s` of the training rows' weights.", lacking[1])
       } else if (is.function(get0(lacking[1], mode = "function"))) {
-        sprintf("The formula names `%s`, which is no column of the data but a function.", lacking[1])
+        sprintf("The formula names `%s`: no column of the data, but a function.", lacking[1])
       } else {
         sprintf("The data lacks the column `%s` that the formula names.", lacking[1])
       },

@@ -108,33 +108,45 @@ settle_label <- function(label, data, env, call) {
 # Surv() takes a status of 1 and 2 for one of 0 and 1 if a 2 occurs: written so that it does not
 # depend on the other rows.
 settle_status <- function(label, data, env, call) {
-  given <- rlang::names2(as.list(label))
-  place <- if (length(label) == 3) setdiff(which(given != "time"), c(1, if (!nzchar(given[2])) 2))
-  if ("event" %in% given) place <- which(given == "event")
-  if (length(place) != 1 || is_empty(label[[place]])) {
-    return(label)
-  }
-  status <- take_term(label[[place]], data, env, call)
-  known <- status[!is.na(status)]
-  if (is.numeric(status) && length(known) > 0 && all(known %in% 1:2) && max(known) == 2) {
-    label[[place]] <- base::call("==", label[[place]], 2)
+  place <- find_status(label)
+  if (length(place) == 1 && !is_empty(label[[place]])) {
+    status <- take_term(label[[place]], data, env, call)
+    if (is.numeric(status) && all(status %in% c(1, 2, NA)) && 2 %in% status) {
+      label[[place]] <- base::call("==", label[[place]], 2)
+    }
   }
   label
 }
 
+# The place of the status in Surv(time, status).
+find_status <- function(label) {
+  given <- rlang::names2(as.list(label))
+  if ("event" %in% given) {
+    return(which(given == "event"))
+  }
+  places <- which(!nzchar(given))[-1] # without the function
+  if (length(places) + ("time" %in% given) == 2) utils::tail(places, 1)
+}
+
 # factor(x, labels = ) with the levels that it learns: without them, it fails where one is missing.
 learn_levels <- function(code, data, env, call) {
-  given <- if (is.call(code)) rlang::names2(as.list(code))
-  open <- rlang::is_call(code, c("factor", "ordered"), ns = "") && length(code) > 1 &&
-    "labels" %in% given && !any(c("levels", "exclude", "x") %in% given) &&
-    sum(!nzchar(given)) == 2 && !nzchar(given[2])
-  if (!open || is_empty(code[[2]])) {
+  if (!takes_levels(code)) {
     return(code)
   }
   values <- sort(unique(plain_column(take_term(code[[2]], data, env, call))))
   if (is.factor(values)) values <- as.character(values)
   rest <- as.list(code)[-(1:2)]
   as.call(c(as.list(code)[1:2], list(levels = write_out(values, name_term(code), call)), rest))
+}
+
+# Whether a call is factor(x, labels = ), and maybe `ordered`.
+takes_levels <- function(code) {
+  if (!rlang::is_call(code, c("factor", "ordered"), ns = "") || length(code) < 3) {
+    return(FALSE)
+  }
+  given <- rlang::names2(as.list(code))[-1]
+  !nzchar(given[1]) && all(given[-1] %in% c("labels", "ordered")) && "labels" %in% given &&
+    !is_empty(code[[2]])
 }
 
 packaged_calls <- function(packages = packaged_functions) {

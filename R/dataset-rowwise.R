@@ -55,8 +55,8 @@ check_term_rowwise <- function(term, used, env, call) {
         code = "data", arg = "formula", call = call, parent = if (failed) found,
         hint = paste(
           "Compute that column first, or write out the numbers that it takes from the rows, as in",
-          "cut(x, c(0, 1, 2)). scale(x), poly(x), ns(x) and bs(x), if not within another call,",
-          "learn theirs from the training rows."
+          "cut(x, c(0, 1, 2)). Features that are scale(x), poly(x), ns(x) or bs(x) alone learn",
+          "theirs from the training rows."
         )
       )
     }

@@ -61,7 +61,7 @@ glance.gpu_summary <- function(x, ...) {
     null.deviance = x$null_deviance %||% NA_real_, df.null = x$df_null %||% NA_integer_,
     logLik = x$log_likelihood %||% NA_real_, AIC = x$aic %||% NA_real_, BIC = x$bic %||% NA_real_,
     deviance = x$deviance %||% NA_real_, df.residual = x$df_residual %||% NA_integer_,
-    nobs = if (x$family == "cox") x$rows else x$nobs
+    nobs = if (x$family == "cox") x$rows else x$nobs %||% x$rows
   )
 }
 

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,17 @@ def test_the_margin_is_the_score_of_the_rank_that_counts_the_new_row_too():
     assert conformal.conformal_quantile(scores, 0.901) == 19
     assert conformal.conformal_quantile(scores, 0.5) == 10
     assert [conformal.conformal_rank(9, level) for level in (0.1, 0.7, 0.9)] == [1, 7, 9]
+
+
+def test_weighted_scores_have_the_quantiles_of_repeated_ones():
+    rng = np.random.default_rng(1)
+    scores, counts = rng.normal(size=60), rng.integers(1, 5, 60)
+    found = conformal.weigh_scores(scores, counts / counts.mean())
+    repeated = np.sort(np.repeat(scores, counts))
+    for level in (0.1, 0.5, 0.9):
+        own = repeated[math.ceil(level * len(repeated)) - 1]
+        assert found[math.ceil(level * len(found)) - 1] == own
+    np.testing.assert_array_equal(conformal.weigh_scores(scores, np.ones(60)), np.sort(scores))
 
 
 def test_too_few_rows_for_a_level_are_named():

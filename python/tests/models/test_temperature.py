@@ -48,6 +48,21 @@ def test_rows_that_are_all_right_or_all_wrong_have_a_temperature_still():
     assert temperature.LOWEST <= same <= temperature.HIGHEST
 
 
+def test_weights_are_rows_that_are_there_several_times():
+    rng = np.random.default_rng(2)
+    logits, codes, counts = rng.normal(size=(80, 3)), rng.integers(0, 3, 80), rng.integers(1, 4, 80)
+    many, repeated = np.repeat(logits, counts, axis=0), np.repeat(codes, counts)
+    found = temperature.fit_temperature(logits, codes, counts)
+    assert found == pytest.approx(temperature.fit_temperature(many, repeated))
+    chances, other = temperature.soften(logits), temperature.soften(many)
+    assert temperature.log_loss(chances, codes, counts) == pytest.approx(
+        temperature.log_loss(other, repeated)
+    )
+    assert temperature.calibration_error(chances, codes, weights=counts) == pytest.approx(
+        temperature.calibration_error(other, repeated)
+    )
+
+
 def test_the_calibration_error_by_hand():
     chances = np.array([[0.9, 0.1], [0.95, 0.05], [0.4, 0.6], [0.7, 0.3]])
     classes = np.array([0, 1, 1, 0])

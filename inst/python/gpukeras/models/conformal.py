@@ -37,6 +37,23 @@ def quantile_scores(lower: np.ndarray, upper: np.ndarray, labels: np.ndarray) ->
     return np.maximum(lower - labels, labels - upper)
 
 
+def weigh_scores(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Returns as many scores as there are, in order, of which each stands for a weight of 1.
+
+    The k-th is the least score up to which the weights sum to k, so that ranks of these scores are
+    quantiles of the weighted ones. Equal weights change nothing.
+
+    Args:
+        scores: A score for each row.
+        weights: Weights of the rows, above 0 and 1 on average.
+    """
+    order = np.argsort(scores, kind="stable")
+    reached = np.cumsum(weights[order])
+    places = np.searchsorted(reached, np.arange(1, len(scores) + 1) - ROUNDING * len(scores))
+    found: np.ndarray = scores[order][np.minimum(places, len(scores) - 1)]
+    return found
+
+
 def thin_scores(scores: np.ndarray, seed: int = 0) -> np.ndarray:
     """Returns the scores in order, at most `MOST_SCORES` of them, drawn at random.
 

@@ -59,7 +59,9 @@ def rescale(output: np.ndarray, reading: str, temperature: float) -> np.ndarray:
     return found[:, 1].reshape(output.shape) if reading == SIGMOID else found
 
 
-def fit_temperature(logits: np.ndarray, classes: np.ndarray) -> float:
+def fit_temperature(
+    logits: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None
+) -> float:
     """Returns the temperature with the lowest log loss, between `LOWEST` and `HIGHEST`.
 
     The log loss is convex in the inverse of the temperature; its minimum is found by Newton's
@@ -68,18 +70,20 @@ def fit_temperature(logits: np.ndarray, classes: np.ndarray) -> float:
     Args:
         logits: (rows, classes).
         classes: The class of each row, from 0.
+        weights: Weights of the rows, or None for equal ones.
     """
     low, high, inverse = 1 / HIGHEST, 1 / LOWEST, 1.0
     own = logits[np.arange(len(logits)), classes]
     for _ in range(STEPS):
         chances = soften(logits, 1 / inverse)
         means = (chances * logits).sum(axis=1)
-        slope = float(np.mean(means - own))
+        slope = float(np.average(means - own, weights=weights))
         if slope > 0:
             high = inverse
         else:
             low = inverse
-        bend = float(np.mean((chances * logits**2).sum(axis=1) - means**2))
+        bend = (chances * logits**2).sum(axis=1) - means**2
+        bend = float(np.average(bend, weights=weights))
         step = inverse - slope / bend if bend > 0 else -1.0
         following = step if low < step < high else (low * high) ** 0.5
         if abs(following - inverse) <= TOLERANCE * inverse:
@@ -88,13 +92,18 @@ def fit_temperature(logits: np.ndarray, classes: np.ndarray) -> float:
     return 1 / inverse
 
 
-def log_loss(chances: np.ndarray, classes: np.ndarray) -> float:
-    """Returns the mean of `-log(p)` of the rows' own classes."""
+def log_loss(chances: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Returns the mean of `-log(p)` of the rows' own classes, by weights if there are any."""
     own = chances[np.arange(len(chances)), classes]
-    return float(-np.log(np.maximum(own, SMALLEST)).mean())
+    return float(np.average(-np.log(np.maximum(own, SMALLEST)), weights=weights))
 
 
-def calibration_error(chances: np.ndarray, classes: np.ndarray, bins: int = BINS) -> float:
+def calibration_error(
+    chances: np.ndarray,
+    classes: np.ndarray,
+    bins: int = BINS,
+    weights: np.ndarray | None = None,
+) -> float:
     """Returns the expected calibration error, from 0 to 1.
 
     Rows are binned by the probability of their most probable class. The error is the mean over rows
@@ -105,8 +114,10 @@ def calibration_error(chances: np.ndarray, classes: np.ndarray, bins: int = BINS
         chances: Probabilities (rows, classes).
         classes: The class of each row, from 0.
         bins: Bins of equal width; each holds its upper edge.
+        weights: Weights of the rows, or None for equal ones.
     """
     sure, right = chances.max(axis=1), chances.argmax(axis=1) == classes
     places = np.clip(np.ceil(sure * bins).astype(int) - 1, 0, bins - 1)
-    gaps = np.bincount(places, weights=right - sure, minlength=bins)
-    return float(np.abs(gaps).sum() / len(sure))
+    weights = np.ones(len(sure)) if weights is None else weights
+    gaps = np.bincount(places, weights=weights * (right - sure), minlength=bins)
+    return float(np.abs(gaps).sum() / weights.sum())

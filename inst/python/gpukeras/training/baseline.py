@@ -7,6 +7,7 @@ import numpy as np
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
+from gpukeras.data.preprocessing.weights import gather_weights
 from gpukeras.engine.predict import predict_rows
 from gpukeras.models.families.keras_classes import family_layer
 from gpukeras.models.families.survival import baseline_hazard
@@ -29,10 +30,7 @@ def fill_baseline(model: Model, data: Dataset) -> None:
         output = np.asarray(predict_rows(model, data.sources[0], data.recipe, data.map))
     rows = data.train_rows
     labels = np.asarray(data.sources[1].gather(slice(None)), np.float64)
-    weights = np.ones(len(labels))
-    if len(data.sources) > 2:
-        weights = np.asarray(data.sources[2].gather(slice(None)), np.float64)
-        weights = weights.reshape(len(labels), -1)[:, 0]
+    weights = gather_weights(data, slice(None))
     times, hazard = baseline_hazard(layer.family, labels[rows], output[rows], weights[rows])
     layer.own["times"].assign(times.astype(np.float32))
     layer.own["hazard"].assign(hazard.astype(np.float32))

@@ -17,6 +17,7 @@ from gpukeras.core.options import check_choice, check_fraction, is_number
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing import decoding
+from gpukeras.data.preprocessing.weights import gather_weights
 from gpukeras.models import compatibility, conformal, model_checks, model_recipes
 from gpukeras.models import temperature as scaling
 from gpukeras.models.calibration import (
@@ -74,7 +75,8 @@ def calibrate(
 
     Args:
         model: A Keras model with one output.
-        data: A dataset with labels that did not train the model. Weights of rows are not used.
+        data: A dataset with labels that did not train the model. Weights count a row as more or
+            less than one; only their ratios matter.
         part: "all", "train" or "validation"; None is the validation rows if there are any.
         quantiles: The probabilities whose quantiles the outputs are, in ascending order; None reads
             them from the outputs' names, such as "q0.1".
@@ -86,6 +88,10 @@ def calibrate(
     """
     part = part or ("validation" if data.has_rows("validation") else "all")
     rows = find_rows(model, data, part, "calibration")
+    weights = gather_weights(data, rows)
+    rows, weights = rows[weights > 0], weights[weights > 0]
+    if not len(rows):
+        raise DataError("`data` has no rows with a weight above 0.", arg="data")
     levels = check_quantiles(quantiles)
     before = calibration_of(model)
     tie_calibration(model, None)  # probabilities are calibrated as the model itself gives them
@@ -98,7 +104,9 @@ def calibrate(
         labels = data.sources[1].gather(rows).reshape(len(rows), -1)
         if labels.shape[1] != 1:
             raise _refuse_output(f"labels of {labels.shape[1]} numbers a row")
-        calibration, report = _learn(model, data, outputs, labels[:, 0], (levels, part))
+        calibration, report = _learn(
+            model, data, outputs, (labels[:, 0], weights / weights.mean()), (levels, part)
+        )
     except BaseException:
         tie_calibration(model, before)
         raise
@@ -166,14 +174,14 @@ def _learn(
     model: Model,
     data: Dataset,
     outputs: np.ndarray,
-    labels: np.ndarray,
+    truth: tuple[np.ndarray, np.ndarray],
     how: tuple[tuple[float, ...], str],
 ) -> tuple[Calibration, CalibrationReport]:
-    """Returns what the rows show, and the report of it."""
-    quantiles, part = how
+    """Returns what the rows show, and the report of it; `truth` is labels and weights."""
+    (labels, weights), (quantiles, part) = truth, how
     reading = "" if quantiles else find_reading(model, data, outputs)
     if reading:
-        return _learn_classes(outputs, labels.astype(np.int64), reading, part)
+        return _learn_classes(outputs, labels.astype(np.int64), weights, reading, part)
     if quantiles:
         if outputs.ndim != 2 or outputs.shape[1] != len(quantiles):
             raise _refuse_output(f"no output for each of {len(quantiles)} quantiles")
@@ -186,6 +194,7 @@ def _learn(
         scores = [conformal.absolute_scores(outputs, labels)]
     else:
         raise _refuse_output(f"outputs of {outputs[0].size} numbers a row")
+    scores = [conformal.weigh_scores(one, weights) for one in scores]
     kept = tuple(tuple(conformal.thin_scores(one).tolist()) for one in scores)
     kind, place = (QUANTILES, conformal.choose_pair(quantiles, 0.9)) if quantiles else (NUMBERS, 0)
     width = conformal.conformal_quantile(kept[place], 0.9) if len(labels) >= 9 else None
@@ -196,18 +205,18 @@ def _learn(
 
 
 def _learn_classes(
-    outputs: np.ndarray, classes: np.ndarray, reading: str, part: str
+    outputs: np.ndarray, classes: np.ndarray, weights: np.ndarray, reading: str, part: str
 ) -> tuple[Calibration, CalibrationReport]:
     logits = scaling.to_logits(outputs, reading)
-    found = scaling.fit_temperature(logits, classes)
+    found = scaling.fit_temperature(logits, classes, weights)
     both = [scaling.soften(logits), scaling.soften(logits, found)]
     report = CalibrationReport(
         kind=CLASSES,
         rows=len(classes),
         part=part,
         temperature=found,
-        log_loss=tuple(scaling.log_loss(one, classes) for one in both),
-        error=tuple(scaling.calibration_error(one, classes) for one in both),
+        log_loss=tuple(scaling.log_loss(one, classes, weights) for one in both),
+        error=tuple(scaling.calibration_error(one, classes, weights=weights) for one in both),
     )
     return Calibration(CLASSES, len(classes), reading=reading, temperature=found), report
 

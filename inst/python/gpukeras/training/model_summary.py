@@ -14,6 +14,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.preprocessing.weights import gather_weights
 from gpukeras.engine.predict import predict_rows
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.families import coefficients, deviance
@@ -163,10 +164,7 @@ def read_rows(
     """Returns labels, parameters, weights and offset of rows that count, and their numbers."""
     labels = np.asarray(data.sources[1].gather(chosen), np.float64)
     labels = labels[:, 0] if labels.ndim > 1 and labels.shape[1] == 1 else labels
-    weights = np.ones(len(chosen))
-    if len(data.sources) > 2:
-        weights = np.asarray(data.sources[2].gather(chosen), np.float64).reshape(len(chosen), -1)
-        weights = weights[:, 0]
+    weights = gather_weights(data, chosen)
     counts = weights > 0
     if family.name == "binomial" and labels.ndim > 1:
         counts &= labels.sum(axis=1) > 0

@@ -137,6 +137,22 @@ class ClassWeights:
     weights: np.ndarray | None
 
 
+def gather_weights(data: Any, rows: Any) -> np.ndarray:
+    """Returns one weight for each of the rows of a dataset, (n,) float64; 1 if it has none.
+
+    Of weights of several numbers a row the first ones are taken.
+
+    Args:
+        data: A dataset whose rows have numbers.
+        rows: Their numbers, or a slice.
+    """
+    labels, *weights = data.sources[1:]
+    if not weights:
+        return np.ones(len(labels))[rows]
+    found = np.asarray(weights[0].gather(rows), np.float64)
+    return found.reshape(len(found), -1)[:, 0]
+
+
 def row_weights(
     weights: np.ndarray | None,
     class_weight: str | Mapping[str, float] | None,
