@@ -35,7 +35,8 @@
 #' which a [gpu_family()] starts, the ends of its intervals, and the class weights of
 #' [gpu_dataset()]. Labels of held out rows change nothing but what is measured, and, with
 #' `early_stopping`, the epoch that is kept. The kind of the labels, their levels, and the number of
-#' intervals of `"discrete_time"` are those of all rows. A model that has trained before keeps what
+#' intervals of `"discrete_time"` are those of all rows, and a saved dataset keeps the class weights
+#' that it was saved with. A model that has trained before keeps what
 #' it has learned, unless `seeds` begin anew.
 #'
 #' Rows are encoded once: means, standard deviations, levels and imputed values of the features were
