@@ -215,6 +215,10 @@
 #' `gpukeras_error_model` for a model that is not compiled or does not fit the data,
 #' `gpukeras_error_data` for labels out of the output's range, `gpukeras_error_out_of_memory`,
 #' `gpukeras_error_checkpoint`.
+#'
+#' A save that fails while the training runs (a full disk, a quota, a disk that became read-only) does
+#' not end it. A warning of Python says so at once, and one of class `gpukeras_warning_checkpoint` at
+#' the end, with the first reason (`$unsaved` of the history).
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' model <- gpu_mlp(train, units = c(16, 8))
@@ -315,6 +319,12 @@ warn_stopped <- function(history) {
   if (identical(history$stopped, "non_finite")) {
     why <- grep("^Stopped: ", unlist(history$notes), value = TRUE)
     warn_gpukeras(why, "non_finite")
+  }
+  if (nzchar(history$unsaved %||% "")) {
+    kept <- if (nzchar(history$checkpoint)) "An earlier checkpoint is kept." else "None is there."
+    warn_gpukeras(
+      c(paste("The training was not saved to its end:", history$unsaved), i = kept), "checkpoint"
+    )
   }
   history
 }

@@ -122,7 +122,7 @@ report_fields <- list(
   elapsed_s = is_finite_number, samples_per_s = is_finite_number, input_share = is_finite_number,
   peak_bytes = is_finite_number, micro_batch = is_count, replicas = is_count, workers = is_count,
   skipped_steps = is_count, device = is_text, precision = is_text, stopped = is_text,
-  checkpoint = is_text, tensorboard = is_text, devices = is_texts_of, notes = is_texts_of,
+  checkpoint = is_text, unsaved = is_text, tensorboard = is_text, devices = is_texts_of, notes = is_texts_of,
   reasons = function(x) is_list_of(x, is_text, named = TRUE),
   variables = function(x) is_list_of(x, is_count, named = TRUE),
   engine = function(x) is_record(x, engine = is_text, reason = is_text, trials = is_trials),

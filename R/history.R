@@ -205,10 +205,14 @@ format.gpu_history <- function(x, ...) {
     saved = if (nzchar(x$checkpoint %||% "")) x$checkpoint,
     monitor = x$monitor$verdict,
     board = if (nzchar(x$tensorboard %||% "")) x$tensorboard,
-    track = x$tracking$where,
+    track = format_tracking(x$tracking),
     format_notes(x$notes[!is_alarm(x)]),
     width = 9
   )
+}
+
+format_tracking <- function(tracking) {
+  if (!is.null(tracking)) paste0(tracking$where, if (nzchar(tracking$fault %||% "")) " (not to its end)")
 }
 
 # The first line, and a second one if the model may be damaged.

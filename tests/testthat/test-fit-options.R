@@ -351,3 +351,13 @@ test_that("a training goes on from its checkpoint in another process, to the sam
   expect_identical(nothing_left$fit$resumed_epochs, 5L)
   expect_identical(nothing_left$predictions, resumed$predictions)
 })
+
+test_that("checkpoints that could not be saved to the end are a classed warning", {
+  ended <- list(stopped = "completed", checkpoint = "", unsaved = "`checkpoint`: the disk is full.")
+  told <- expect_warning(warn_stopped(ended), class = "gpukeras_warning_checkpoint")
+  expect_match(conditionMessage(told), "not saved to its end: `checkpoint`: the disk is full.*None is there")
+  ended$checkpoint <- "run"
+  told <- expect_warning(warn_stopped(ended), class = "gpukeras_warning_checkpoint")
+  expect_match(conditionMessage(told), "An earlier checkpoint is kept")
+  expect_silent(warn_stopped(list(stopped = "completed", unsaved = "", checkpoint = "run")))
+})

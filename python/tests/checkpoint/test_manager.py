@@ -1,15 +1,18 @@
 import json
 import math
+import warnings
 
 import pytest
 from checkpointed import damage, small_files
 from saved_states import IDENTITY, make_state
+from small_disks import BREAKING, small_disk
 from small_fits import make_dataset, make_model
 
 from gpukeras import SpecError
 from gpukeras.checkpoint.manager import Checkpointer, Saver, open_saver
 from gpukeras.checkpoint.state import pack_state
 from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
+from gpukeras.core.errors import NotSavedWarning
 from gpukeras.core.options import FitSpec
 
 
@@ -118,3 +121,38 @@ def test_a_training_has_the_saver_that_it_asked_for(tmp_path):
         open_saver(model, data, plan, FitSpec(checkpoint={"folder": str(folder), "keep": 0})),
     ):
         pass
+
+
+@pytest.mark.parametrize("breaking", BREAKING)
+def test_a_disk_that_fails_is_told_at_once_and_at_the_end(tmp_path, breaking):
+    with small_disk(tmp_path / "disk") as disk:
+        folder = disk.folder / "run"
+        with Checkpointer(folder, IDENTITY) as kept:
+            assert kept.saved == ""
+            kept.save(make_state(1))
+            assert (kept.saved, kept.unsaved) == (str(folder), "")
+            whole = sorted(path.name for path in folder.iterdir())
+            getattr(disk, breaking)()
+            with pytest.warns(NotSavedWarning, match="not saved any more, and goes on: `checkpo"):
+                kept.save(make_state(2))
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # once
+                kept.save(make_state(3))
+                kept.write_history({"a": list(range(10_000))})
+            assert kept.unsaved.startswith("`checkpoint`: ")
+            assert kept.unsaved in kept.notes[0]
+            if breaking != "vanish":
+                assert sorted(path.name for path in folder.iterdir()) == whole
+            if breaking == "fill":
+                disk.empty()
+                kept.save(make_state(4))
+                assert kept.resume().epoch == 4
+                assert kept.unsaved
+
+
+def test_a_folder_in_which_nothing_could_be_saved_is_not_told_as_saved(tmp_path):
+    with small_disk(tmp_path / "disk") as disk, Checkpointer(disk.folder / "run", IDENTITY) as kept:
+        disk.fill()
+        with pytest.warns(NotSavedWarning, match="the disk is full"):
+            kept.save(make_state(1))
+        assert (kept.saved, bool(kept.folder)) == ("", True)

@@ -90,6 +90,11 @@ def test_many_names_are_cut():
 def test_bytes_are_mebibytes():
     assert mib(2**30) == "1,024 MiB"
     assert mib(3 * 2**19, 1) == "1.5 MiB"
+    assert mib(2**19, 1) == "0.5 MiB"
+    assert mib(2**19) == "512.0 KiB"
+    assert mib(2**16, 1) == "64.0 KiB"
+    assert mib(1000) == "1,000 bytes"
+    assert mib(0) == "0 MiB"
 
 
 @pytest.mark.parametrize(

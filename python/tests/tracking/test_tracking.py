@@ -5,9 +5,10 @@ import json
 import threading
 
 import pytest
+from small_disks import BREAKING, small_disk
 from small_fits import make_dataset, make_model
 
-from gpukeras.core.errors import DataError, RuntimeMissingError, SpecError
+from gpukeras.core.errors import DataError, NotSavedWarning, RuntimeMissingError, SpecError
 from gpukeras.tracking.folder import FolderTracker
 from gpukeras.tracking.options import TrackSpec, check_mlflow
 from gpukeras.tracking.tracking import Tracking, close_tracking, open_tracking
@@ -156,3 +157,28 @@ def test_a_training_is_recorded_in_a_folder(tmp_path):
     ended = close_tracking(broken, model, "completed")
     assert other.history == report.history
     assert ended["fault"].startswith("epoch 1 failed: OSError")
+
+
+@pytest.mark.parametrize("breaking", BREAKING)
+def test_a_disk_that_fails_leaves_whole_files_and_is_told_at_once(tmp_path, breaking):
+    picture = tmp_path / "history.png"
+    picture.write_bytes(bytes(2_000_000))
+    with small_disk(tmp_path / "disk") as disk:
+        tracker = FolderTracker(str(disk.folder), "run")
+        folder = disk.folder / "run"
+        tracker.start({"units": 4})
+        tracker.epoch(1, {"loss": 0.5})
+        rows = (folder / "metrics.csv").read_bytes()
+        getattr(disk, breaking)()
+        told = r"not tracked any more, and goes on: epoch \d+ failed"
+        with pytest.warns(NotSavedWarning, match=told):  # noqa: PT031 (in the tracking's thread)
+            tracking = Tracking(tracker)
+            for number in range(2, 1000):  # the last page of the file has room
+                tracking.epoch(number, {"loss": 0.25})
+            tracking.end("completed", {}, [picture], 60.0)
+        assert tracking.fault
+        if breaking != "vanish":
+            assert (folder / "metrics.csv").read_bytes().startswith(rows)
+            assert (folder / "metrics.csv").read_bytes().endswith(b"\n")
+            names = {path.name for path in folder.iterdir()}
+            assert names == {"parameters.json", "metrics.csv"}

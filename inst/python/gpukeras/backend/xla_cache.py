@@ -121,8 +121,8 @@ def prepare_jax_cache(jax: Any) -> None:
 def open_folder(version: str, gpu: str = "") -> Path | None:
     """Returns the folder of a kind of programs, made and cleaned; None if none are to be kept.
 
-    A folder that cannot be used is left out without a word; of a folder named by the user that
-    others can write to, this warns.
+    A folder that cannot be used is left out without a word; of a folder named by the user this
+    warns.
 
     Args:
         version: See `name_kind()`.
@@ -137,6 +137,7 @@ def open_folder(version: str, gpu: str = "") -> Path | None:
             _warn(f"{place.name} {risk}, and programs in it would be run")
             return None
     if not xla_cache_files.can_keep(folder):
+        _warn(f"nothing can be written to {whole.name}, or its disk is nearly full")
         return None
     xla_cache_files.clean(whole)
     return folder

@@ -14,7 +14,7 @@ from gpukeras.checkpoint.format import DamagedError
 from gpukeras.checkpoint.identity import find_changes, find_mismatch
 from gpukeras.checkpoint.state import TrainingState, check_plain, pack_state, unpack_state
 from gpukeras.checkpoint.store import KEEP, CheckpointStore, Saved, UnusableError
-from gpukeras.core.errors import CheckpointError
+from gpukeras.core.errors import CheckpointError, warn_not_saved
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import (
     A_FOLDER,
@@ -67,14 +67,21 @@ class Saver:
     Attributes:
         enabled: Whether the training has checkpoints.
         notes: Sentences for the user: damaged checkpoints, other versions, reasons of failed saves.
+        unsaved: Why the first save failed that did, or "".
     """
 
     enabled = False
     notes: tuple[str, ...] = ()
+    unsaved = ""
 
     @property
     def folder(self) -> str:
         """The folder of the checkpoints, or ""."""
+        return ""
+
+    @property
+    def saved(self) -> str:
+        """The folder, if it has a checkpoint, or ""."""
         return ""
 
     def resume(self) -> TrainingState | None:
@@ -118,11 +125,17 @@ class Checkpointer(Saver):
         self._store = CheckpointStore(folder, keep)
         self._identity, self._every_s = dict(identity), every_s
         self._last, self._took_s = time.monotonic(), 0.0
+        self._has_any = False
 
     @property
     def folder(self) -> str:
         """The folder of the checkpoints."""
         return str(self._store.folder)
+
+    @property
+    def saved(self) -> str:
+        """The folder of the checkpoints, or "" while there is none in it."""
+        return self.folder if self._has_any else ""
 
     def resume(self) -> TrainingState | None:
         """Returns the newest undamaged state, or None if there is no checkpoint.
@@ -134,6 +147,7 @@ class Checkpointer(Saver):
         saved = self._store.load(self._check_whole)
         if saved is None:
             return None
+        self._has_any = True
         there = saved.plain.get("identity", {})
         self._check(find_mismatch(self._identity, there))
         self.notes = (*saved.notes, *find_changes(self._identity, there), *self.notes)
@@ -147,10 +161,11 @@ class Checkpointer(Saver):
         return time.monotonic() - self._last >= wait
 
     def save(self, state: TrainingState) -> None:
-        """Saves a state; if that fails, the last good checkpoint is kept."""
+        """Saves a state; if that fails, the last good checkpoint is kept, and a warning says so."""
         began = time.monotonic()
         plain, arrays = pack_state(state)
-        self._try(self._store.save, {"identity": self._identity, "state": plain}, arrays)
+        parts = {"identity": self._identity, "state": plain}, arrays
+        self._has_any = self._try(self._store.save, *parts) or self._has_any
         # Set after a failure too, so that not every step retries.
         self._last = time.monotonic()
         self._took_s = self._last - began
@@ -159,11 +174,16 @@ class Checkpointer(Saver):
         """Writes `history.json`."""
         self._try(self._store.write_history, record)
 
-    def _try(self, write: Callable[..., Any], *parts: Any) -> None:
+    def _try(self, write: Callable[..., Any], *parts: Any) -> bool:
         try:
             write(*parts)
         except CheckpointError as error:
             self.notes = tuple(dict.fromkeys([*self.notes, str(error)]))
+            if not self.unsaved:
+                self.unsaved = error.message
+                warn_not_saved(f"The training is not saved any more, and goes on: {error.message}")
+            return False
+        return True
 
     def close(self) -> None:
         """Unlocks the folder."""

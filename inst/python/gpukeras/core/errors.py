@@ -20,6 +20,8 @@ Messages name what was expected and what was found (types, shapes, counts, names
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
 from typing import Any, ClassVar
 
 
@@ -52,6 +54,16 @@ class DataError(GpuKerasError):
     """The data has the wrong shape, type, length, values or levels (`arg`, `column`)."""
 
     code = "data"
+
+
+class NotSavedWarning(RuntimeWarning):
+    """What lets a training go on, or be found again, cannot be written; the training continues."""
+
+
+def warn_not_saved(message: str) -> None:
+    """Says at once what is not saved any more; where warnings are errors too, it raises nothing."""
+    with suppress(NotSavedWarning):
+        warnings.warn(message, NotSavedWarning, stacklevel=3)
 
 
 class RefusedRowsError(DataError):

@@ -68,7 +68,9 @@ def list_some(names: Sequence[str], shown: int = 5) -> str:
 
 
 def mib(size: float, digits: int = 0) -> str:
-    """Formats bytes as mebibytes, such as "1,024 MiB"."""
+    """Formats bytes as mebibytes, such as "1,024 MiB"; as less where that would be rounded away."""
+    if 0 < size < 2**20 / 10**digits:
+        return f"{size / 1024:,.1f} KiB" if size >= 1024 else count_of(int(size), "byte")
     return f"{size / 2**20:,.{digits}f} MiB"
 
 

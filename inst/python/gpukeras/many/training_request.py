@@ -164,6 +164,7 @@ def _report(
         notes=notes,
         reasons=reasons,
         checkpoint="",
+        unsaved="",
         tensorboard="",
         plan=plan,
     )

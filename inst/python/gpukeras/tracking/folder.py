@@ -9,11 +9,14 @@ path/run/model.keras, history.png
 from __future__ import annotations
 
 import csv
+import io
 import json
+import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpukeras.core.errors import DataError
@@ -62,16 +65,25 @@ class FolderTracker:
         if first:
             self._columns = ["epoch", *metrics]
         path = self._folder / "metrics.csv"
-        with path.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self._columns, extrasaction="ignore")
-            if first:
-                writer.writeheader()
-            writer.writerow({"epoch": number, **metrics})
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._columns, extrasaction="ignore")
+        if first:
+            writer.writeheader()
+        writer.writerow({"epoch": number, **metrics})
+        before = path.stat().st_size if path.exists() else 0
+        try:
+            with path.open("ab") as file:
+                file.write(text.getvalue().encode())
+        except OSError:
+            with suppress(OSError):
+                os.truncate(path, before)  # no half row
+            raise
 
     def end(self, status: str, results: Mapping[str, Parameter], files: Sequence[Path]) -> None:
         """Writes result.json and copies the files."""
         for file in files:
-            shutil.copyfile(file, self._folder / file.name)
+            with self._whole(file.name) as partial:
+                shutil.copyfile(file, partial)
         self._write("result.json", {"status": status, **results})
 
     def _write(self, name: str, values: Mapping[str, Parameter]) -> None:
@@ -79,4 +91,16 @@ class FolderTracker:
             k: v if is_number(v) or isinstance(v, (bool, str)) else None for k, v in values.items()
         }
         text = json.dumps(finite, indent=1, sort_keys=True)
-        (self._folder / name).write_text(text + "\n", encoding="utf-8")
+        with self._whole(name) as partial:
+            partial.write_text(text + "\n", encoding="utf-8")
+
+    @contextmanager
+    def _whole(self, name: str) -> Iterator[Path]:
+        """Yields a hidden file that takes the name once it is written."""
+        partial = self._folder / f".{name}.partial"
+        try:
+            yield partial
+            partial.replace(self._folder / name)
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukeras.backend import runtime
+from gpukeras.core.errors import warn_not_saved
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason, hide_credentials
 from gpukeras.core.metric_values import read_metrics, split_components
@@ -115,8 +116,11 @@ class Tracking:
             self._fail(what, error)
 
     def _fail(self, what: str, error: BaseException) -> None:
-        reason = hide_credentials(find_reason(error))
-        self.fault = self.fault or f"{what} failed: {type(error).__name__}: {reason}"
+        told = error.strerror if isinstance(error, OSError) else ""
+        reason = hide_credentials(told or find_reason(error))
+        if not self.fault:
+            self.fault = f"{what} failed: {type(error).__name__}: {reason}"
+            warn_not_saved(f"The training is not tracked any more, and goes on: {self.fault}.")
 
 
 def open_tracking(

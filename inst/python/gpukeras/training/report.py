@@ -39,7 +39,8 @@ class FitReport:
         stopped: "completed", "early" (by a callback), "interrupted", or "non_finite" (the loss).
         notes: Notes for the user, as sentences.
         reasons: Why the engine, the batch size and the place of the rows were chosen, by name.
-        checkpoint: The folder of the checkpoints, or "".
+        checkpoint: The folder of the checkpoints, or "" where none was saved.
+        unsaved: Why checkpoints could not be saved to the end, or "".
         tensorboard: The folder of TensorBoard's files, or "".
         plan: How the rows reached the device.
     """
@@ -69,5 +70,6 @@ class FitReport:
     notes: tuple[str, ...]
     reasons: dict[str, str]
     checkpoint: str
+    unsaved: str
     tensorboard: str
     plan: PipelinePlan

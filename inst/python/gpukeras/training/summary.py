@@ -35,7 +35,8 @@ class Outcome:
         why: Why it stopped, or "".
         rate_scaling: How the learning rate depends on the number of replicas, see `FitSpec`.
         notes: Sentences about the training.
-        checkpoint: The folder of the checkpoints, or "".
+        checkpoint: The folder of the checkpoints, or "" where none was saved.
+        unsaved: Why checkpoints could not be saved to the end, or "".
         tensorboard: The folder of TensorBoard's files, or "".
     """
 
@@ -55,6 +56,7 @@ class Outcome:
     rate_scaling: str
     notes: tuple[str, ...]
     checkpoint: str
+    unsaved: str
     tensorboard: str
 
 
@@ -93,6 +95,7 @@ def summarise(outcome: Outcome) -> FitReport:
         notes=outcome.notes,
         reasons=reasons,
         checkpoint=outcome.checkpoint,
+        unsaved=outcome.unsaved,
         tensorboard=outcome.tensorboard,
         plan=plan,
     )

@@ -452,7 +452,8 @@ class Trainer:
             why=self.reason,
             rate_scaling=self.spec.rate_scaling,
             notes=(*self.strategy.explain(), *self.notes, *self.saver.notes),
-            checkpoint=self.saver.folder,
+            checkpoint=self.saver.saved,
+            unsaved=self.saver.unsaved,
             tensorboard=self.callback_manager.folder,
         )
         return summarise(outcome)

@@ -110,7 +110,7 @@ def test_an_entry_in_use_stays(opened):
 def test_rows_that_do_not_fit_are_not_kept_and_remove_nothing(opened):
     store(opened, "a")
     opened.limit = 2 * X.nbytes
-    with pytest.raises(NotKeptError, match="0 MiB do not fit into the cache's 0 MiB"):
+    with pytest.raises(NotKeptError, match="35.2 KiB do not fit into the cache's 23.4 KiB"):
         opened.store(make_rows(np.concatenate([X, X, X])), made_from("b"))
     assert keys(opened) == ["a"]
 
