@@ -60,8 +60,8 @@
 #'   as its arguments, and `seed` if it has an argument of that name; or a formula, which makes a
 #'   [gpu_dataset()] of `data` and a [gpu_mlp()].
 #' @param ... For a formula: further arguments of [gpu_dataset()].
-#' @param folds A number of folds, drawn so that each holds out as many rows of each class as others,
-#'   or one more; a list of the row numbers that each fold holds out; or an `rset` of the package
+#' @param folds A number of folds, drawn so that each holds out as many rows of each class as the
+#'   others, or one more; a list of the row numbers that each fold holds out; or an `rset` of the package
 #'   rsample. `NULL` for none. `data` must not hold out validation rows itself then.
 #' @param seeds A number of seeds, or the seeds. With them engines are chosen without measuring, so
 #'   that the result repeats. Each gives its own first weights, dropout and order

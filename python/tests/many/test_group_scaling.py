@@ -95,6 +95,16 @@ def test_rows_want_the_model_of_their_own_group(both):
         predict_many(fits, features, groups=names[1:])
 
 
+def test_quantiles_of_all_groups_are_named():
+    from gpukeras.models.tabular.builder import build_tabular
+
+    data = dataset(np.arange(96))
+    model = build_tabular(data, {"kind": "mlp", "units": 4, "blocks": 1, "seed": 1})
+    fits = fit_many([model], data, groups={"names": NAMES, "codes": CODES}, epochs=1)
+    assert [note for note in fits.notes if "quantiles of all groups" in note] == list(fits.notes)
+    assert (fits.scaling, len(fits.notes)) == (None, 1)
+
+
 def test_groups_that_lose_digits_are_named():
     x = np.random.default_rng(0).normal(size=(96, 1)) * np.take([1e-4, 1.0, 1.0], CODES)[:, None]
     x += np.take([100.0, 0.0, 1.0], CODES)[:, None]

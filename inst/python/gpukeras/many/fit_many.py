@@ -39,6 +39,10 @@ from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 from gpukeras.training.listener import OnEvent, ProgressReporter
 
 # Arguments of gpu_tune() as gpu_fit_many() calls them, whose `group` has models of their own.
+UNSCALED = (
+    "Models of gpu_tabular() scale numbers by quantiles of all groups: where groups differ in "
+    "scale, train each by gpu_fit() on a dataset of its own."
+)
 NAMES = {"`resamples`": "folds", "`group`": "together"}
 
 
@@ -131,6 +135,7 @@ def fit_many(
         notes=(
             *note_absent(_name_splits(members), read_classes(rows)),
             *(scaling.note() if scaling is not None else ()),
+            *((UNSCALED,) if codes is not None and any(map(holds_quantiles, models)) else ()),
         ),
         scaling=scaling,
     )
