@@ -51,11 +51,12 @@ def _explain_h5(path: str, arg: str) -> str:
         return ""
     if arg == "path":
         return "keras3's save_model_weights(model, path) saves weights alone, as .weights.h5."
-    weights = "Make the model, then load its weights by keras3's load_model_weights(model, path), "
-    weights += "or model$load_weights(path)"
-    if path.endswith(".weights.h5"):
-        return f"{weights}."
-    return f"A whole model in the older format loads by keras3's load_model(path). {weights}."
+    weights = (
+        "Weights alone are loaded into a model that was made before, by model$load_weights(path) "
+        "or keras3's load_model_weights(model, path)."
+    )
+    whole = "A whole model in the older format .h5 loads by keras3's load_model(path). "
+    return weights if path.endswith(".weights.h5") else whole + weights
 
 
 def check_target(target: Path, overwrite: bool) -> None:

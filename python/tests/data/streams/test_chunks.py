@@ -149,7 +149,7 @@ FIRST = chunk(X[:10], classes(CODES[:10]))
 BAD_CHUNKS = {
     "columns": (chunk(X[:10, :4], classes(CODES[:10])), "must have shape"),
     "frame": (frame(a=[1, 2]), "matrix or array|it was"),
-    "labels' kind": (chunk(X[:10], numbers(CODES[:10])), "`y` is numeric"),
+    "labels' kind": (chunk(X[:10], numbers(CODES[:10])), "`y` holds numbers"),
     "labels' levels": (chunk(X[:10], classes([3] * 10, "abcd")), "levels that training did not"),
     "no labels": (chunk(X[:10]), "There are no labels, the first batch had some"),
     "weights": (chunk(X[:10], classes(CODES[:10]), np.ones(10)), "There are weights"),
