@@ -67,13 +67,17 @@ image_dataset <- function(parts, image, classes = NULL, ..., image_size = NULL, 
 }
 
 # A data frame of images: of the columns that are named, or those of the recipe.
-image_frame <- function(x, y, image, columns, classes, record, ..., inputs = NULL,
+image_frame <- function(x, y, image, columns, classes, record, ..., weights = NULL, inputs = NULL,
                         call = caller_env()) {
   known <- image_column(record)
   if (!is.null(known)) {
     parts <- split_new_rows(record$formula, x, call)
     parts$formula <- record$formula
-    return(image_dataset(parts, known, classes, ..., inputs = inputs, call = call))
+    weights <- weights %||% parts$weights()
+    return(image_dataset(
+      parts, known, classes, ...,
+      weights = weights, inputs = inputs, call = call
+    ))
   }
   if (is.null(image)) {
     arg <- if (is.null(columns)) "classes" else "columns"
@@ -87,7 +91,7 @@ image_frame <- function(x, y, image, columns, classes, record, ..., inputs = NUL
   label <- if (!is.null(y)) label_of(y)
   features <- lapply(c(image, setdiff(columns, image)), as.name)
   parts <- split_formula(sum_formula(label, features, caller_env()), x, caller_env(), call)
-  image_dataset(parts, image, classes, ..., inputs = inputs, call = call)
+  image_dataset(parts, image, classes, ..., weights = weights, inputs = inputs, call = call)
 }
 
 check_image_names <- function(x, y, image, columns, call) {

@@ -147,7 +147,7 @@ test_that("weights are looked for in the data first, then where the call is, as 
   expect_identical(take(y ~ v, weights = w), data$w)
   expect_identical(take(y ~ v, weights = w / 2), data$w / 2)
   expect_identical(take(y ~ v, weights = other), other)
-  expect_error(take(y ~ v, weights = w + other), class = "gpukeras_error_data")
+  expect_snapshot(take(y ~ v, weights = w + other), error = TRUE)
   expect_identical(take(y ~ v, weights = "v"), data$v)
   expect_identical(take(y ~ v, weights = list(y = w)), list(y = data$w))
   expect_null(take(y ~ v, weights = NULL))

@@ -37,6 +37,8 @@ test_that("terms that depend on the other rows are refused, wherever they stand"
   expect_snapshot(error = TRUE, {
     split(y ~ I(x - mean(x)))
     split(y ~ factor(cyl, c(4, 6, 8)[1:length(unique(cyl))]))
+    split(y ~ stats::relevel(factor(g), "p"))
+    split(y ~ apply(cbind(x, z), 1, max))
   })
 })
 
