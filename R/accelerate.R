@@ -28,7 +28,7 @@
 #' epochs amplify such differences, so on a CPU they are trained by the engine that rounds as Keras
 #' does, and XLA's program takes over in long trainings only. A loss that is no number does not end
 #' a training, as in Keras. A call that fails before the first update is run by Keras; a later error
-#' is the script's.
+#' is the script's, as Keras raises it, also in its validation rows.
 #'
 #' @section Which calls are taken over:
 #' | pattern | engine |

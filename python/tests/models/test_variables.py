@@ -219,9 +219,9 @@ def test_rows_without_labels_validate_evaluate_and_predict():
     own = {"verbose": 0, "return_dict": True}
     expected = model.evaluate(X[data.validation_rows], batch_size=BATCH, **own)
     assert report.history["val_loss"][-1] == pytest.approx(expected["loss"], rel=1e-5)
-    expected = model.evaluate(X, **own)
-    for given in (dataset(), as_pipeline()):
+    for given, size in ((dataset(), 32), (as_pipeline(), BATCH)):
         found = evaluate.evaluate(model, given)["metrics"]
+        expected = model.evaluate(X, batch_size=size, **own)
         assert found == pytest.approx(expected, rel=1e-5)
     predicted = model.predict(X, verbose=0)
     for given in ({"features": array(X)}, {"data": dataset()}, {"data": as_pipeline()}):

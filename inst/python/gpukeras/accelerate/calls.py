@@ -67,7 +67,9 @@ def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tu
     )
     if report.stopped == "interrupted":
         raise KeyboardInterrupt
-    return model.history, f"{report.engine.engine}: {report.engine.reason}"
+    engine = report.engine
+    reason = "losses of outputs are averaged by batch" if data.open_size else engine.reason
+    return model.history, f"{engine.engine}: {reason}"
 
 
 def _end_as_keras(model: Model, batches: KerasBatches) -> Callable[[], None]:
@@ -104,7 +106,7 @@ def _open_training(
         terms.taken = isinstance(given.x, Iterator)
         shuffled = {"shuffle": call["shuffle"], "class_weight": call["class_weight"]}
         data, steps = open_keras_rows(model, _keras_rows(given, call["batch_size"], **shuffled))
-    data.open_size = has_several(model)
+    data.open_size = has_several(model, given)
     if held is not None and held.kind == ARRAYS and way == ROWS:
         own = {"shuffle": False, "batch_size": int(held_size or KERAS_ROWS)}
         validation = dataset_of(held, model, own, recipe=data.recipe)
@@ -153,9 +155,9 @@ def terms_of(model: Model, call: Arguments) -> KerasTerms:
     )
 
 
-def has_several(model: Model) -> bool:
+def has_several(model: Model, given: Given) -> bool:
     """Whether a model has several outputs, whose losses Keras averages by batch, on TensorFlow."""
-    return runtime.backend() == "tensorflow" and count_outputs(model) > 1
+    return runtime.backend() == "tensorflow" and count_outputs(model, given) > 1
 
 
 def count_steps(given: Given, size: int) -> int | None:
@@ -192,7 +194,7 @@ def evaluate(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
     else:
         data, known = open_keras_rows(model, _keras_rows(given, call["batch_size"]), resets=True)
         steps, how = known or 1, "in the batches of Keras"
-    data.open_size = has_several(model)
+    data.open_size = has_several(model, given)
     bar = print_steps("test", steps, call["verbose"])
     found = training_evaluate.evaluate_logs(model, data, keras_rows=size)
     end_steps(bar, "test", steps, found.logs)
@@ -221,6 +223,28 @@ def predict(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
             how = f"in batches of {size:,}: {why}" if why else how
     end_steps(bar, "predict", steps)
     return values, how
+
+
+def validate_by_keras(model: Model, call: Arguments) -> None:
+    """Evaluates the validation rows of a call of `fit()` by Keras' own function, for its error.
+
+    Args:
+        model: The model, in whose training gpukeras has failed to do so.
+        call: The arguments of `fit()`.
+    """
+    _, held = read_rows(call)
+    if held is None:
+        return
+    evaluate = type(model).evaluate
+    getattr(evaluate, "__wrapped__", evaluate)(
+        model,
+        held.x,
+        held.y,
+        sample_weight=held.weights,
+        batch_size=call["validation_batch_size"] or call["batch_size"],
+        steps=held.steps,
+        verbose=0,
+    )
 
 
 def has_batches(function: str) -> bool:

@@ -76,7 +76,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         count=given.rows if given.kind == ARRAYS else None,
         batches=_count_batches(given, size, epochs),
         whole=_is_whole(given, size) and (held is None or _is_whole(held, held_size)),
-        outputs=count_outputs(model),
+        outputs=count_outputs(model, given),
         shuffle=call.get("shuffle", False),
         steps=any(call.get(name) is not None for name in names),
         splits=bool(call.get("validation_split")) and given.kind != ARRAYS,
@@ -96,9 +96,21 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
     )
 
 
-def count_outputs(model: Model) -> int:
-    """Returns the number of a model's outputs, 1 if it is unknown."""
-    return max(1, len(getattr(model, "output_names", None) or ()))
+def count_outputs(model: Model, given: Given) -> int:
+    """Returns the number of a model's outputs, 1 if it is unknown.
+
+    A model of a class of the script's does not know its outputs' names: then labels are counted.
+    """
+    return max(1, len(getattr(model, "output_names", None) or ()), _count_labels(given))
+
+
+def _count_labels(given: Given) -> int:
+    labels = given.y
+    if given.is_pipeline:
+        spec = given.x.element_spec
+        labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+    several = isinstance(labels, (Mapping, list, tuple)) and given.kind in (ARRAYS, PIPELINE)
+    return len(labels) if several else 1
 
 
 def _find_hook(function: str, callbacks: Any) -> str:

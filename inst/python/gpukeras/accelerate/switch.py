@@ -270,6 +270,8 @@ def _try(name: str, model: Model, given: dict[str, Any], way: str) -> tuple[bool
         if name == "fit" and terms.began and not (error_of(terms, error) and terms.undone):
             if isinstance(error, GpuKerasError) and terms.cause is not None:
                 raise terms.cause from None
+            if isinstance(error, GpuKerasError) and terms.failed is None:  # in the validation
+                calls.validate_by_keras(model, given)
             raise
         if terms.taken:  # Keras would go on where the iterator is now
             raise terms.cause or error from None
@@ -292,6 +294,8 @@ def error_of(terms: KerasTerms, error: BaseException) -> bool:
 
 
 def _explain(error: BaseException) -> str:
+    if isinstance(error, DataError):
+        return f"gpukeras takes no such rows: {error.message}"
     if isinstance(error, GpuKerasError):
         return error.message
     return f"gpukeras could not: {find_reason(error)}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpukeras.backend import tensor_ops
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block, DataLoader
@@ -241,7 +241,7 @@ class EpochLoop:
 
 def wait_for(logs: Logs) -> None:
     """Waits until the device has done the work: calls on a GPU return earlier."""
-    for value in list(logs.values())[:1]:
+    for value in runtime.tree().flatten(list(logs.values())[:1])[:1]:
         tensor_ops.wait(value)
 
 

@@ -17,6 +17,8 @@ from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.loading.block import as_data
 from gpukeras.models.compilation import explain_build
 
+UNBUILT = "Unable to automatically build the model"  # as Keras says it, by a RuntimeError
+
 
 def build_variables(model: Model, batch: tuple[Any, ...], wrapped: bool = False) -> None:
     """Creates the variables of the model, its metrics and its optimizers, from some rows.
@@ -34,7 +36,11 @@ def build_variables(model: Model, batch: tuple[Any, ...], wrapped: bool = False)
             tensor_ops.build_state(model, batch)
         if not has_call(model) or not all(one.built for one in other_optimizers(model)):
             _trace_step(model, as_data(batch, wrapped))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        if _trace_step(model, as_data(batch, wrapped)):
+            return  # which calls the model in a way of its own
+        if isinstance(error, RuntimeError) and UNBUILT not in str(error):
+            raise
         if len(batch) > 1 and isinstance(batch[1], dict) and not hasattr(model, "output_names"):
             raise _unnamed_outputs(list(batch[1])) from error
         raise explain_build(model, error) from error
@@ -48,12 +54,18 @@ def _unnamed_outputs(names: list[str]) -> ModelError:
     )
 
 
-def _trace_step(model: Model, data: Any) -> None:
-    """Traces a custom step, which creates its variables; errors appear when the step runs."""
+def _trace_step(model: Model, data: Any) -> bool:
+    """Traces a custom step, which creates its variables; errors appear when the step runs.
+
+    Returns:
+        Whether the model has variables now.
+    """
     if model.run_eagerly or not tensor_ops.overrides(model, "train_step"):
-        return
+        return False
     with suppress(*REFUSALS):
         tensor_ops.trace(model.train_step, data)
+        return bool(model.variables)
+    return False
 
 
 def has_call(model: Model) -> bool:

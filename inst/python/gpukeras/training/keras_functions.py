@@ -16,12 +16,22 @@ from gpukeras.engine.predict_loop import fixed_rows
 from gpukeras.models.losses import weighing_rows
 from gpukeras.models.variables import build_variables
 
-SAMPLE = 32  # rows that a model's variables are built from
+SAMPLE, SAMPLE_BYTES = 32, 2**22  # rows that a model's variables are built from, or as many as fit
 
 
-def build_on(model: Model, data: Dataset) -> None:
-    """Builds the model's variables from a batch of rows, see `variables.build_variables()`."""
-    build_variables(model, sample_rows(data, fixed_rows(model) or SAMPLE), data.wrapped)
+def build_on(model: Model, data: Dataset, batch_size: int | str | None = None) -> None:
+    """Builds the model's variables from a batch of rows, see `variables.build_variables()`.
+
+    Args:
+        model: The model.
+        data: The rows.
+        batch_size: Rows per batch of the training, if they are not the dataset's. Code of the
+            user's may take batches of that size only.
+    """
+    asked = batch_size, data.spec.batch_size
+    own = next((size for size in asked if isinstance(size, int)), SAMPLE)
+    own = own if own * data.row_bytes <= SAMPLE_BYTES else SAMPLE
+    build_variables(model, sample_rows(data, fixed_rows(model) or own), data.wrapped)
 
 
 def count_weights(model: Model) -> int:

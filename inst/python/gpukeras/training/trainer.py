@@ -109,7 +109,8 @@ class Trainer:
                 told, epoch = [*self.callbacks, self.model.history], self.progress.epoch
                 hooks.end_callbacks(told, epoch, self.runner.position, logs)
             except RefusedRowsError:
-                self.health.start_again()
+                if not self.terms.goes_on:  # as in Keras, updates before the error stay
+                    self.health.start_again()
                 raise
             else:
                 self.callback_manager.settle()
@@ -155,7 +156,7 @@ class Trainer:
         self.model.history = None  # not that of an earlier training, if this one does not start
 
     def _prepare_rows(self) -> None:
-        build_on(self.model, self.data)
+        build_on(self.model, self.data, self.batch_size)
         self.device = self.strategy.place(model_device(self.model))
         devices.reset_peak(self.device)
         plan = plan_batches(self.model, self.data, self.device, self.batch_size)
