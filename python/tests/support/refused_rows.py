@@ -277,6 +277,7 @@ class Case:
         loss: The loss, or a function that makes it.
         metrics: The metrics.
         takes: Whether Keras trains the bad rows too.
+        xla: Whether XLA can compile the model.
     """
 
     make: Callable[[], Any]
@@ -287,6 +288,7 @@ class Case:
     loss: Any = "mse"
     metrics: tuple[str, ...] = ()
     takes: bool = False
+    xla: bool = True
 
     def compiled(self, **options):
         """A new model of the same weights each time."""
@@ -337,7 +339,7 @@ CASES = {
     "Embedding in a model": Case(nested_embedding, CODES, bad_x=BAD_CODES),
     "Embedding in a layer": Case(positions, CODES, bad_x=BAD_CODES),
     "IntegerLookup": Case(lookup, CODES, bad_x=BAD_CODES),
-    "CategoryEncoding": Case(encoded, CODES, bad_x=BAD_CODES, takes=True),
+    "CategoryEncoding": Case(encoded, CODES, bad_x=BAD_CODES, takes=True, xla=False),
     "gather": _codes(gathers),
     "gather_nd": _codes(gathers_many),
     "take": _codes(takes),

@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 import pytest
+from nightly import few
 from refused_rows import BATCH, CASES
 
 from gpukeras.accelerate.rows import Given, dataset_of
@@ -38,10 +39,11 @@ def data_of(case, model, bad):
 
 def trained(name, bad, engine):
     model = CASES[name].compiled()
+    engine = "auto" if engine == "compiled" and not CASES[name].xla else engine
     return fit.fit(model, data_of(CASES[name], model, bad), {"epochs": 2, "engine": engine})
 
 
-@pytest.mark.parametrize("engine", ["superstep", "keras"])
+@pytest.mark.parametrize("engine", few(["superstep", "keras", "compiled"], "compiled"))
 @pytest.mark.parametrize("name", CASES)
 def test_rows_that_keras_trains_give_the_same_losses(name, engine):
     bad = CASES[name].takes
@@ -50,7 +52,7 @@ def test_rows_that_keras_trains_give_the_same_losses(name, engine):
         assert history[metric] == pytest.approx(values, rel=1e-4), metric
 
 
-@pytest.mark.parametrize("engine", ["superstep", "keras"])
+@pytest.mark.parametrize("engine", few(["superstep", "keras", "compiled"], "compiled"))
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].takes])
 def test_rows_that_keras_refuses_are_refused(name, engine):
     said = by_keras(name, True)
@@ -92,3 +94,13 @@ def test_rows_are_refused_in_evaluate_too(name):
         evaluate.evaluate(model, data_of(case, model, True))
     found = evaluate.evaluate(model, data_of(case, model, False))["metrics"]["loss"]
     assert found == pytest.approx(case.compiled().evaluate(case.x, case.y, verbose=0), rel=1e-5)
+
+
+def test_xla_runs_what_checks_nothing_that_the_rows_leave_open():
+    for name in ("Embedding", "Embedding of a column", "gather", "labels", "assert in a layer"):
+        assert trained(name, False, "compiled").engine.engine == "compiled", name
+    for name in ("inverse", "check_numerics"):
+        chosen = trained(name, False, "compiled").engine
+        assert chosen.engine == "superstep"
+        assert "XLA would drop a check of the rows" in chosen.reason
+        assert '"compiled" was asked' in chosen.reason

@@ -333,6 +333,11 @@ def drop_captures(concrete: Any) -> Any:
     return function
 
 
+def graph_of(graph: Any, name: str) -> Any:
+    """Returns the graph of a function that a graph's operations call."""
+    return graph._get_function(name).graph
+
+
 @contextmanager
 def numbered_from(start: int) -> Iterator[None]:
     """Numbers the functions that this thread traces from a start on, instead of by session.

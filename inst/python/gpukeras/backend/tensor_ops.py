@@ -221,6 +221,26 @@ def resample(images: Any, moves: Any, size: tuple[int, int], smooth: bool) -> An
     return tf.ensure_shape(moved, [images.shape[0], *size, images.shape[-1]])
 
 
+MOST_COLUMNS = 4096  # of a last axis, each of which has extremes of its own
+
+
+def extremes(values: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns the least and largest numbers of rows, by column of the last axis; None for text.
+
+    They are found on the device of the rows.
+    """
+    kind = runtime.keras().backend.standardize_dtype(values.dtype)
+    if kind == "string" or not np.prod(values.shape):
+        return None
+    ops = runtime.keras().ops
+    numbers = ops.cast(values, "int32") if kind == "bool" else values
+    by_column = len(values.shape) > 1 and values.shape[-1] <= MOST_COLUMNS
+    axes = tuple(range(len(values.shape) - 1)) if by_column else None
+    low, high = ops.min(numbers, axes), ops.max(numbers, axes)
+    least, most = (np.asarray(ops.convert_to_numpy(one), np.float64) for one in (low, high))
+    return least, most
+
+
 @by_backend
 def take(tensor: Any, rows: Any) -> Any:
     """Gathers rows of a tensor on its device, with several threads on a CPU."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpukeras.core.errors import SpecError
 
@@ -288,6 +288,7 @@ class EngineAutotuner:
         self.trials: tuple[Trial, ...] = ()
         self.engine, self.preparing = candidates[0], ""
         self.choice: EngineChoice | None = None
+        self._kept_off = ""
 
     @property
     def longest(self) -> int:
@@ -344,13 +345,30 @@ class EngineAutotuner:
         self._go_on()
         return True
 
+    def keep_checks(self, why: str) -> None:
+        """Excludes XLA's engine, which would drop a check of the rows, whenever that is seen."""
+        if self.choice is None and self.refuse(why):
+            if not self._kept_off and self.choice is not None:
+                self.choice = replace(self.choice, reason=f"{self.choice.reason}; {why}")
+            self._kept_off = why
+        else:
+            self.settle("superstep", why)
+
+    def _told(self, choice: EngineChoice) -> EngineChoice:
+        """Returns a choice that says what kept XLA off."""
+        if not self._kept_off:
+            return choice
+        return replace(choice, reason=f"{choice.reason}; {self._kept_off}")
+
     def finish(self) -> EngineChoice:
         """Returns the choice; if the batches ran out during a trial, from the completed trials."""
         if self.choice is None:
             known = tuple(t for t in self.trials if t.batch_s is not None)
             if known:
-                return choose_fastest(self.trials, (self.preparing,) if self.preparing else ())
-            return EngineChoice(self.engine, self._reason or "too few batches to measure another")
+                skipped = (self.preparing,) if self.preparing else ()
+                return self._told(choose_fastest(self.trials, skipped))
+            reason = self._reason or "too few batches to measure another"
+            return self._told(EngineChoice(self.engine, reason))
         return self.choice
 
     def _begin_trial(self) -> None:
@@ -389,7 +407,7 @@ class EngineAutotuner:
             skipped += [engine] if engine != "keras" or best >= KERAS_BATCH_S else []
         choice = choose_fastest(self.trials, tuple(skipped))
         reason = f"{self._reason}: {choice.reason}" if self._reason else choice.reason
-        self.choice = EngineChoice(choice.engine, reason, self.trials)
+        self.choice = self._told(EngineChoice(choice.engine, reason, self.trials))
         self.engine, self._batch_s = choice.engine, best
 
     def _go_on_with(self, engine: str, fastest: Trial | None) -> None:

@@ -26,6 +26,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
+from gpukeras.backend.graph_reader import read_program
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block
@@ -162,11 +163,13 @@ class Engines:
         if made is not None and made.rows and not made.takes(block):
             smaller = made.rows < rows and made.shapes == read_shapes(block, made.rows)
             if smaller:
+                made.check(block)
                 return self._run_parts(made, block, first, count)
         known = self.takes(engine, block)
         if not known:
             self._make(engine, block, rows)
         made = self._made[engine]
+        made.check(block)
         made.grow(block, self.longest)
         with contextlib.nullcontext() if known else cpp_log.muted_cpp_log():
             return made.run(block.arrays, first, count)
@@ -192,6 +195,7 @@ class Engines:
         if made is None or made.shapes != read_shapes(block, rows):
             self._began = time.perf_counter()
             made = self._make(engine, block, rows)
+            made.check(block)
             made.prepare(block.arrays, min(self.longest, rows // self.batch_size))
         if not made.is_ready():
             return False
@@ -275,7 +279,8 @@ class Engines:
                 return program.get_concrete_function(specs, *scalars)
 
         try:
-            traced = open_traced(self.model, self._step, terms, trace)
+            read = read_program if compiled else (lambda concrete: None)
+            traced = open_traced(self.model, self._step, terms, trace, read)
         except REFUSALS as error:
             raise UntraceableError(find_reason(error)) from error
         self.started_s = self.started_s or traced.saved_s

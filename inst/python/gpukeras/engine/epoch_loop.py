@@ -19,7 +19,7 @@ from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.autotune_cache import store_choice
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.programs import Logs
+from gpukeras.engine.programs import Logs, UncheckedError
 from gpukeras.engine.refusals import engine_refusals, is_inability, raise_explained
 from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
 
@@ -202,6 +202,9 @@ class EpochLoop:
         count, began = chooser.count(left), time.perf_counter()
         try:
             self._logs = self.engines.run(chooser.engine, block, self._first, count)
+        except UncheckedError as error:
+            chooser.keep_checks(str(error))
+            return 0
         except engine_refusals() as error:
             if not is_inability(error, chooser.engine):
                 raise
@@ -232,6 +235,9 @@ class EpochLoop:
             return
         try:
             ready = self.engines.prepare(engine, block)
+        except UncheckedError as error:
+            chooser.keep_checks(str(error))
+            return
         except engine_refusals() as error:
             chooser.refuse(find_reason(error))
             return

@@ -9,6 +9,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
+from gpukeras.engine.row_guard import RowGuard
 from gpukeras.engine.trace_cache import Traced
 from gpukeras.engine.trip_counts import choose_sizes, split_count
 
@@ -32,11 +33,22 @@ class Program:
         """Starts without a compilation in the background."""
         self.shapes, self.rows, self._batch_size = shapes, rows, batch_size
         self._traced = traced
+        self.guard = None if traced.graph is None else RowGuard(traced.graph)
         self._compilation: Compilation | None = None
 
     def takes(self, block: Block) -> bool:
         """Whether it was made for blocks of this shape."""
         return self.shapes == read_shapes(block, None if self.rows else 0)
+
+    def check(self, block: Block) -> None:
+        """Checks that the program may run a block.
+
+        Raises:
+            UncheckedError: if XLA would drop a check of its rows.
+        """
+        why = "" if self.guard is None else self.guard.refuse(block)
+        if why:
+            raise UncheckedError(why)
 
     def run(self, arrays: Any, first: int, count: int, size: int = 0) -> Logs:
         """Runs batches; returns the metrics after them.
@@ -131,6 +143,10 @@ class StaticProgram(Program):
 
 class UntraceableError(Exception):
     """A model's step cannot be traced into a loop; Keras' own function may still run it."""
+
+
+class UncheckedError(UntraceableError):
+    """XLA would drop a check of values that a block's rows need."""
 
 
 def cut(arrays: Any, start: Any, rows: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
+from gpukeras.core.program_graph import Graph
 from gpukeras.engine.model_identity import describe_model, list_state
 
 MOST_PROGRAMS = 8
@@ -32,12 +33,14 @@ class Traced:
         captured: Its captured inputs: variables, or tensors of other kinds.
         saved_s: Seconds of tracing that an earlier model has saved this one.
         shared: Whether it holds no variables itself.
+        graph: Its graph, where that is asked for.
     """
 
     function: Any
     captured: tuple[Any, ...]
     saved_s: float = 0.0
     shared: bool = False
+    graph: Graph | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """Runs it."""
@@ -54,7 +57,13 @@ class Traced:
         return keras_private.call_captured(self.function, arguments, handles)
 
 
-def open_traced(model: Model, step: Any, terms: Sequence[Any], trace: Callable[[], Any]) -> Traced:
+def open_traced(
+    model: Model,
+    step: Any,
+    terms: Sequence[Any],
+    trace: Callable[[], Any],
+    read: Callable[[Any], Graph | None] = lambda concrete: None,
+) -> Traced:
     """Returns a program on a model's variables: an equal model's, or a new one.
 
     Args:
@@ -62,6 +71,7 @@ def open_traced(model: Model, step: Any, terms: Sequence[Any], trace: Callable[[
         step: What is traced, see `Engines`.
         terms: What the program depends on besides them.
         trace: Returns a concrete function of the model's step.
+        read: Returns its graph, where that is needed.
     """
     state, key = list_state(model, step), make_key(model, step, terms)
     if key is not None and key in _shared:
@@ -69,7 +79,8 @@ def open_traced(model: Model, step: Any, terms: Sequence[Any], trace: Callable[[
         traced, places = _shared[key]
         return replace(traced, captured=tuple(state[place] for place in places))
     began = time.perf_counter()
-    traced = hold(trace())
+    concrete = trace()
+    traced = replace(hold(concrete), graph=read(concrete))
     return traced if key is None else _share(key, traced, state, time.perf_counter() - began)
 
 

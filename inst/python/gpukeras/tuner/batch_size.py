@@ -36,7 +36,7 @@ from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import calibrate, draw, wait_for
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.refusals import is_inability, raise_explained
+from gpukeras.engine.refusals import engine_refusals, is_inability, raise_explained
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.training.batch_size_memo import remember_batch_size
 from gpukeras.training.keras_functions import build_on
@@ -216,7 +216,7 @@ class _Search:
             rate = self._measure_rate(size)
         except tensor_ops.exhausted(MemoryError):
             return Point(size, None, None, FULL)
-        except tensor_ops.refusals() as error:
+        except engine_refusals() as error:
             if not is_inability(error, self.engine):
                 raise_explained(self.model, error)
             raise ModelError(
