@@ -5,6 +5,7 @@ import pytest
 from nightly import few
 from small_fits import make_dataset, make_model
 
+from gpukeras.backend import runtime
 from gpukeras.compression import latency, layer_options, quantization
 from gpukeras.compression.metrics import SCALES
 from gpukeras.core.errors import CompressionError, ModelError, SpecError
@@ -141,3 +142,17 @@ def test_a_quantized_model_can_be_trained_on():
     model, data = make_model(), make_dataset()
     small = quantization.quantize(model, data)["model"]
     assert fit.fit(small, data, {"epochs": 2, "engine": "superstep"}).epochs == 2
+
+
+@pytest.mark.tf
+def test_layers_of_float16_are_quantized_in_float32():
+    import keras
+
+    with runtime.dtype_policy_scope("mixed_float16"):
+        model = make_model(optimizer="adam")
+    found = quantization.quantize(model)
+    assert [change.after for change in found["report"].layers] == [8, 8]
+    assert found["report"].notes[0].startswith("Keras has no int8 for float16: the copy computes")
+    assert {one.compute_dtype for one in found["model"].layers} == {"float32"}
+    expected = keras.ops.convert_to_numpy(model(ROWS)).astype(np.float32)
+    np.testing.assert_allclose(np.asarray(found["model"](ROWS)), expected, atol=0.02)

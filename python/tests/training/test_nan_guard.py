@@ -75,6 +75,8 @@ def test_a_training_that_updates_nothing_any_more_ends():
     watched.watch.steps.assign(99)
     watched.check()
     watched.watch.steps.assign(100)
+    watched.check()  # the scale is as it was: the model's own step does not use the optimizer
+    model.optimizer.dynamic_scale.assign(1e-20)
     with pytest.raises(nan_guard.NonFiniteLoss, match="of the last 100 steps were not finite"):
         watched.check()
     assert watched.skipped == 100

@@ -103,7 +103,8 @@ def drop(inputs: Any, rate: Any, noise_shape: Sequence[int | None] | None, seed:
     if runtime.backend() == "jax":
         numpy, keep = jax().numpy, 1.0 - rate
         kept = numpy.broadcast_to(jax().random.bernoulli(seed, p=keep, shape=shape), inputs.shape)
-        return jax().lax.select(kept, inputs / keep, numpy.zeros_like(inputs))
+        return jax().lax.select(kept, inputs / keep.astype(inputs.dtype), numpy.zeros_like(inputs))
     tf = runtime.tensorflow()
     short = tf.cast(tf.math.floormod(seed, tf.int32.max - 1), tf.int32)  # as Keras does for XLA
+    rate = tf.cast(rate, inputs.dtype)
     return tf.nn.experimental.stateless_dropout(inputs, rate=rate, seed=short, noise_shape=shape)

@@ -106,7 +106,8 @@ def _describe_model(model: Model) -> dict[str, Any]:
             for group in model.metrics
             for metric in getattr(group, "metrics", [group])  # of CompileMetrics, or one metric
         ],
-        "optimizer": type(optimizer).__name__,
+        "precision": model.dtype_policy.name,
+        "optimizer": type(keras_private.without_scaling(optimizer)).__name__,
         "optimizer_options": digest(_config(optimizer)),
     }
 

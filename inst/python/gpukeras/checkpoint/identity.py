@@ -16,6 +16,7 @@ from typing import Any
 WORDS = {
     "layers": "layer {} of the model",
     "variables": "variable {} of the model",
+    "precision": "the model's precision",
     "model": "an option of the model's layers",
     "loss": "the loss",
     "loss_options": "an option of the loss",

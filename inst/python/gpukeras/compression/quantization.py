@@ -37,7 +37,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, option
 from gpukeras.data.base import Dataset
 from gpukeras.models import model_checks
-from gpukeras.models.clone import copy_model, copy_optimizer
+from gpukeras.models.clone import copy_in_float32, copy_model, copy_optimizer
 from gpukeras.training import fit
 
 MODES = ("int8", "int4", "float8")
@@ -84,7 +84,7 @@ def quantize(
     check_requested(spec, data, validation)
     names = [layer.name for layer in keras_private.list_layers(model, include_self=False)]
     check_excluded(spec.exclude, names)
-    copy = copy_model(model)
+    copy, notes = _copy(model, spec.mode)
     if all(layer_mode(layer) for layer in leaf_layers(copy)):
         raise ModelError("`model` is quantized already.", arg="model")
     _quantize_layers(copy, spec)
@@ -95,13 +95,29 @@ def quantize(
             hint="It can quantize Dense, EinsumDense (so attention) and Embedding layers.",
             arg="model",
         )
-    notes = explain_mode(spec.mode, data is not None)
+    notes += explain_mode(spec.mode, data is not None)
     if spec.mode == "float8" and data is not None:
         _calibrate(copy, data)
     settings = {name: value for name, value in asdict(spec).items() if value is not None}
     work = Work("quantize", settings, began, tuple(layers), tuple(listed), tuple(notes))
     report = conclude(model, copy, work, spec, data=data, validation=validation)
     return {"model": copy, "report": report}
+
+
+def _copy(model: Model, mode: str) -> tuple[Any, list[str]]:
+    """Returns a copy that Keras can quantize, and notes on it.
+
+    A row's largest value times 127 squared and the products' number exceed float16, so Keras
+    refuses int8 for layers that compute in it; their copies compute in float32.
+
+    Raises:
+        ModelError: if the model cannot be copied.
+    """
+    half = [one for one in keras_private.list_layers(model) if one.compute_dtype == "float16"]
+    if mode != "int8" or not half:
+        return copy_model(model), []
+    copy = copy_in_float32(model)
+    return copy, ["Keras has no int8 for float16: the copy computes in float32 between products."]
 
 
 def explain_mode(mode: str, data: bool) -> list[str]:

@@ -44,6 +44,26 @@ def copy_model(model: Model, arg: str = "model") -> Any:
     return copy
 
 
+def copy_in_float32(model: Model, arg: str = "model") -> Any:
+    """Returns a copy as `copy_model()` does, whose layers compute in float32.
+
+    Raises:
+        ModelError: for a model that has no weights yet, or that Keras cannot copy so.
+    """
+    check_built(model, arg)
+    check_graph(model, arg)
+
+    def widen(layer: Any) -> Any:
+        return type(layer).from_config({**layer.get_config(), "dtype": "float32"})
+
+    copy = clone_layers(model, widen, arg, "float32")
+    with _explained(arg):
+        copy_variables(model, copy)
+    copy_compile(model, copy)
+    copy_recipe(model, copy)
+    return copy
+
+
 def copy_with_seed(model: Model, seed: int, arg: str = "model") -> Any:
     """Returns a copy whose trainable weights begin anew; compiled like the model, without a recipe.
 
@@ -122,7 +142,10 @@ def _has_graph(model: Model) -> bool:
 
 
 def clone_layers(
-    model: Model, function: Callable[[Any], Any] | None = None, arg: str = "model"
+    model: Model,
+    function: Callable[[Any], Any] | None = None,
+    arg: str = "model",
+    policy: str | None = None,
 ) -> Any:
     """Returns a model with new layers, connected the same way, with new weights; not compiled.
 
@@ -130,19 +153,21 @@ def clone_layers(
         model: A Keras model.
         function: Returns a new layer for a layer (also of nested models); None copies each layer.
         arg: Name of the caller's argument, for errors.
+        policy: The dtype policy of the copy, and of layers whose settings do not tell it; None for
+            the model's own.
 
     Raises:
         ModelError: if the layers cannot be made or connected.
     """
     clone_model = runtime.keras().models.clone_model
-    with _copying(model, arg):
+    with _copying(model, arg, policy):
         if function is None:
             return clone_model(model)
         return clone_model(model, clone_function=function, recursive=True)
 
 
 @contextmanager
-def _copying(model: Model, arg: str) -> Iterator[None]:
+def _copying(model: Model, arg: str, policy: str | None = None) -> Iterator[None]:
     """A context in which Keras makes layers from the configuration of a model of this session."""
     keras = runtime.keras()
     layers = keras_private.list_layers(model)
@@ -158,7 +183,7 @@ def _copying(model: Model, arg: str) -> Iterator[None]:
         set_aside(model, compiled=False),
         own_code,
         own_names,
-        runtime.dtype_policy_scope(model.dtype_policy),  # of layers whose settings do not tell it
+        runtime.dtype_policy_scope(policy or model.dtype_policy),
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", "The object being serialized includes a `lambda`")

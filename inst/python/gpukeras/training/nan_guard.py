@@ -48,7 +48,7 @@ class Health:
         self._more = [*self.watch.variables, *(averages.variables if averages else [])]
         self._model, self._epoch, self._first_step = model, 0, 0
         self._repeats = devices.repeats()
-        self._scaled = hasattr(model.optimizer, "dynamic_scale")
+        self._first_scale = self._read_scale()
         self._began = self._count_updates()
         self._last = self._began, 0
         self._keep(0)
@@ -57,7 +57,7 @@ class Health:
     @property
     def skipped(self) -> int:
         """Number of steps that loss scaling skipped, because gradients were not finite."""
-        if not self._scaled:  # a user's own step may update by other means
+        if not self._leaves_out():
             return 0
         return max(0, self._count_steps() - (self._count_updates() - self._began))
 
@@ -97,7 +97,7 @@ class Health:
                 f"the loss was no finite number at step {bad - self._first_step:,} of epoch "
                 f"{self._epoch + 1} (learning rate {read_rate(self._model):.3g})"
             )
-        if not self._scaled or (within and self._repeats):
+        if (within and self._repeats) or not self._leaves_out():
             return
         updates, steps = self._count_updates(), self._count_steps()
         if updates != self._last[0]:
@@ -120,6 +120,17 @@ class Health:
         self._kept, self._kept_epoch = take_snapshot(self._model, self._more), epoch
         self._kept_at = time.perf_counter()
         self._took_s = self._kept_at - began
+
+    def _leaves_out(self) -> bool:
+        """Whether loss scaling decides on updates; a user's own step may update by other means."""
+        scale = self._read_scale()
+        moves = scale != self._first_scale or self._count_updates() != self._began
+        return scale is not None and moves
+
+    def _read_scale(self) -> float | None:
+        """Returns the scale of the loss, which each step halves that is left out."""
+        scale = getattr(self._model.optimizer, "dynamic_scale", None)
+        return None if scale is None else float(scale.numpy())
 
     def _count_steps(self) -> int:
         return int(self.watch.steps.numpy())
