@@ -36,6 +36,7 @@ gpu_dataset.nanoarrow_array_stream <- function(x, y = NULL, ...) { # nolint
 #' @export
 gpu_dataset.python.builtin.object <- function(x, y = NULL, ..., query = NULL) { # nolint
   if (!is.null(query)) {
+    if (rlang::is_string(query)) check_columns_of(query)
     return(stream_dataset(list(connection = x, query = query), y, ...))
   }
   if (has_python(x, "cursor")) {

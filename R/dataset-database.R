@@ -29,7 +29,14 @@ chunk_rows <- c(first = 1000, least = 256, most = 50000)
 #'
 #' The database sends only the named `columns` of a `table`, and of a `query` by a connection of
 #' DuckDB or ADBC (PostgreSQL), which then is a subquery. Other databases may forget the order of a
-#' subquery: name the columns in the query. A query of PostgreSQL that changes tables runs as it is.
+#' subquery: name the columns in the query.
+#'
+#' The database gets the `query` as it is, so a query that changes tables changes them. A statement
+#' that gives no columns (`DELETE`, `CREATE TABLE`, ...) is refused before it runs, by its first word,
+#' and in SQLite by what the database says of it. What cannot be told: functions and `WITH` clauses that
+#' change tables while they give rows, statements with `RETURNING`, and what follows a semicolon, which
+#' some drivers run.
+#'
 #' Numbers of PostgreSQL come packed, an array per row, which ADBC's driver reads faster; `numeric`
 #' ones become doubles.
 #'
@@ -104,7 +111,49 @@ as_query <- function(con, query, table, columns, y, weights, call = caller_env()
   if (!rlang::is_string(query)) {
     abort_spec(query, "query", "one string", call)
   }
-  sub(";\\s*$", "", as.character(query))
+  query <- sub(";\\s*$", "", as.character(query))
+  check_columns_of(query, con, call)
+  query
+}
+
+# Statements of SQL that give no columns in any database, unless they end with RETURNING or OUTPUT.
+no_columns <- c(
+  "ALTER", "ATTACH", "BEGIN", "COMMIT", "CREATE", "DELETE", "DETACH", "DROP", "GRANT", "INSERT",
+  "LOCK", "MERGE", "REINDEX", "RENAME", "REPLACE", "REVOKE", "ROLLBACK", "SAVEPOINT", "SET",
+  "TRUNCATE", "UPDATE", "USE", "VACUUM"
+)
+
+# Refuses a query that would give no columns, before it runs: by its first word, or as SQLite says.
+check_columns_of <- function(query, con = NULL, call = caller_env()) {
+  first <- first_word(query)
+  gives <- grepl("\\b(RETURNING|OUTPUT)\\b", query, ignore.case = TRUE)
+  known <- if (inherits(con, "SQLiteConnection")) sqlite_gives_rows(con, query)
+  if (!(known %||% (gives || !first %in% no_columns))) {
+    abort_gpukeras(
+      sprintf("`query` is a statement (%s) that gives no columns. It was not run.", first),
+      code = "spec", arg = "query", call = call,
+      hint = 'Run it by DBI::dbExecute(), and give a query such as "SELECT * FROM flights".'
+    )
+  }
+}
+
+# The first word of a query, after spaces, comments and brackets.
+first_word <- function(query) {
+  rest <- sub("(?s)^(\\s|\\(|--[^\\n]*(\\n|$)|/\\*.*?\\*/)+", "", query, perl = TRUE)
+  toupper(sub("(?s)^([A-Za-z]*).*$", "\\1", rest, perl = TRUE))
+}
+
+# Whether a statement of SQLite gives rows, from its program, which is compiled and not run. NULL if it
+# does not compile, as the query itself says then, or may act when it is compiled.
+sqlite_gives_rows <- function(con, query) {
+  if (first_word(query) %in% c("PRAGMA", "EXPLAIN")) {
+    return(NULL)
+  }
+  program <- tryCatch(
+    suppressWarnings(DBI::dbGetQuery(con, paste("EXPLAIN", query))),
+    error = function(condition) NULL
+  )
+  if (!is.null(program)) "ResultRow" %in% program$opcode
 }
 
 # Columns of a table as SQL; all of them where one is missing, which the core reports.

@@ -252,3 +252,45 @@ test_that("passwords are in no error, print or recipe", {
   error <- expect_error(gpu_dataset(con, query = url, y = "y"), class = "gpukeras_error_data")
   expect_no_match(format(error), "open@|sesame")
 })
+
+test_that("a statement that gives no columns is refused before it runs", {
+  con <- local_sqlite(sold(20))
+  DBI::dbExecute(con, "CREATE TABLE kept AS SELECT * FROM rows")
+  count <- function() DBI::dbGetQuery(con, "SELECT count(*) AS n FROM kept")$n
+  for (query in c(
+    "DELETE FROM kept", "-- all of it\n delete from kept;", "/* a */ DROP TABLE kept",
+    "UPDATE kept SET price = 0", "INSERT INTO kept SELECT * FROM rows",
+    "WITH some AS (SELECT 1 AS one) DELETE FROM kept WHERE count = 1",
+    "CREATE TABLE other AS SELECT * FROM rows", "CREATE TEMP VIEW other AS SELECT 1", "BEGIN"
+  )) {
+    error <- expect_error(gpu_dataset(con, query = query), class = "gpukeras_error_spec", info = query)
+    expect_match(conditionMessage(error), "gives no columns. It was not run.", fixed = TRUE)
+    expect_identical(error$arg, "query")
+    expect_identical(count(), 20L)
+  }
+  expect_identical(sort(DBI::dbListTables(con)), c("kept", "rows"))
+  expect_identical(unique(DBI::dbGetQuery(con, "SELECT price FROM kept")$price != 0), TRUE)
+})
+
+test_that("a query that gives columns runs, whatever its first word", {
+  skip_without_tensorflow()
+  con <- local_sqlite(sold(20))
+  for (query in c(
+    "WITH some AS (SELECT * FROM rows) SELECT * FROM some", "VALUES (1, 2), (3, 4)",
+    "-- DELETE\nSELECT price FROM rows", "PRAGMA collation_list",
+    "SELECT 'it is RETURNING' AS said, price FROM rows"
+  )) {
+    expect_s3_class(suppressWarnings(gpu_dataset(con, query = query)), "gpu_dataset")
+  }
+})
+
+test_that("databases that do not tell are asked by the first word", {
+  expect_error(check_columns_of("drop table a"), "(DROP)", fixed = TRUE, class = "gpukeras_error_spec")
+  expect_error(check_columns_of("/* x */\n(MERGE INTO a"), class = "gpukeras_error_spec")
+  for (query in c(
+    "SELECT 1", "INSERT INTO a VALUES (1) RETURNING b", "DELETE FROM a OUTPUT DELETED.b",
+    "EXEC procedure", "SHOW TABLES", "TABLE a", "deleted"
+  )) {
+    expect_silent(check_columns_of(query))
+  }
+})
