@@ -43,9 +43,9 @@
 #' learned from all training rows of `data`, also from those that a fold holds out, and so were the
 #' quantiles in a [gpu_tabular()]. [gpu_tune_grid()] learns these anew for each split, as a recipe
 #' does. With `group`, numbers are standardised by the training rows of their group, so that each
-#' model is that of [gpu_fit()] with the rows of the group; levels and imputed values stay those of
-#' all groups, and so do all numbers of a [gpu_tabular()]. Groups that vary little beside others
-#' lose digits thereby; `$notes` names them.
+#' model is that of [gpu_fit()] with the rows of the group; a [gpu_tabular()] scales by the quantiles
+#' of the group. Levels, imputed values and the bins of a [gpu_tabular()] stay those of all groups.
+#' Groups that vary little beside others lose digits thereby; `$notes` names them.
 #'
 #' @section What differs from training alone:
 #' Sums are added in another order, so numbers differ in their last digits. The optimizer's averages

@@ -95,14 +95,32 @@ def test_rows_want_the_model_of_their_own_group(both):
         predict_many(fits, features, groups=names[1:])
 
 
-def test_quantiles_of_all_groups_are_named():
+def tabular(data):
     from gpukeras.models.tabular.builder import build_tabular
 
+    sizes = {"kind": "mlp", "units": 4, "blocks": 1, "numeric_embeddings": "none", "dropout": 0.0}
+    return build_tabular(data, {**sizes, "seed": 1})
+
+
+def test_a_network_for_tables_scales_by_the_quantiles_of_the_group():
+    from gpukeras.many.group_scaling import find_table
+
     data = dataset(np.arange(96))
-    model = build_tabular(data, {"kind": "mlp", "units": 4, "blocks": 1, "seed": 1})
-    fits = fit_many([model], data, groups={"names": NAMES, "codes": CODES}, epochs=1)
-    assert [note for note in fits.notes if "quantiles of all groups" in note] == list(fits.notes)
+    fits = fit_many([tabular(data)], data, groups={"names": NAMES, "codes": CODES}, epochs=1)
+    for code in range(3):
+        rows = np.flatnonzero(code == CODES)
+        own = dataset(rows)
+        expected = find_table(tabular(own))(own.sources[0].gather(slice(None)))
+        found = find_table(fits.model(code + 1))(fits.data.sources[0].gather(rows))
+        np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=2e-4)
+
+
+def test_kinds_of_models_that_scale_otherwise_are_noted():
+    data = dataset(np.arange(96))
+    models = [tabular(data), mlp(data)]
+    fits = fit_many(models, data, groups={"names": NAMES, "codes": CODES}, epochs=1)
     assert (fits.scaling, len(fits.notes)) == (None, 1)
+    assert fits.notes[0].startswith("Numbers are scaled by all groups, as a gpu_tabular()")
 
 
 def test_groups_that_lose_digits_are_named():

@@ -21,7 +21,7 @@ from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import make_initial, prepare, rows_of_member
 from gpukeras.many.fits import Fitted, FittedModels, Start
-from gpukeras.many.group_scaling import holds_quantiles, learn_scaling
+from gpukeras.many.group_scaling import choose_scaling, find_table
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.plan import StackPlan, explain_alone, plan_stacks, read_model_facts
 from gpukeras.many.resamples import (
@@ -38,11 +38,11 @@ from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
 from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 from gpukeras.training.listener import OnEvent, ProgressReporter
 
-# Arguments of gpu_tune() as gpu_fit_many() calls them, whose `group` has models of their own.
 UNSCALED = (
-    "Models of gpu_tabular() scale numbers by quantiles of all groups: where groups differ in "
-    "scale, train each by gpu_fit() on a dataset of its own."
+    "Numbers are scaled by all groups, as a gpu_tabular() is trained beside other models: where "
+    "groups differ in scale, train each kind of model in a call of its own."
 )
+# Arguments of gpu_tune() as gpu_fit_many() calls them, whose `group` has models of their own.
 NAMES = {"`resamples`": "folds", "`group`": "together"}
 
 
@@ -103,10 +103,9 @@ def fit_many(
     spec = ManySpec.from_dict(options)
     rows = _check_data(data)
     resamples = _open_folds(rows, folds, together, times)
-    codes, scaling = _read_groups(groups, rows), None
+    codes = _read_groups(groups, rows)
+    scaling = None if codes is None else choose_scaling(rows, codes, models)
     members = list_members(len(models), _check_seeds(seeds), resamples, codes)
-    if codes is not None and not any(map(holds_quantiles, models)):
-        scaling = learn_scaling(rows, codes)
     if codes is not None and scaling is not None:
         rows = copy(rows)
         rows.sources = (scaling.apply(rows.sources[0], codes.codes), *rows.sources[1:])
@@ -116,6 +115,7 @@ def fit_many(
     task = _make_task(spec, joined, members, on_event)
     for model in models:
         prepare(model, rows)
+    several = len({find_table(model) is None for model in models}) > 1
     began, built = time.perf_counter(), _build(models, members, rows)
     structures = [describe_structure(model) for model in models]
     starts = list(_list_starts(models, members, built, structures, rows, parts))
@@ -135,7 +135,7 @@ def fit_many(
         notes=(
             *note_absent(_name_splits(members), read_classes(rows)),
             *(scaling.note() if scaling is not None else ()),
-            *((UNSCALED,) if codes is not None and any(map(holds_quantiles, models)) else ()),
+            *((UNSCALED,) if codes is not None and scaling is None and several else ()),
         ),
         scaling=scaling,
     )

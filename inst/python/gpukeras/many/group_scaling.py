@@ -6,8 +6,9 @@ changes them to those of the group, as if the group had been encoded alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers
 from gpukeras.many.members import Groups
+from gpukeras.models.tabular.statistics import describe_numbers
 
 EXACT = 1e-3  # of a group's deviation: a float32 that is known no better is worth a word
 
@@ -142,7 +144,48 @@ def scaled_places(recipe: Recipe) -> Iterator[int]:
             place += 1 + (column in recipe.marked)
 
 
-def holds_quantiles(model: Model) -> bool:
-    """Whether a model holds quantiles of all groups' encoded rows, as `gpu_tabular()` makes it."""
+def learn_quantiles(data: MapDataset, groups: Groups, table: Any) -> GroupScaling | None:
+    """Returns a scaling after which a group has the medians and quartiles of all rows.
+
+    A network for tables that scales by those of all rows then scales by those of the group.
+
+    Args:
+        data: The dataset.
+        groups: The groups of its rows.
+        table: The layer that scales, see `find_table()`.
+    """
+    known = set(scaled_places(data.recipe))
+    every = zip(table.places, table.centers, table.scales, strict=True)
+    facts = [fact for fact in every if fact[0] in known]
+    if not facts:
+        return None
+    places, centers, scales = (np.array(each) for each in zip(*facts, strict=True))
+    count = len(groups.names)
+    center, scale = np.zeros((count, len(places))), np.ones((count, len(places)))
+    codes = groups.codes[data.train_rows]
+    for code in range(count):
+        rows = data.train_rows[codes == code]
+        if len(rows):
+            values = data.sources[0].gather(rows)[:, places].astype(np.float64)
+            own = describe_numbers(values, 1)
+            scale[code] = np.array(own.scales) / scales
+            middle = np.where(np.ptp(values, axis=0) > 0, own.centers, values[0])
+            center[code] = middle - scale[code] * centers
+    return GroupScaling(tuple(places.tolist()), center, scale, groups.names)
+
+
+def find_table(model: Model) -> Any:
+    """Returns the layer of `gpu_tabular()` that scales numbers by quantiles, or None."""
     layers = keras_private.list_layers(model)
-    return any(type(layer).__name__ == "TableNumbers" for layer in layers)
+    return next((layer for layer in layers if type(layer).__name__ == "TableNumbers"), None)
+
+
+def choose_scaling(
+    data: MapDataset, groups: Groups, models: Sequence[Model]
+) -> GroupScaling | None:
+    """Returns how the rows of groups are scaled for models; None if they cannot be for all."""
+    tables = [find_table(model) for model in models]
+    if not any(tables):
+        return learn_scaling(data, groups)
+    facts = {None if one is None else (*one.places, *one.centers, *one.scales) for one in tables}
+    return learn_quantiles(data, groups, tables[0]) if len(facts) == 1 else None
