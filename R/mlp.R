@@ -10,8 +10,8 @@
 #' Labels that could mean something else are told by a message, and what only a family takes chooses
 #' one:
 #'
-#' * Survival times, `Surv()`, have the family `"cox"`, and are refused where there is none: in
-#'   [gpu_tabular()], beside other outputs, and by [gpu_fit()] with a loss that takes numbers.
+#' * Survival times, `Surv()`, have the family `"cox"`, and are refused where there is none: beside
+#'   other outputs, and by [gpu_fit()] with a loss that takes numbers.
 #' * An ordered factor is learned as classes; the family `"ordinal"` uses its order.
 #' * Several columns are numbers, also two of counts (`"binomial"` takes them as successes and
 #'   failures), a column above 0 beside one of 0 and 1 (`"cox"`, `"discrete_time"`), and columns of

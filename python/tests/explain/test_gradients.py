@@ -4,7 +4,7 @@ from explained_frames import FRAME, fit_frame
 from small_fits import make_model
 
 from gpukeras import DataError, SpecError
-from gpukeras.data import dataset
+from gpukeras.data import builder, dataset
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.explain.gradients import attribute, choose_target
@@ -160,3 +160,21 @@ def test_rows_that_lack_values_keep_their_place():
     assert not found.values[3].any()
     whole = attribute(model, data=data, steps=2)
     np.testing.assert_allclose(np.delete(found.values, 3, 0), whole.values, rtol=1e-6)
+
+
+def test_the_baseline_of_an_offset_is_its_mean_in_a_model_without_a_family_too():
+    import keras
+
+    draw = np.random.default_rng(3)
+    values = {"a": draw.normal(size=20), "o": 5 + draw.normal(size=20)}
+    columns = [{"name": key, "kind": "numeric", "values": each} for key, each in values.items()]
+    columns[1]["offset"] = True
+    groups = [{"name": "features", "columns": ["a"]}, {"name": "offset", "columns": ["o"]}]
+    data = builder.assemble({"kind": "columns", "columns": columns, "groups": groups}, {})
+    inputs = [keras.Input((1,), name=name) for name in ("features", "offset")]
+    linear = keras.layers.Dense(1, kernel_initializer="ones")(inputs[0])
+    model = keras.Model(inputs, keras.layers.Add()([linear, inputs[1]]))
+    found = attribute(model, data=data, steps=2)
+    mean = values["o"].mean()
+    np.testing.assert_allclose(found.baselines, mean, rtol=1e-5)
+    np.testing.assert_allclose(found.values[:, 1], values["o"] - mean, rtol=1e-4, atol=1e-5)
