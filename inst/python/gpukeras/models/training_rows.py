@@ -19,6 +19,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.row_digests import can_digest, digest_rows, sample_rows
+from gpukeras.data.shards import ShardedDataset
 
 MOST_TRAININGS = 8  # the last ones
 MOST_ASKED = 100_000  # rows that are looked up
@@ -92,6 +93,8 @@ def tie_training_rows(model: Model, data: Dataset) -> None:
 def _weighed(data: MapDataset) -> np.ndarray:
     """Returns the numbers of the training rows whose weight is not 0."""
     rows = data.train_rows
+    if isinstance(data, ShardedDataset):  # of its rows this worker has read its own
+        rows = rows[np.isin(rows, data.rows("all"))]
     if len(data.sources) < 3:
         return rows
     weights = data.sources[2].gather(rows).reshape(len(rows), -1)
