@@ -77,7 +77,7 @@ terms_of <- function(parts) {
 # The parts with what their terms learn. Calls such as splines::ns() are spelled without `::`, and
 # `env` finds their functions.
 settle_terms <- function(parts, data, env, known, rows, call) {
-  for (term in terms_of(parts)) check_special(term, env, call)
+  for (term in Filter(is.call, terms_of(parts))) check_special(term, env, call)
   used <- unlist(lapply(terms_of(parts), called_in))
   spelled <- intersect(used, packaged_calls())
   if (length(spelled) > 0) {

@@ -78,8 +78,9 @@ check_special <- function(term, env, call) {
 # What the first special that terms call means, and what to do; NULL if there is none.
 find_special <- function(terms, env) {
   called <- unlist(lapply(terms, function(term) if (!missing(term)) called_in(term)))
-  for (special in special_terms) {
-    for (name in intersect(sub(".*:::?", "", called), special[[2]])) {
+  bare <- sub(".*:::?", "", called)
+  for (special in Filter(function(special) any(special[[2]] %in% bare), special_terms)) {
+    for (name in intersect(bare, special[[2]])) {
       spelled <- outer(special[[1]], c("::", ":::"), paste0)
       own <- name %in% called && comes_from(name, special[[1]], env)
       if (own || any(paste0(spelled, name) %in% called)) {

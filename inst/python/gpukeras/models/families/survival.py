@@ -95,13 +95,16 @@ class Cox(Likelihood):
             stratum = ops.take(stratum, order)
         time, event = (ops.take(labels[:, place], order) for place in (0, 1))
         own = ops.take(parameters[:, 0], order)
-        weight = ops.ones_like(own) if weights is None else ops.take(weights, order)
-        event = event * ops.cast(weight > 0, "float32")
-        largest = ops.stop_gradient(ops.maximum(ops.max(weight * own), numerics.SMALLEST))
-        sorted_rows = _Sorted(time, event, weight * own / largest, weight, stratum, family.strata)
+        risk, weight = own, None
+        if weights is not None:
+            weight = ops.take(weights, order)
+            event = event * ops.cast(weight > 0, "float32")
+            risk = weight * own
+        largest = ops.stop_gradient(ops.maximum(ops.max(risk), numerics.SMALLEST))
+        sorted_rows = _Sorted(time, event, risk / largest, weight, stratum, family.strata)
         left, shared = _risk_sets(sorted_rows, family.ties == EFRON)
         total = ops.log(ops.maximum(left, numerics.SMALLEST)) + ops.log(largest)
-        losses = event * (shared * total - weight * ops.log(own))
+        losses = event * (shared * total - (1.0 if weight is None else weight) * ops.log(own))
         return ops.take(losses, ops.argsort(order))
 
 
@@ -113,7 +116,7 @@ class _Sorted:
         time: Times.
         event: 1 for events.
         risk: Relative risks, multiplied by the weights.
-        weight: Weights.
+        weight: Weights, or None for equal ones.
         stratum: Numbers of the strata, or None for a single one.
         strata: How many there are.
     """
@@ -144,8 +147,11 @@ def _risk_sets(rows: _Sorted, efron: bool) -> tuple[Any, Any]:
         return ops.take(ops.segment_sum(values, group, num_segments=count), group)
 
     left = gather(ops.where(new, _sum_after(rows), 0.0))
-    deaths = ops.maximum(gather(rows.event), 1.0)
-    shared = gather(rows.event * rows.weight) / deaths
+    deaths = shared = 1.0
+    if efron or rows.weight is not None:
+        deaths = ops.maximum(gather(rows.event), 1.0)
+    if rows.weight is not None:
+        shared = gather(rows.event * rows.weight) / deaths
     if efron:
         before = ops.cumsum(rows.event) - rows.event
         place = before - gather(ops.where(new, before, 0.0))
