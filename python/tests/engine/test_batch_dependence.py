@@ -5,6 +5,7 @@ import pytest
 from nightly import few
 
 from gpukeras.accelerate.rows import Given, dataset_of
+from gpukeras.core.errors import ModelError
 from gpukeras.engine import batch_dependence, rowwise
 from gpukeras.engine.batch_dependence import Sample, explain_outputs, explain_results, sample_of
 from gpukeras.engine.predict import predict_rows
@@ -167,3 +168,43 @@ def test_what_fails_in_the_look_keeps_keras_batches():
     why = explain_outputs(model, Sample(len(x), take))
     assert why.startswith("the layer `lambda")
     assert why.endswith("could not be called on rows in two sizes of batches")
+
+
+# Who asks ----------------------------------------------------------------------------------------
+
+
+def test_a_model_that_mixes_rows_is_not_stacked():
+    from gpukeras.many.plan import find_refusal
+
+    for name, why in (("a lambda", batch_dependence.MIXES), ("layers of Keras'", "")):
+        model, x, y, weights = make(name)
+        assert find_refusal(model, as_data(model, x, y, weights)) == why
+
+
+def test_attributions_refuse_and_importance_predicts_each_variation_in_keras_batches():
+    from gpukeras.explain import gradients
+    from gpukeras.explain.varied import Variation, open_explained
+
+    model, x, y, weights = make("a lambda")
+    data = as_data(model, x, y, weights)
+    with pytest.raises(ModelError, match="has no attributions of its own, because what the model"):
+        gradients.attribute(model, data=data)
+    explained = open_explained(model, data, "all")
+    varied = [Variation(np.array([0]), np.array([value], np.float32)) for value in (1.0, -2.0)]
+    for variation, outputs in zip(varied, explained.predict(varied), strict=True):
+        rows = x.copy()
+        rows[:, 0] = variation.values
+        np.testing.assert_allclose(outputs, model.predict(rows, verbose=0), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["a metric of the largest", "hinge of 0 and 1"])
+def test_scores_of_importance_are_those_of_evaluate(name):
+    from gpukeras.explain.scoring import open_scorer
+
+    model, x, y, weights = make(name)
+    known = model.evaluate(x, y, verbose=0, return_dict=True)
+    data = as_data(model, x, y, weights)
+    outputs = model.predict(x, verbose=0)
+    for metric, value in known.items():
+        with open_scorer(model, data, "all", metric) as scorer:
+            assert scorer.score(outputs) == pytest.approx(value, rel=1e-4)
