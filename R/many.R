@@ -43,8 +43,8 @@
 #' learned from all training rows of `data`, also from those that a fold holds out, and so were the
 #' quantiles in a [gpu_tabular()]. [gpu_tune_grid()] learns these anew for each split, as a recipe
 #' does. With `group`, numbers are standardised by the training rows of their group, so that each
-#' model is that of [gpu_fit()] with the rows of the group; a [gpu_tabular()] scales by the quantiles
-#' of the group. Levels, imputed values and the bins of a [gpu_tabular()] stay those of all groups.
+#' model is that of [gpu_fit()] with the rows of the group; a [gpu_tabular()] scales by quantiles of
+#' the group. Levels, imputed values and the bins of a [gpu_tabular()] stay those of all groups.
 #' Groups that vary little beside others lose digits thereby; `$notes` names them.
 #'
 #' @section What differs from training alone:
@@ -61,8 +61,8 @@
 #'   [gpu_dataset()] of `data` and a [gpu_mlp()].
 #' @param ... For a formula: further arguments of [gpu_dataset()].
 #' @param folds A number of folds, drawn so that each holds out as many rows of each class as the
-#'   others, or one more; a list of the row numbers that each fold holds out; or an `rset` of the package
-#'   rsample. `NULL` for none. `data` must not hold out validation rows itself then.
+#'   others, or one more; a list of the row numbers that each fold holds out; or an `rset` of the
+#'   package rsample. `NULL` for none. `data` must not hold out validation rows itself then.
 #' @param seeds A number of seeds, or the seeds. With them engines are chosen without measuring, so
 #'   that the result repeats. Each gives its own first weights, dropout and order
 #'   of rows; weights of frozen layers and of adapted ones stay those of `model`. `NULL` for the

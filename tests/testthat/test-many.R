@@ -66,7 +66,9 @@ test_that("rows are predicted by the model of their group, which is that of the 
 
   # By the name of the column.
   rows$plot <- rep(c("x", "y"), 75)
-  fits <- gpu_fit_many(rows, Sepal.Length ~ Petal.Width, group = "plot", epochs = 1, verbose = FALSE)
+  fits <- gpu_fit_many(
+    rows, Sepal.Length ~ Petal.Width, group = "plot", epochs = 1, verbose = FALSE
+  )
   found <- gpu_predict(fits, rows[c(1:2, 4), ])
   expect_equal(found$mean[c(1, 3)], c(
     gpu_predict(fits[[1]], rows[1, ]), gpu_predict(fits[[2]], rows[4, ])

@@ -75,11 +75,7 @@ def predict_many(
     names = np.array(list(places), object)
     own = np.zeros(len(rows), np.int64)
     if groups is not None:
-        _check_count(groups, rows, complete)
-        place_of = {name: place for place, name in enumerate(names)}
-        codes = np.array([place_of[name] for name in groups], np.int64)
-        kept = codes if complete is None else codes[complete]
-        own[: len(kept)] = kept
+        own = _code_rows(groups, list(places), rows, complete)
         if fits.scaling is not None:
             known = [fits.scaling.names.index(name) for name in names]
             rows = fits.scaling.apply(rows, np.array(known)[own])
@@ -133,7 +129,14 @@ def _group_places(
     return {name: places for name, places in found.items() if name in asked}
 
 
-def _check_count(groups: Sequence[Any], rows: RowSource, complete: np.ndarray | None) -> None:
+def _code_rows(
+    groups: Sequence[Any], names: Sequence[str], rows: RowSource, complete: np.ndarray | None
+) -> np.ndarray:
+    """Returns the place of each row's group among names.
+
+    Raises:
+        SpecError: unless there is one group a row.
+    """
     expected = len(rows) if complete is None else len(complete)
     if len(groups) != expected:
         raise SpecError(
@@ -142,6 +145,11 @@ def _check_count(groups: Sequence[Any], rows: RowSource, complete: np.ndarray | 
             hint="Give one group a row.",
             arg="group",
         )
+    place_of = {name: place for place, name in enumerate(names)}
+    codes = np.array([place_of[name] for name in groups], np.int64)
+    kept, own = codes if complete is None else codes[complete], np.zeros(len(rows), np.int64)
+    own[: len(kept)] = kept
+    return own
 
 
 def _put_together(parts: Sequence[tuple[np.ndarray, dict[str, Any]]], count: int) -> dict[str, Any]:
