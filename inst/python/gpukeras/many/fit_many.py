@@ -116,6 +116,8 @@ def fit_many(
     for model in models:
         prepare(model, rows)
     several = len({find_table(model) is None for model in models}) > 1
+    unscaled = (UNSCALED,) if codes is not None and several else ()
+    said = unscaled if scaling is None else scaling.note()
     began, built = time.perf_counter(), _build(models, members, rows)
     structures = [describe_structure(model) for model in models]
     starts = list(_list_starts(models, members, built, structures, rows, parts))
@@ -132,11 +134,7 @@ def fit_many(
         batch_size=task.batch_size,
         device=task.device,
         elapsed_s=time.perf_counter() - began,
-        notes=(
-            *note_absent(_name_splits(members), read_classes(rows)),
-            *(scaling.note() if scaling is not None else ()),
-            *((UNSCALED,) if codes is not None and scaling is None and several else ()),
-        ),
+        notes=(*note_absent(_name_splits(members), read_classes(rows)), *said),
         scaling=scaling,
     )
 
