@@ -1,8 +1,12 @@
 import numpy as np
 import pytest
+from nightly import few
+from tables import make_table
 
 from gpukeras.backend import runtime
-from gpukeras.engine import rowwise
+from gpukeras.engine import batch_dependence, rowwise
+from gpukeras.models.tabular import builder
+from gpukeras.models.tabular.options import KINDS
 
 pytestmark = pytest.mark.tf
 
@@ -72,3 +76,14 @@ def test_operations_on_each_number_are_known_where_tensors_have_as_many_axes():
 )
 def test_an_einsum_over_rows_is_unknown(equation, known):
     assert rowwise._keeps_rows(equation) is known
+
+
+@pytest.mark.parametrize("kind", few(KINDS, "tabm"))
+def test_networks_for_tables_are_known_and_rightly_so(kind):
+    data = make_table("number")
+    options = {"units": 8, "blocks": 2, "members": 3, "heads": 2, "rank": 3}
+    model = builder.build_tabular(data, {**options, "kind": kind})
+    assert not rowwise.find_unknown_layer(model)
+    assert not rowwise.explain_results(model)
+    found = batch_dependence.probe(model, batch_dependence.sample_of(data))
+    assert found == batch_dependence.Verdict()

@@ -148,7 +148,8 @@ class MembersModel:
         return len(predicted.shape) > len(self.output_shape)
 
 
-# It needs labels as Keras' own does, see `tensor_ops.overrides()`.
+# They need labels as Keras' own do, and keep rows apart, see `tensor_ops.overrides()`.
 MembersModel.compute_loss.known = True  # type: ignore[attr-defined]
+MembersModel.compute_metrics.known = True  # type: ignore[attr-defined]
 
 CLASSES = (BatchEnsemble, MeanOfMembers, MembersModel)
