@@ -66,12 +66,12 @@
 #'   10,000 calls. Its attributes `on` (whether `accelerate()` is on) and `note` (which calls are not
 #'   looked at, and why; `""` if all are) are printed where calls are not looked at.
 #' @section Errors:
-#' `gpukeras_error_spec` if `on` or `clear` is not `TRUE` or `FALSE`. `gpukeras_error_runtime_missing`
-#' from `accelerate()` if Keras is imported on another backend than TensorFlow or JAX; it is off then.
-#' Those of a script's calls are Keras' own.
+#' `gpukeras_error_spec` if `on` or `clear` is not `TRUE` or `FALSE`.
+#' `gpukeras_error_runtime_missing` from `accelerate()` if Keras is imported on another backend than
+#' TensorFlow or JAX; it is off then. Those of a script's calls are Keras' own.
 #'
-#' `accelerate_report()` warns (`gpukeras_warning_accelerate`) if `accelerate()` is on and Keras'
-#' functions are not replaced.
+#' The report comes with a warning, `gpukeras_warning_accelerate`, if `accelerate()` is on and the
+#' functions of Keras are not replaced.
 #' @seealso [gpu_fit()] trains with all that gpukeras has, such as checkpoints.
 #' @examplesIf gpukeras:::can_run_examples()
 #' keras <- reticulate::import("keras")
@@ -94,8 +94,8 @@ accelerate <- function(on = TRUE) {
   invisible(was)
 }
 
-# Python has started: it was not started by accelerate(), since packages loaded later, such as keras3,
-# still say what it must have. An error would keep Python from starting.
+# Python has started. It was not started by accelerate(), since packages that are loaded later, such
+# as keras3, still say what it must have. An error would keep Python from starting.
 start_accelerating <- function() {
   if (!the$accelerate) {
     return()

@@ -32,10 +32,10 @@ chunk_rows <- c(first = 1000, least = 256, most = 50000)
 #' subquery: name the columns in the query.
 #'
 #' The database gets the `query` as it is, so a query that changes tables changes them. A statement
-#' that gives no columns (`DELETE`, `CREATE TABLE`, ...) is refused before it runs, by its first word,
-#' and in SQLite by what the database says of it. What cannot be told: functions and `WITH` clauses that
-#' change tables while they give rows, statements with `RETURNING`, and what follows a semicolon, which
-#' some drivers run.
+#' that gives no columns (`DELETE`, `CREATE TABLE`, ...) is refused before it runs, by its first
+#' word, and in SQLite by what the database says of it. What cannot be told: functions and `WITH`
+#' clauses that change tables while they give rows, statements with `RETURNING`, and what follows a
+#' semicolon, which some drivers run.
 #'
 #' Numbers of PostgreSQL come packed, an array per row, which ADBC's driver reads faster; `numeric`
 #' ones become doubles.
@@ -143,8 +143,8 @@ first_word <- function(query) {
   toupper(sub("(?s)^([A-Za-z]*).*$", "\\1", rest, perl = TRUE))
 }
 
-# Whether a statement of SQLite gives rows, from its program, which is compiled and not run. NULL if it
-# does not compile, as the query itself says then, or may act when it is compiled.
+# Whether a statement of SQLite gives rows, from its program, which is compiled and not run. NULL if
+# it does not compile, as the query itself says then, or may act when it is compiled.
 sqlite_gives_rows <- function(con, query) {
   if (first_word(query) %in% c("PRAGMA", "EXPLAIN")) {
     return(NULL)

@@ -216,9 +216,9 @@
 #' `gpukeras_error_data` for labels out of the output's range, `gpukeras_error_out_of_memory`,
 #' `gpukeras_error_checkpoint`.
 #'
-#' A save that fails while the training runs (a full disk, a quota, a disk that became read-only) does
-#' not end it. A warning of Python says so at once, and one of class `gpukeras_warning_checkpoint` at
-#' the end, with the first reason (`$unsaved` of the history).
+#' A save that fails while the training runs (a full disk, a quota, a disk that became read-only)
+#' does not end it. A warning of Python says so at once, and one of class
+#' `gpukeras_warning_checkpoint` at the end, with the first reason (`$unsaved` of the history).
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' model <- gpu_mlp(train, units = c(16, 8))

@@ -212,7 +212,8 @@ format.gpu_history <- function(x, ...) {
 }
 
 format_tracking <- function(tracking) {
-  if (!is.null(tracking)) paste0(tracking$where, if (nzchar(tracking$fault %||% "")) " (not to its end)")
+  ended <- if (nzchar(tracking$fault %||% "")) " (not to its end)"
+  if (!is.null(tracking)) paste0(tracking$where, ended)
 }
 
 # The first line, and a second one if the model may be damaged.

@@ -1,8 +1,8 @@
 # Whether examples and vignettes can run with this Python.
 
 # Whether the Python that gpukeras would use meets its requirements on TensorFlow, with which the
-# examples are written, and has these modules besides. Child processes look for them without importing
-# them, so that neither Python nor a download starts in this session.
+# examples are written, and has these modules besides. Child processes look for them and import
+# nothing, so that neither Python nor a download starts in this session.
 can_run_examples <- function(modules = character()) {
   python <- examples_python()
   if (!nzchar(python)) {
