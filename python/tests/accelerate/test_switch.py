@@ -15,6 +15,7 @@ from gpukeras.accelerate.switch import State
 from gpukeras.core.errors import DataError
 from gpukeras.data import dataset as data_dataset
 from gpukeras.models import model_recipes
+from gpukeras.models.state import take_snapshot
 from gpukeras.training import fit as training_fit
 
 pytestmark = pytest.mark.tf
@@ -366,3 +367,45 @@ def test_an_error_of_another_place_is_not_that_of_a_step():
     terms.failed = ValueError("a step")
     assert switch.error_of(terms, terms.failed)
     assert not switch.error_of(terms, ValueError("a callback"))
+
+
+def make_embedding():
+    import keras
+
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    model = keras.Sequential(
+        [keras.Input((2,)), layers.Embedding(21, 3), layers.Flatten(), layers.Dense(1)]
+    )
+    model.compile("adam", "mse")
+    return model
+
+
+@pytest.mark.parametrize("row", [3, 3000])
+def test_rows_that_keras_refuses_are_refused_by_keras_own_error(row):
+    import tensorflow as tf
+
+    codes = np.random.default_rng(1).integers(0, 21, (3300, 2)).astype(np.float32)
+    codes[row, 1] = 21
+    model = make_embedding()
+    before = take_snapshot(model)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"= 21 is not in \[0, 21\)"):
+        model.fit(codes, X[:, :1], epochs=2, shuffle=False, verbose=0)
+    after = take_snapshot(model)
+    for name in before.arrays:
+        np.testing.assert_array_equal(after.arrays[name], before.arrays[name], err_msg=name)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"= 21 is not in \[0, 21\)"):
+        model.evaluate(codes, X[:, :1], verbose=0)
+    good = np.minimum(codes, 20)
+    given = {"epochs": 2, "shuffle": False, "verbose": 0}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"= 21 is not in \[0, 21\)"):
+        model.fit(good, X[:, :1], validation_data=(codes, X[:, :1]), **given)
+
+
+def test_labels_outside_their_classes_are_refused_by_keras_own_error():
+    import tensorflow as tf
+
+    wrong = Y.copy()
+    wrong[3000] = 3
+    with pytest.raises(tf.errors.InvalidArgumentError, match="outside the valid range"):
+        make_model().fit(X, wrong, shuffle=False, verbose=0)

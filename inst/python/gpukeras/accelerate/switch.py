@@ -21,7 +21,7 @@ from gpukeras.accelerate import calls
 from gpukeras.accelerate.decide import BATCHES, GPUKERAS, KERAS, ROWS, CallPlan, plan_call
 from gpukeras.accelerate.facts import read_facts
 from gpukeras.backend import import_hook, runtime
-from gpukeras.core.errors import DataError, GpuKerasError, RuntimeMissingError
+from gpukeras.core.errors import DataError, GpuKerasError, RefusedRowsError, RuntimeMissingError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.training.keras_functions import is_keras_steps
@@ -266,6 +266,12 @@ def _try(name: str, model: Model, given: dict[str, Any], way: str) -> tuple[bool
             terms = calls.terms_of(model, given)
             _here.trained = model
             return True, *calls.fit(model, given, terms, way)
+    except RefusedRowsError as error:
+        if error.origin is not None:  # what Keras would raise; the model is as it was before
+            raise error.origin from None
+        if terms.taken:  # Keras would go on where the iterator is now
+            raise
+        return False, None, _explain(error)
     except Exception as error:
         if name == "fit" and terms.began and not (error_of(terms, error) and terms.undone):
             if isinstance(error, GpuKerasError) and terms.cause is not None:

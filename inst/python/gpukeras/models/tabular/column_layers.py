@@ -98,7 +98,9 @@ class FactorCodes(LayerBody):
             codes = ops.stack(columns, axis=-1)
         levels = np.array(self.levels, np.int32)
         known = ops.logical_and(codes >= 0, codes < levels)
-        return ops.where(known, codes, levels) + (self.unknown - levels)
+        # The bounds change nothing, and show that each code has its row.
+        found = ops.maximum(ops.minimum(ops.where(known, codes, levels), levels), 0)
+        return found + (self.unknown - levels)
 
     def _read(self, inputs: Any, codes: Any, place: int) -> Any:
         """Returns a factor's codes from 0, -1 for unknown levels."""
