@@ -242,6 +242,33 @@ def broken_pipeline():
         return [type(error).__name__, error.message]
 
 
+def codes():
+    """The layer that each call names for a code that its embedding has no row for."""
+    from refused_rows import BATCH, CASES
+
+    from gpukeras.accelerate.rows import Given, dataset_of
+    from gpukeras.core.errors import RefusedRowsError
+    from gpukeras.training import evaluate, fit, predict
+
+    case = CASES["Embedding"]
+    model = case.compiled()
+    options = {"shuffle": False, "batch_size": BATCH}
+    good, bad = (dataset_of(Given(*case.rows(each)), model, options) for each in (False, True))
+    told = []
+    for call in (
+        lambda: fit.fit(model, bad, {"epochs": 1}),
+        lambda: fit.fit(model, good, {"epochs": 1}, validation=bad),
+        lambda: evaluate.evaluate(model, bad),
+        lambda: predict.predict(model, data=bad),
+    ):
+        try:
+            call()
+        except RefusedRowsError as error:
+            told.append(error.details["layer"])
+    fit.fit(model, good, {"epochs": 1})
+    return told
+
+
 def refused():
     """The messages where TensorFlow alone can do the work."""
     codes = np.arange(16, dtype=np.int32) % 4

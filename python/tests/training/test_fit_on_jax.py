@@ -6,7 +6,7 @@ from jax_runs import needs_jax, run_part
 from gpukeras.backend.features import FEATURES
 
 pytestmark = [pytest.mark.process, needs_jax]
-PARTS = ("precision", "interrupted", "exhausted", "refused")
+PARTS = ("precision", "interrupted", "exhausted", "refused", "codes")
 
 
 def test_half_precision_trains_as_keras_does():

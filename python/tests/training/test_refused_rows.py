@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 import pytest
+from jax_runs import needs_jax, run_part
 from nightly import few
 from refused_rows import BATCH, CASES
 
@@ -15,10 +16,11 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import RefusedRowsError
 from gpukeras.core.messages import find_reason
 from gpukeras.models.state import take_snapshot
-from gpukeras.training import evaluate, fit
+from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
+PARTS = ("precision", "interrupted", "exhausted", "refused", "codes")
 OPTIONS = {"shuffle": False, "batch_size": BATCH}
 
 
@@ -104,3 +106,28 @@ def test_xla_runs_what_checks_nothing_that_the_rows_leave_open():
         assert chosen.engine == "superstep"
         assert "XLA would drop a check of the rows" in chosen.reason
         assert '"compiled" was asked' in chosen.reason
+
+
+@pytest.mark.parametrize("name", ["Embedding", "Embedding in a layer", "gather", "division"])
+def test_predictions_of_such_rows_are_refused_too(name):
+    case = CASES[name]
+    model = case.compiled()
+    with pytest.raises(RefusedRowsError):
+        predict.predict(model, data=data_of(case, model, True))
+    found = predict.predict(model, data=data_of(case, model, False))["values"]
+    own = case.compiled().predict(case.x, verbose=0)
+    np.testing.assert_allclose(np.reshape(found, own.shape), own, rtol=1e-4, atol=1e-6)
+
+
+def test_a_compiled_prediction_checks_codes():
+    case = CASES["Embedding"]
+    model = case.compiled(jit_compile=True)
+    with pytest.raises(RefusedRowsError, match="takes the codes 0 to 20, but the rows have"):
+        predict.predict(model, data=data_of(case, model, True))
+
+
+@needs_jax
+@pytest.mark.process
+def test_codes_are_refused_on_jax_too():
+    found = run_part("jax_tools", "codes", PARTS)
+    assert found == ["embedding"] * 4

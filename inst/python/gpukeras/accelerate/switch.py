@@ -266,27 +266,34 @@ def _try(name: str, model: Model, given: dict[str, Any], way: str) -> tuple[bool
             terms = calls.terms_of(model, given)
             _here.trained = model
             return True, *calls.fit(model, given, terms, way)
-    except RefusedRowsError as error:
-        if error.origin is not None:  # what Keras would raise; the model is as it was before
-            raise error.origin from None
-        if terms.taken:  # Keras would go on where the iterator is now
-            raise
-        return False, None, _explain(error)
     except Exception as error:
-        if name == "fit" and terms.began and not (error_of(terms, error) and terms.undone):
-            if isinstance(error, GpuKerasError) and terms.cause is not None:
-                raise terms.cause from None
-            if isinstance(error, GpuKerasError) and terms.failed is None:  # in the validation
-                calls.validate_by_keras(model, given)
-            raise
-        if terms.taken:  # Keras would go on where the iterator is now
-            raise terms.cause or error from None
-        refused = isinstance(error, DataError) and not terms.began
-        if way == ROWS and refused and calls.has_batches(name):
+        _raise_where_keras_cannot_run(error, name, model, given, terms)
+        refused = isinstance(error, DataError) and not isinstance(error, RefusedRowsError)
+        if way == ROWS and refused and not terms.began and calls.has_batches(name):
             return _try(name, model, given, BATCHES)
         return False, None, _explain(error)
     finally:
         _here.trained = before
+
+
+def _raise_where_keras_cannot_run(
+    error: Exception, name: str, model: Model, given: dict[str, Any], terms: KerasTerms
+) -> None:
+    """Raises an error, unless the model is as it was before, so that Keras can run the call.
+
+    Rows that TensorFlow refuses are refused by Keras too: its own error is raised at once.
+    """
+    if isinstance(error, RefusedRowsError):
+        if error.origin is not None:
+            raise error.origin from None
+    elif name == "fit" and terms.began and not (error_of(terms, error) and terms.undone):
+        if isinstance(error, GpuKerasError) and terms.cause is not None:
+            raise terms.cause from None
+        if isinstance(error, GpuKerasError) and terms.failed is None:  # in the validation
+            calls.validate_by_keras(model, given)
+        raise error
+    if terms.taken:  # Keras would go on where the iterator is now
+        raise terms.cause or error from None
 
 
 def error_of(terms: KerasTerms, error: BaseException) -> bool:

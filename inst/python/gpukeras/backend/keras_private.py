@@ -130,6 +130,11 @@ def row_orders(model: Any, rows: int) -> Callable[[], Any]:
 # Graphs of layers --------------------------------------------------------------------------------
 
 
+def takes(layer: Any, tensor: Any) -> bool:
+    """Whether a layer was called on a symbolic tensor, such as a model's input."""
+    return any(given is tensor for node in layer._inbound_nodes for given in node.input_tensors)
+
+
 def functional_of(model: Any) -> Any | None:
     """Returns the functional model behind a built sequential one; None for other models."""
     return getattr(model, "_functional", None)

@@ -15,6 +15,7 @@ from gpukeras.core.errors import RefusedRowsError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.engine.programs import UntraceableError
+from gpukeras.models.embedded_codes import outside
 
 # What the messages of errors have in common, of TensorFlow 2.15 to 2.21, by who refuses.
 CAUSES = {
@@ -141,30 +142,3 @@ def find_layer(model: Model, said: str) -> Any | None:
 
 def _is_scope(scope: str, name: str) -> bool:
     return re.fullmatch(re.escape(name) + r"(_\d+)?", scope) is not None
-
-
-def outside(
-    layer: Any, found: list[int], reason: str = "", origin: BaseException | None = None
-) -> RefusedRowsError:
-    """Returns the error of codes that an embedding has no rows for.
-
-    Args:
-        layer: The embedding.
-        found: The code, or the smallest and largest ones.
-        reason: TensorFlow's sentence, or "".
-        origin: TensorFlow's error, or None.
-    """
-    last = int(layer.input_dim) - 1
-    codes = " to ".join(str(code) for code in dict.fromkeys(found))
-    says = f" TensorFlow says: {reason}." if reason else ""
-    return RefusedRowsError(
-        f"The layer `{layer.name}` takes the codes 0 to {last}, but the rows have {codes}.{says}",
-        hint=f"R counts from 1: subtract 1, or give the layer `input_dim = {max(found) + 1}`."
-        if max(found) > last
-        else "Give codes that count from 0.",
-        arg="data",
-        layer=layer.name,
-        found=found[-1],
-        reason=reason,
-        origin=origin,
-    )

@@ -14,8 +14,10 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.compatibility import check_numbers
 from gpukeras.data.preprocessing.recipe import AS_IS
 from gpukeras.data.preprocessing.targets import NO_WEIGHTS, LabelRule, outputs_by_name
+from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.models.compatibility import check_fit, read_open_axes, weighed_outputs
 from gpukeras.models.compilation import require_known_layers, require_no_strategy
+from gpukeras.models.embedded_codes import check_codes, find_embeddings
 from gpukeras.models.identifiers import check_names, suggest
 from gpukeras.models.targets import check_weights
 from gpukeras.models.variables import has_call
@@ -133,8 +135,16 @@ def check_rows(
             arg=arg,
         )
     check_fit(model, data.recipe)
+    _check_codes(model, data, arg)
     if len(data.sources) > 2:
         _check_weights(model, data.recipe.label, data.sources[2].shape[1:])
+
+
+def _check_codes(model: Model, data: Dataset, arg: str) -> None:
+    """Checks codes of rows in memory; a function of the user's may change them on their way."""
+    source = data.sources[0]
+    if isinstance(source, MemoryRows) and not source.texts and data.map is None:
+        check_codes(find_embeddings(model), source.array, arg)
 
 
 def _check_weights(model: Model, label: LabelRule | None, shape: tuple[int, ...]) -> None:
