@@ -25,6 +25,8 @@ PYTEST := .venv/bin/python -m pytest -q
 # processes for two cores, as an eighth of their time is waiting for children, servers and time-outs;
 # with two, R ended after three quarters of Python's time.
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+# Packages whose tests make models.
+MAKE_MODELS := accelerate checkpoint explain export many models search serving training tuner
 TESTTHAT := Rscript tools/test_r.R
 LINTR := Rscript -e 'lints <- c(list(lintr::lint_package()), \
 	lapply(c("tools", "python"), lintr::lint_dir, relative_path = FALSE)); \
@@ -36,7 +38,8 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-python test-r test-nightly test-peer test-matrix coverage lint format doc site \
+.PHONY: help demo test test-fast test-python test-r test-nightly test-precisions test-peer test-matrix \
+	coverage lint format doc site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
 	bench-compression bench-serve bench-tabular gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
@@ -72,6 +75,12 @@ test-nightly: setup-test-nightly install ## run the long tables of cases, and se
 	@failed=0; GPUKERAS_TESTS=nightly $(TESTTHAT) || failed=1; \
 	$(PYTEST) -m "nightly or hypothesis" --hypothesis-profile=nightly python/tests $(OPTIONS) || \
 	failed=1; exit $$failed
+
+# What makes models, under the precisions that GPUs choose, on the CPU. OPTIONS such as -k stack.
+test-precisions: setup-test-python ## run the tests that make models under mixed_bfloat16 and mixed_float16 (an hour)
+	@failed=0; for policy in mixed_bfloat16 mixed_float16; do \
+	$(PYTEST) $(PARALLEL) --precision $$policy $(addprefix python/tests/, $(MAKE_MODELS)) $(OPTIONS) || \
+	failed=1; done; exit $$failed
 
 # KERAS_SOURCE is a git clone or an unpacked tree of the installed version. OPTIONS such as
 # --engines auto,keras or --only early_stopping.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from small_fits import make_model
 
+from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
 
 pytestmark = pytest.mark.tf
@@ -109,3 +110,15 @@ def test_a_model_without_a_configuration_is_refused():
 
     with pytest.raises(ModelError, match="has no configuration to compare: no configuration"):
         describe_structure(make_model(layers=[Closed(3)]))
+
+
+def test_models_of_another_precision_have_another_structure():
+    from gpukeras.many.structure import describe_structure
+
+    found = set()
+    for policy in ("float32", "mixed_bfloat16", "mixed_float16"):
+        with runtime.dtype_policy_scope(policy):
+            model = make_model()
+        model.optimizer.build(model.trainable_variables)
+        found.add(describe_structure(model).key)
+    assert len(found) == 3

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
+from gpukeras.core.half_precision import widen_half
 from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.models import compatibility
@@ -166,4 +167,4 @@ def predict_samples(model: Model, rows: Any) -> list[np.ndarray]:
     """Returns a model's predictions for rows, an array for each output."""
     nest, convert = runtime.tree(), runtime.keras().ops.convert_to_tensor
     outputs = model(nest.map_structure(convert, rows), training=False)
-    return [np.asarray(values) for values in nest.flatten(outputs)]
+    return [widen_half(np.asarray(values)) for values in nest.flatten(outputs)]

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
+from gpukeras.core.half_precision import widen_half
 from gpukeras.core.messages import count_of
 from gpukeras.export.stablehlo import call_stablehlo, read_stablehlo
 
@@ -124,7 +125,7 @@ def run_exported(form: str, path: str, rows_path: str, outputs_path: str) -> dic
         said = " ".join(str(error).split())
         return {"error": f"{type(error).__name__}: {said[:300]}"}
     arrays: dict[str, Any] = {
-        str(place): np.asarray(values) for place, values in enumerate(outputs)
+        str(place): widen_half(np.asarray(values)) for place, values in enumerate(outputs)
     }
     np.savez(outputs_path, **arrays)
     return {"runner": runner, "inputs": list(inputs), "error": ""}

@@ -112,6 +112,9 @@ def describe_structure(model: Model) -> Structure:
         ) from error
     numbers: dict[Path, float] = {}
     plain["variables"] = [[list(one.shape), str(one.dtype)] for one in model.variables]
+    # Besides the settings, in which `_strip()` leaves out a policy's name as it does all names.
+    plain["precision"] = [one.dtype_policy.name for one in keras_private.list_layers(model)]
+    plain["scaled"] = keras_private.scales_loss(model.optimizer)
     plain["adapted"] = _describe_adapted(model)
     plain["own"], plain["session"] = describe_own_code(model), describe_session(model)
     layers = keras_private.list_layers(model)
