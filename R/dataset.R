@@ -57,7 +57,8 @@
 #' @param hash_bins Bins of a hashed column. Different levels may share one.
 #' @param new_levels What to do with levels of factors and texts that training did not see:
 #'   `"error"`, or `"own"` for zeros in all of the column's one-hot columns, or the code after the
-#'   last level. [gpu_tabular()] embeds both as zeros.
+#'   last level: an embedding of such codes needs `input_dim` = levels + 1, and is an error for a
+#'   new level otherwise. [gpu_tabular()] embeds both as zeros.
 #' @param text Names of text columns, which Keras' `TextVectorization` splits into words; or a list
 #'   of `columns`, `max_tokens` (1000), `output` (`"tf_idf"`, `"multi_hot"`, `"count"`, or `"int"`
 #'   for an embedding), `sequence_length`, `ngrams`, `standardize` and `split`. The vocabulary is

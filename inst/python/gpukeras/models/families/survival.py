@@ -141,7 +141,7 @@ def _risk_sets(rows: _Sorted, efron: bool) -> tuple[Any, Any]:
         later = ops.logical_or(later, rows.stratum[1:] > rows.stratum[:-1])
     new = ops.concatenate([ops.ones((1,), bool), later])
     # A number of a group is one of a row, which XLA's programs would not check.
-    group = ops.clip(ops.cumsum(ops.cast(new, "int32")) - 1, 0, rows - 1)
+    group = ops.clip(ops.cumsum(ops.cast(new, "int32")) - 1, 0, count - 1)
 
     def gather(values: Any) -> Any:
         """Returns for each row the sum over the rows of its time and stratum."""
