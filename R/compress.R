@@ -5,7 +5,8 @@
 #' Quantizes a copy of a model with Keras' own `quantize()`, and measures the gains and losses. The
 #' original model does not change.
 #'
-#' - `"int8"`: integers of 8 bits with a scale for each output. Inputs of a layer are rounded too,
+#' - `"int8"`: integers of 8 bits with a scale for each output; layers of float16 compute in float32
+#'   in the copy. Inputs of a layer are rounded too,
 #'   by the largest value of each row at prediction time, so no calibration is needed.
 #' - `"int4"`: integers of 4 bits, with a scale and a zero point for each output and block of
 #'   inputs. Inputs are not rounded.

@@ -69,7 +69,8 @@ new_saved <- function(packed) {
 #'   `NULL`.
 #' @param safe_mode Whether to refuse a file with a Python lambda. `FALSE` runs the code of the
 #'   file: use it only for files that you trust.
-#' @return A Keras model, compiled as it was, with its optimizer's state; [gpu_predict()] takes a
+#' @return A Keras model, compiled as it was, with its optimizer's state and in the precision that
+#'   it was saved in, whatever that of [gpu_setup()]; [gpu_predict()] takes a
 #'   data frame again. [read_history()] reads the history in the file, [gpu_recipe()] returns the
 #'   recipe of the model. For a `gpu_saved_dataset`, a [gpu_dataset()]. Loading a `gpu_saved` object
 #'   twice returns the same object; a path is read again each time. `gpu_recipe(x)` and `print()` of

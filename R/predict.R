@@ -33,7 +33,9 @@
 #'   that have classes, and numbers for the others. If the shape of an output row varies by batch,
 #'   as with padded sequences, a list with the array of each batch. If training had `na = "drop"`,
 #'   rows with a missing value get `NA`; a [gpu_dataset()] has already dropped them. For windows of
-#'   time series, a data frame: see the section on time series of [gpu_dataset()].
+#'   time series, a data frame: see the section on time series of [gpu_dataset()]. Outputs of 16
+#'   bits, as under a mixed precision of [gpu_setup()], are doubles like all others, with the 2 to 3
+#'   digits that they have.
 #' @section Batches:
 #' Rows are predicted in large batches. If what the model gives for a row depends on the other rows
 #' of its batch, or changes from call to call (see the section Losses of [gpu_fit()]), batches have

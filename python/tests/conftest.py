@@ -88,6 +88,9 @@ def session_precision(request):
 
 @pytest.fixture(autouse=True)
 def test_precision(session_precision, request):
+    alone = request.node.get_closest_marker("float32")
+    if alone and request.config.getoption("--precision") != "float32":
+        pytest.skip(alone.kwargs["reason"])
     yield
     set_precision(request.config.getoption("--precision"))
 

@@ -248,6 +248,7 @@ def fail(at):
     return advance
 
 
+@pytest.mark.float32(reason="loss scaling leaves a step out")
 def test_a_failure_before_the_first_update_is_trained_by_keras(monkeypatch):
     import keras
 

@@ -59,6 +59,7 @@ def test_classes_of_keras_2_are_known_by_their_modules():
 LOSS = {"loss": "sparse_categorical_crossentropy"}
 
 
+@pytest.mark.float32(reason="compares with the inner optimizer")
 def test_an_uncompiled_model_is_compiled():
     keras = runtime.keras()
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, "softmax")])

@@ -61,6 +61,7 @@ def scaled():
     return model
 
 
+@pytest.mark.float32(reason="its scale overflows in each step of float16")
 def test_steps_that_loss_scaling_leaves_out_are_counted():
     report = fit.fit(scaled(), make_dataset(), {"epochs": 5, "engine": "superstep"})
     assert report.stopped == "completed"

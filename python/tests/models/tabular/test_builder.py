@@ -167,6 +167,7 @@ def test_levels_that_training_did_not_see_are_predicted_alike(encode):
     assert not np.array_equal(found[0], found[1])
 
 
+@pytest.mark.float32(reason="reads settings of the outer optimizer")
 def test_rates_are_those_of_the_kind_unless_given():
     data = make_table()
     made = builder.build_tabular(data, {"kind": "tabm", "units": 4})
