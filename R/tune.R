@@ -76,7 +76,8 @@ gpu_batch_size <- function(model, data, from = NULL, to = NULL, until = "knee", 
 #' @param from,to The first and the last learning rate.
 #' @param steps Number of rates, with one batch each; at least 10.
 #' @param batch_size Rows per batch: a number, a [gpu_batch_size()], or `"auto"`: the size that
-#'   [gpu_batch_size()] found for the model in this session, or else the dataset's own. The rate
+#'   [gpu_batch_size()] found for the model in this session, unless a seed was given, or else
+#'   the dataset's own. The rate
 #'   depends on the batch size: test with the size that you will train with.
 #' @return A `gpu_learning_rate` with `$recommended` (or `NULL`), `$steepest`, `$minimum_tenth`,
 #'   `$reason`, `$current` (the model's own rate), `$stopped` (`"completed"`, `"diverged"`,

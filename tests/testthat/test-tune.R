@@ -165,7 +165,7 @@ weights_of <- function(model) {
   lapply(model$get_weights(), as_r)
 }
 
-test_that("a real search of the batch size leaves the model alone and is remembered", {
+test_that("a real search of the batch size leaves the model alone and can be passed on", {
   skip_without_tensorflow()
   silence_tensorflow()
   x <- a_matrix(2000)
@@ -179,7 +179,7 @@ test_that("a real search of the batch size leaves the model alone and is remembe
   expect_match(shown, "^batch size [0-9]+: [0-9,]+ rows/s$")
   expect_length(shown, 3)
   expect_identical(weights_of(model), before)
-  rate <- gpu_learning_rate(model, data, steps = 10)
+  rate <- gpu_learning_rate(model, data, batch_size = size, steps = 10)
   expect_identical(rate$batch_size, size$recommended)
   expect_identical(weights_of(model), before)
   expect_silent(gpu_batch_size(model, list(x, x[, 1]), to = 32, verbose = FALSE))
