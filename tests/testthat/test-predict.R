@@ -49,3 +49,25 @@ test_that("predictions in Keras' batches are those of Keras, and say so once", {
   expect_equal(loss[["loss"]], model$evaluate(x, y, verbose = 0L), tolerance = 1e-6)
   expect_match(attr(loss, "note"), "in batches of 32, as by Keras")
 })
+
+test_that("outputs of 16 bits are doubles, and a file keeps its precision", {
+  skip_without_tensorflow()
+  keras <- reticulate::import("keras")
+  for (policy in c("mixed_bfloat16", "mixed_float16")) {
+    on.exit(keras$config$set_dtype_policy("float32"))
+    keras$config$set_dtype_policy(policy)
+    model <- keras$Sequential(list(keras$Input(list(3L)), keras$layers$Dense(2L)))
+    model$compile("adam", "mse")
+    x <- matrix(seq(-1, 1, length.out = 30), ncol = 3)
+    found <- gpu_predict(model, x)
+    expect_type(found, "double")
+    kernel <- as.array(model$get_weights()[[1]])
+    expect_equal(unname(found), x %*% kernel, tolerance = 0.02)
+    path <- withr::local_tempfile(fileext = ".keras")
+    gpu_save(model, path)
+    keras$config$set_dtype_policy("float32")
+    loaded <- gpu_load(path)
+    expect_identical(loaded$dtype_policy$name, policy)
+    expect_identical(gpu_predict(loaded, x), found)
+  }
+})
