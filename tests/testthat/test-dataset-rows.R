@@ -71,7 +71,7 @@ test_that("vectors of places are taken by their names", {
 
 test_that("names of losses lead to their outputs", {
   losses <- c(b = "mse", a = "mae")
-  expect_identical(as_compiling(NULL, losses, NULL)$loss, as.list(losses))
+  expect_identical(as_compiling(NULL, losses, NULL, NULL)$loss, as.list(losses))
 })
 
 model <- if (has_tensorflow()) trained(gpu_dataset(x, y))

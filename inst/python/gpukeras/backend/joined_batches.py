@@ -84,52 +84,40 @@ def _build_pull(spec: Any) -> Callable[[Any, int, list[Any] | None], Any]:
             for part in parts
         ]
         sizes = tf.TensorArray(tf.int32, 0, dynamic_size=True)
-        ranks = [len(part.shape) for part in parts]
-        other = [tf.zeros([0] * r, p.dtype) for r, p in zip(ranks, parts, strict=True)]
-        other = other if varies else []
+        nothing = [tf.zeros([0] * len(part.shape), part.dtype) for part in parts]
 
-        def take(done: Any, _: Any, sizes: Any, kept: Any, shapes: Any, other: Any) -> Any:
+        def _take(done: Any, _: Any, sizes: Any, kept: Any, shapes: Any, other: Any) -> Any:
             item = iterator.get_next_as_optional()
 
             def keep(values: list[Any]) -> Any:
                 written = [own.write(done, one) for own, one in zip(kept, values, strict=True)]
-                found = [tf.shape(one) for one in values] if varies else []
                 rows = sizes.write(done, tf.shape(values[0])[0])
+                found = [tf.shape(one) for one in values] if varies else []
                 return done + 1, True, rows, written, found, other
 
             def look() -> Any:
                 values = tf.nest.flatten(item.get_value())
                 if not varies:
                     return keep(values)
-                same = tf.reduce_all(
-                    [
-                        tf.reduce_all(tf.shape(one)[1:] == shape[1:])
-                        for one, shape in zip(values, shapes, strict=True)
-                    ]
-                )
-                return tf.cond(
-                    tf.logical_or(shapes[0][0] < 0, same),
-                    lambda: keep(values),
-                    lambda: (done, False, sizes, kept, shapes, values),
-                )
+                stop = done, False, sizes, kept, shapes, values
+                return tf.cond(_have_shapes(values, shapes), lambda: keep(values), lambda: stop)
 
-            return tf.cond(
-                item.has_value(), look, lambda: (done, False, sizes, kept, shapes, other)
-            )
+            stop = done, False, sizes, kept, shapes, other
+            return tf.cond(item.has_value(), look, lambda: stop)
 
+        other = nothing if varies else []
         variables = tf.constant(0), tf.constant(True), sizes, kept, shapes, other
         done, _, sizes, kept, shapes, other = tf.while_loop(
             lambda done, going, *_: tf.logical_and(going, done < most),
-            take,
+            _take,
             variables,
-            shape_invariants=_invariants(variables, [[None] * rank for rank in ranks], varies),
+            shape_invariants=_invariants(variables),
             parallel_iterations=1,
         )
-        if varies:  # nothing cannot be joined where lengths are open
-            empty = [lambda one=one: tf.zeros_like(one[:0]) for one in other]
-            joined = [tf.cond(done > 0, own.concat, e) for own, e in zip(kept, empty, strict=True)]
-        else:
-            joined = [own.concat() for own in kept]
+        if not varies:
+            return [own.concat() for own in kept], sizes.stack(), other, shapes
+        pairs = zip(kept, nothing, strict=True)  # TensorFlow does not join no batches
+        joined = [tf.cond(done > 0, own.concat, lambda none=none: none) for own, none in pairs]
         return joined, sizes.stack(), other, shapes
 
     traced = tf.function(pull, autograph=False, reduce_retracing=True)
@@ -137,10 +125,18 @@ def _build_pull(spec: Any) -> Callable[[Any, int, list[Any] | None], Any]:
     return lambda iterator, most, shapes: traced(iterator, tf.constant(most), shapes or unknown)
 
 
-def _invariants(variables: Any, open_shapes: list[list[None]], varies: bool) -> Any:
+def _have_shapes(values: list[Any], shapes: list[Any]) -> Any:
+    """Whether rows have these shapes, or the shapes are not known yet: -1."""
+    tf = runtime.reader()
+    pairs = zip(values, shapes, strict=True)
+    same = [tf.reduce_all(tf.shape(one)[1:] == shape[1:]) for one, shape in pairs]
+    return tf.logical_or(shapes[0][0] < 0, tf.reduce_all(same))
+
+
+def _invariants(variables: Any) -> Any:
     """Returns the shapes of a loop's variables; the last are batches, of any shape."""
     tf = runtime.reader()
-    done, going, sizes, kept, shapes, _ = variables
+    done, going, _, kept, shapes, other = variables
     fixed = (done.shape, going.shape, tf.TensorShape(None), [tf.TensorShape(None) for _ in kept])
-    other = [tf.TensorShape(shape) for shape in open_shapes] if varies else []
-    return (*fixed, [shape.shape for shape in shapes], other)
+    batches = [tf.TensorShape([None] * len(one.shape)) for one in other]
+    return (*fixed, [shape.shape for shape in shapes], batches)

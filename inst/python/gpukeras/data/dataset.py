@@ -209,13 +209,8 @@ def build_dataset(
     weighing, notes = (weights, complete, class_weight), Notes()
     recipe, arrays = _encode_labels(recipe, labels, weighing, keep, notes)
     if learns and labels is not None:
-        remarks += note_number_labels(labels)
-    if learns and recipe.label is not None and isinstance(arrays[0], np.ndarray):
-        remarks += note_empty_classes(recipe.label, arrays[0], keep, recipe.formula)
-    class_weights = None
-    if class_weight is not None and recipe.label is not None:
-        packed = None if weights is None else pack_weights(recipe.label, weights, complete)
-        class_weights = ClassWeights(class_weight, packed)
+        remarks += _note_labels(labels, recipe, arrays, keep)
+    class_weights = _keep_class_weights(recipe, *weighing)
     del labels, weights, weighing, keep  # a large file's need more memory than what follows
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)
@@ -227,6 +222,31 @@ def build_dataset(
     )
     data.class_weights = class_weights
     return data
+
+
+def _note_labels(
+    labels: Mapping[str, Any],
+    recipe: Recipe,
+    arrays: Sequence[np.ndarray | RowSource],
+    keep: np.ndarray,
+) -> tuple[str, ...]:
+    """Returns sentences about labels that training rows hold, or lack."""
+    said = note_number_labels(labels)
+    if recipe.label is not None and isinstance(arrays[0], np.ndarray):
+        said += note_empty_classes(recipe.label, arrays[0], keep, recipe.formula)
+    return said
+
+
+def _keep_class_weights(
+    recipe: Recipe,
+    weights: Weights | None,
+    complete: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+) -> ClassWeights | None:
+    if class_weight is None or recipe.label is None:
+        return None
+    packed = None if weights is None else pack_weights(recipe.label, weights, complete)
+    return ClassWeights(class_weight, packed)
 
 
 def weigh_classes(data: MapDataset, rows: np.ndarray) -> tuple[RowSource, ...]:

@@ -84,16 +84,20 @@ def predict_many(
         chosen = np.flatnonzero(own == code).astype(np.int32)
         some = rows if len(chosen) == len(rows) else SelectedRows(rows, chosen)
         outputs = predict_outputs(fits, model, some, recipe, places[names[code]])
-        if not isinstance(outputs, np.ndarray):
-            raise ModelError(
-                "The models have several outputs, whose predictions cannot be joined.",
-                hint="Predict with one model: fits[[1]].",
-                arg="model",
-            )
+        _check_single(outputs)
         families = [fits.family(place) for place in places[names[code]]]
         parts.append((chosen, _join(model, recipe, outputs, type, share, families)))
     record = _put_together(parts, len(own))
     return {**_keep_places(record, complete), "models": len(trained)}
+
+
+def _check_single(outputs: Any) -> None:
+    if not isinstance(outputs, np.ndarray):
+        raise ModelError(
+            "The models have several outputs, whose predictions cannot be joined.",
+            hint="Predict with one model: fits[[1]].",
+            arg="model",
+        )
 
 
 def _group_places(

@@ -21,7 +21,7 @@ from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import make_initial, prepare, rows_of_member
 from gpukeras.many.fits import Fitted, FittedModels, Start
-from gpukeras.many.group_scaling import choose_scaling, find_table
+from gpukeras.many.group_scaling import GroupScaling, choose_scaling, find_table
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.plan import StackPlan, explain_alone, plan_stacks, read_model_facts
 from gpukeras.many.resamples import (
@@ -107,8 +107,7 @@ def fit_many(
     scaling = None if codes is None else choose_scaling(rows, codes, models)
     members = list_members(len(models), _check_seeds(seeds), resamples, codes)
     if codes is not None and scaling is not None:
-        rows = copy(rows)
-        rows.sources = (scaling.apply(rows.sources[0], codes.codes), *rows.sources[1:])
+        rows = _scale(rows, scaling, codes)
     parts = {split: rows_of_member(rows, one) for split, one in _first_of_each(members).items()}
     joined, firsts = join_parts(rows, list(parts.values()))
     first_rows = dict(zip(parts, firsts, strict=True))
@@ -122,9 +121,8 @@ def fit_many(
     structures = [describe_structure(model) for model in models]
     starts = list(_list_starts(models, members, built, structures, rows, parts))
     plan = _plan(models, structures, members, task, spec)
-    shifted = [
-        replace(one, member=one.member.shift(first_rows[_split(one.member)])) for one in starts
-    ]
+    shifts = [one.member.shift(first_rows[_split(one.member)]) for one in starts]
+    shifted = [replace(one, member=member) for one, member in zip(starts, shifts, strict=True)]
     found, plan = _train(shifted, plan, task, spec.workers)
     return FittedModels(
         rows,
@@ -195,6 +193,13 @@ def _check_data(data: Dataset) -> MapDataset:
             arg="data",
         )
     return data
+
+
+def _scale(rows: MapDataset, scaling: GroupScaling, codes: Groups) -> MapDataset:
+    """Returns the rows with the numbers of each group standardised by its own."""
+    scaled = copy(rows)
+    scaled.sources = (scaling.apply(rows.sources[0], codes.codes), *rows.sources[1:])
+    return scaled
 
 
 def _open_folds(data: MapDataset, folds: Any, together: Any, times: Any) -> tuple[Resample, ...]:
