@@ -59,7 +59,9 @@ def functions_of_r(text):
 def functions_of_python(text):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node.lineno, node.end_lineno - node.lineno + 1
+            told = node.body[0] if ast.get_docstring(node) else None
+            docstring = 0 if told is None else told.end_lineno - told.lineno + 1
+            yield node.lineno, node.end_lineno - node.lineno + 1 - docstring
 
 
 READERS = {".py": functions_of_python, ".R": functions_of_r}
