@@ -24,7 +24,7 @@ tell_counting <- function(data, verbose) {
     cli::cli_inform(c(
       i = "The first epoch counts the batches, and ends when there are no more.",
       i = "Give {.code steps_per_epoch} if they do not end."
-    ), class = "gpukeras_message_counting")
+    ), class = "gpukeras_counting")
   }
 }
 

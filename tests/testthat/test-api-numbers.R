@@ -139,6 +139,10 @@ test_that("what is no number is refused as the number of a training", {
       class = "gpukeras_error_spec"
     )
   }
+  expect_snapshot(error = TRUE, {
+    gpu_fit(model, data, epochs = bit64::as.integer64("9007199254740993"), verbose = FALSE)
+    gpu_fit(model, data, epochs = as.difftime(2, units = "mins"), verbose = FALSE)
+  })
   expect_error(small(weights = as_wide(c(NA, 1:7))), "1 of 8 are NA", class = "gpukeras_error_data")
   expect_identical(as_r(model$get_weights()), before)
 })

@@ -146,6 +146,7 @@ test_that("what a database refuses is an error of the call", {
     gpu_dataset(con, query = "SELECT weight, weight, price FROM rows", y = "price")
     gpu_dataset(con, y = "price")
     gpu_dataset(con, query = 1, y = "price")
+    gpu_dataset(con, query = "DELETE FROM rows", y = "price")
     gpu_dataset(con, table = "rows", y = "price", speed = 2)
     gpu_dataset(price ~ log(weight), data = con, table = "rows")
   })

@@ -97,3 +97,17 @@ test_that("strata and weights of a file are columns and constants", {
   expect_identical(found("y ~ x + .weights(system('x'))"), "`system()`")
   expect_identical(found("y ~ x + log(.weights(x))"), "`.weights()`")
 })
+
+test_that("what strata and families do not give is told", {
+  skip_without_tensorflow()
+  skip_if_not_installed("survival")
+  rows <- data.frame(time = seq_len(1001), event = 1, a = sin(seq_len(1001)), id = seq_len(1001))
+  many <- gpu_dataset(survival::Surv(time, event) ~ a + strata(id), rows)
+  few <- gpu_dataset(survival::Surv(time, event) ~ a, rows)
+  model <- gpu_mlp(few, units = integer(), seed = 1)
+  gpu_fit(model, few, epochs = 1, verbose = FALSE)
+  expect_snapshot(error = TRUE, {
+    gpu_mlp(many)
+    residuals(model, rows)
+  })
+})

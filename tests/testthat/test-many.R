@@ -81,6 +81,7 @@ test_that("rows are predicted by the model of their group, which is that of the 
     gpu_predict(fits, iris, group = "x")
     gpu_predict(fits, whole)
     gpu_predict(fits[[1]], rows, group = "x")
+    as_new_groups(list(table = data.frame(seed = 1)), iris, "x", NULL)
   })
 })
 
