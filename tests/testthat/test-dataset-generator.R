@@ -186,7 +186,7 @@ test_that("a batch that cannot be used is named", {
   bad <- list(
     list(list(x[1:20, 1:2], y[1:20]), "must have shape"),
     list(list(other, y[1:20]), "matrix or array"),
-    list(list(x[1:20, ], as.integer(y[1:20])), "`y` is integer"),
+    list(list(x[1:20, ], as.integer(y[1:20])), "`y` holds numbers"),
     list(list(x[1:20, ], y[1:19]), "`y` has 19 rows where `x` has 20"),
     list(list(x[0, ], y[0]), "has no rows"),
     list(list(holes, y[1:20]), "Column `2` of `x` has 1 missing value"),

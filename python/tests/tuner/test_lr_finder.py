@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from nightly import few
 from searched import assert_same, make_stream, state_of, stochastic_model, train_once
-from small_fits import make_dataset, make_model
+from small_fits import label_dataset, make_dataset, make_model
 
 from gpukeras import DataError, ModelError, SpecError
 from gpukeras.backend import runtime
@@ -146,7 +146,8 @@ def test_a_loss_that_diverges_ends_the_search():
     keras = runtime.keras()
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
     model.compile("sgd", "mean_squared_error")
-    report = find_learning_rate(model, make_dataset(400), {"low": 1e-3, "high": 1e6})
+    rows = label_dataset("numeric", np.linspace(0, 3, 400), shape=(400, 5))
+    report = find_learning_rate(model, rows, {"low": 1e-3, "high": 1e6})
     assert report.stopped in ("diverged", "non_finite")
     assert len(report.rates) < 100
     assert np.isfinite(report.losses).all()

@@ -160,25 +160,32 @@ def _look(model: Model, sample: Sample, own: bool) -> Verdict:
     unknown = "its predict_step()" if own else rowwise.find_unknown_layer(model)
     if not unknown:
         return Verdict()
-    try:
-        with tensor_ops.device_scope(model_device(model)):
-            return probe(model, sample, own)
-    except Exception:  # whatever the user's code raises: Keras' own batches will show it
-        return Verdict(f"{unknown} could not be called on rows in two sizes of batches")
+    most = KERAS_ROWS
+    while True:
+        try:
+            with tensor_ops.device_scope(model_device(model)), tensor_ops.memory_faults():
+                return probe(model, sample, own, most)
+        except tensor_ops.exhausted():
+            if most == 1:
+                return Verdict(f"{unknown} does not fit into memory")
+            most //= 2
+        except Exception:  # whatever the user's code raises: Keras' own batches will show it
+            return Verdict(f"{unknown} could not be called on rows in two sizes of batches")
 
 
 # Asking the model --------------------------------------------------------------------------------
 
 
-def probe(model: Model, sample: Sample, own: bool = False) -> Verdict:
+def probe(model: Model, sample: Sample, own: bool = False, most: int = KERAS_ROWS) -> Verdict:
     """Returns whether a model's outputs for a row are the same whatever its batch is.
 
     Args:
         model: A built model; it keeps its state.
         sample: Rows to look at.
         own: Whether by its own `predict_step()`.
+        most: The most rows of the smaller batches.
     """
-    half = min(KERAS_ROWS, sample.rows // 2, _count_affordable(model))
+    half = min(most, sample.rows // 2, _count_affordable(model))
     if half < 1:
         return Verdict("there are too few rows to see whether they depend on each other")
     places = np.linspace(0, sample.rows - 1, 2 * half).astype(np.int64)

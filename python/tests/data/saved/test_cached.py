@@ -158,7 +158,7 @@ def test_rows_for_a_recipe_have_an_entry_of_their_own(table, monkeypatch):
 def test_what_has_no_fingerprint_stays_in_a_scratch_file_and_the_plan_says_why(table):
     array = make({"kind": "array", "values": np.ones((50, 3))})
     assert array.plan("CPU:0").reason.endswith(
-        "from a scratch file, 0.0 MiB, of this session only: they come from no file"
+        "from a scratch file, 600 bytes, of this session only: they come from no file"
     )
     stream = {"kind": "table", "stream": pq.read_table(table["paths"][0]), "label": "y"}
     assert "a database or a stream may give other rows" in make(stream).plan("CPU:0").reason

@@ -149,7 +149,7 @@ def test_many_rows_stay_in_their_files(tmp_path, monkeypatch):
     data = make_dataset()
     path = save(tmp_path, data, shards=2)
     back = opened(path)
-    assert back.sources[0].streamed == "a block at a time from 2 saved files, 0.0 MiB"
+    assert back.sources[0].streamed == "a block at a time from 2 saved files, 3.9 KiB"
     assert back.sources[0].resident_bytes == 0
     assert back.plan("CPU:0").mode == "streamed"
     assert opened(path, cache="host").sources[0].streamed == ""

@@ -52,7 +52,7 @@ def test_rows_that_are_not_in_memory_are_neither_dropped_nor_imputed(tmp_path, n
 
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch):
     monkeypatch.setattr(spill.host, "read_free_memory", lambda: 10.0)
-    with pytest.raises(DataError, match='more than the 0 MiB free. Use `cache = "disk"` or'):
+    with pytest.raises(DataError, match='more than the 10 bytes free. Use `cache = "disk"` or'):
         dataset.build_dataset(sparse(), {"cache": "host"})
 
 

@@ -116,7 +116,7 @@ def test_a_cache_that_is_asked_for_holds_all_rows(cache):
 
 def test_a_cache_larger_than_memory_is_refused(monkeypatch):
     monkeypatch.setattr("gpukeras.system.host.read_free_memory", lambda: 1000.0)
-    with pytest.raises(DataError, match="`x` takes .* more than the 0 MiB free"):
+    with pytest.raises(DataError, match="`x` takes .* more than the 1,000 bytes free"):
         dataset.build_dataset(slots(np.eye(100)), {"cache": "device"})
 
 

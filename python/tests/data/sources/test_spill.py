@@ -94,7 +94,7 @@ def test_a_scratch_file_that_was_harmed_is_named(folder, harm):
 
 def test_rows_that_do_not_fit_are_refused(folder, monkeypatch):
     monkeypatch.setattr(spill.host, "read_free_memory", lambda: 10.0)
-    with pytest.raises(DataError, match="more than the 0 MiB free"):
+    with pytest.raises(DataError, match="more than the 10 bytes free"):
         spill.RowsWriter((2,), keep="memory", rows=100)
     monkeypatch.setattr(spill, "SPARE_BYTES", 2**60)
     with pytest.raises(DataError, match="does not fit into the temporary folder"):

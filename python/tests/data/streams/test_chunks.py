@@ -88,7 +88,7 @@ def test_an_endless_function_without_steps_is_named(monkeypatch):
     with pytest.raises(DataError, match="fill the place there is.*Give `steps`"):
         stream(Function(X, CODES, [50, 50], ends=False), cache=True)
     monkeypatch.setattr(host, "read_free_memory", lambda: 5_000)
-    with pytest.raises(DataError, match="the place there is: 0 MiB, of 0 MiB that are free"):
+    with pytest.raises(DataError, match="the place there is: 10.5 KiB, of 4.9 KiB that are free"):
         stream(lambda epoch, batch: frame(a=[1.0, 2.0] * 50, f=list("uv") * 50), cache=True)
 
 
@@ -149,7 +149,10 @@ FIRST = chunk(X[:10], classes(CODES[:10]))
 BAD_CHUNKS = {
     "columns": (chunk(X[:10, :4], classes(CODES[:10])), "must have shape"),
     "frame": (frame(a=[1, 2]), "matrix or array|it was"),
-    "labels' kind": (chunk(X[:10], numbers(CODES[:10])), "`y` holds numbers"),
+    "labels' kind": (
+        chunk(X[:10], numbers(CODES[:10])),
+        "`y` holds numbers|`y` is numeric, in the first",
+    ),
     "labels' levels": (chunk(X[:10], classes([3] * 10, "abcd")), "levels that training did not"),
     "no labels": (chunk(X[:10]), "There are no labels, the first batch had some"),
     "weights": (chunk(X[:10], classes(CODES[:10]), np.ones(10)), "There are weights"),
