@@ -178,10 +178,8 @@ test_that("use_python() after library(gpukeras) is kept, and its start prepares 
   said <- run_bare(c(
     "library(gpukeras)", sprintf("reticulate::use_python('%s', required = TRUE)", chosen),
     "invisible(reticulate::py_config())",
-    "search <- 'bool(__import__(\"importlib.util\").util.find_spec(\"tensorflow\"))'",
-    "stopifnot(reticulate::py_eval(search))", # with which an import begins
+    "invisible(reticulate::import('tensorflow'))",
     "preload <- reticulate::import('gpukeras.backend.cuda_preload')",
-    "stopifnot(!gpukeras:::tensorflow_runs())",
     "cat(preload$done$status, '\\n')",
     "invisible(gpukeras:::core())", "cat(reticulate::py_config()$python)"
   ))

@@ -359,6 +359,7 @@ test_that("checkpoints that could not be saved to the end are a classed warning"
   ended <- list(stopped = "completed", checkpoint = "", unsaved = "`checkpoint`: the disk is full.")
   told <- expect_warning(warn_stopped(ended), class = "gpukeras_warning_checkpoint")
   expect_match(conditionMessage(told), "not saved to its end: `checkpoint`: the disk is full.*None is there")
+  expect_snapshot(cat(sub("to its end:.*", "to its end: ...", conditionMessage(told)[1]), "\n"))
   ended$checkpoint <- "run"
   told <- expect_warning(warn_stopped(ended), class = "gpukeras_warning_checkpoint")
   expect_match(conditionMessage(told), "An earlier checkpoint is kept")
