@@ -104,8 +104,9 @@ test_that("each method of each result works by its defaults", {
     for (name in setdiff(names, "autoplot")) {
       tryCatch(
         capture.output(call_method(name, results[[class]], newdata)),
-        gpukeras_error = function(error) { # generics of stats that this class refuses
-          expect_match(conditionMessage(error), "no model|keeps no\\s+rows|has no ")
+        # Generics of stats need rows, or a model: test-generics.R reads what they say.
+        gpukeras_error = function(error) {
+          expect_true(name %in% getNamespaceExports("stats"), info = conditionMessage(error))
         }
       )
       called <- c(called, paste(class, name))
