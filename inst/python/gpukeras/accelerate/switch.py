@@ -89,7 +89,9 @@ def switch(on: bool = True) -> bool:
         RuntimeMissingError: if the Keras that is imported is not one that gpukeras works with. It
             is off then.
     """
-    was, _switch.on, _switch.problem = _switch.on, on, ""
+    was = _switch.on
+    _switch.on = on
+    _switch.problem = ""
     import_hook.follow("keras", _replace_or_warn if on else None)
     import_hook.follow("tf_keras", _warn_of_keras_2 if on else None)
     if not on:

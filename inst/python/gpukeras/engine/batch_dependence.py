@@ -233,7 +233,9 @@ class _Call:
 
     def __init__(self, model: Model, features: Any, own: bool) -> None:
         """Traces the call."""
-        self._model, self._own, self.losses = model, own, ""
+        self._model = model
+        self._own = own
+        self.losses = ""
         named = [*model.variables, *tensor_ops.global_seed_state(), *model.metrics_variables]
         self._variables = list({id(one): one for one in named}.values())
         self.state = [_vary(one) if one.trainable else one.value for one in self._variables]

@@ -50,7 +50,9 @@ class BatchPass:
         self, batches: Batches, what: str, why: str, rows: int = 0, capacity: int = 1
     ) -> None:
         """Reads nothing."""
-        self._batches, self.rows, self.capacity = batches, rows, capacity
+        self._batches = batches
+        self.rows = rows
+        self.capacity = capacity
         self.spec = batches.spec
         self._first: Pulled | None = None
         self._what = what
