@@ -23,12 +23,13 @@
 #' shuffle them, so after `keras3::set_random_seed()` each epoch sees the same batches. Batches of
 #' pipelines and generators are read by Keras' own iterator, as often as Keras reads them, and many
 #' of them are trained in a call. Numbers that a script draws after a training are those that it
-#' would draw after Keras' own. Validation, `evaluate()` and `predict()` keep the script's batch size
-#' wherever their result may depend on it (see the section Losses of [gpu_fit()]). Engines may differ from Keras in the last digits of float32. First
-#' epochs amplify such differences, so on a CPU they are trained by the engine that rounds as Keras
-#' does, and XLA's program takes over in long trainings only. A loss that is no number does not end
-#' a training, as in Keras. A call that fails before the first update is run by Keras; a later error
-#' is the script's, as Keras raises it, also in its validation rows.
+#' would draw after Keras' own. Validation, `evaluate()` and `predict()` keep the script's batch
+#' size wherever their result may depend on it (see the section Losses of [gpu_fit()]). Engines may
+#' differ from Keras in the last digits of float32. First epochs amplify such differences, so on a
+#' CPU they are trained by the engine that rounds as Keras does, and XLA's program takes over in
+#' long trainings only. A loss that is no number does not end a training, as in Keras. A call that
+#' fails before the first update is run by Keras; a later error is the script's, as Keras raises it,
+#' also in its validation rows.
 #'
 #' @section Which calls are taken over:
 #' | pattern | engine |
@@ -63,8 +64,8 @@
 #'   a `gpu_accelerate`: a data frame with one row per call, the first one first, and the columns
 #'   `call` (`"fit"`, `"evaluate"` or `"predict"`), `model`, `engine` (`"gpukeras"` or `"keras"`),
 #'   `reason`, `rows` (`NA` where they are not known beforehand) and `seconds`. It holds the last
-#'   10,000 calls. Its attributes `on` (whether `accelerate()` is on) and `note` (which calls are not
-#'   looked at, and why; `""` if all are) are printed where calls are not looked at.
+#'   10,000 calls. Its attributes `on` (whether `accelerate()` is on) and `note` (which calls are
+#'   not looked at, and why; `""` if all are) are printed where calls are not looked at.
 #' @section Errors:
 #' `gpukeras_error_spec` if `on` or `clear` is not `TRUE` or `FALSE`.
 #' `gpukeras_error_runtime_missing` from `accelerate()` if Keras is imported on another backend than

@@ -22,14 +22,15 @@
 #' its last checkpoint; see `checkpoint` of [gpu_fit()].
 #'
 #' @section Time-outs:
-#' `timeout` is for heartbeats, which a worker sends all the time. Nothing else decides that a worker is
-#' lost: TensorFlow's own heartbeats, which give up after 8 to 10 seconds, are switched off, so a
-#' computer that was suspended or paged for less than `timeout` goes on. Two more time-outs are learned
-#' from what was observed on the workers' hosts, in this user's folder for caches: all workers must
-#' join within five minutes, or, once three starts were observed, five times the slowest of the last
-#' 20, at least a minute; and from one agreement of a training to the next, which follow each call
-#' of the engine, five times the longest may pass, at least half an hour (before three epochs, any
-#' time). The factor is NVIDIA's. `GPUKERAS_CLUSTER_CACHE` names another folder, or is `"off"`.
+#' `timeout` is for heartbeats, which a worker sends all the time. Nothing else decides that a
+#' worker is lost: TensorFlow's own heartbeats, which give up after 8 to 10 seconds, are switched
+#' off, so a computer that was suspended or paged for less than `timeout` goes on. Two more
+#' time-outs are learned from what was observed on the workers' hosts, in this user's folder for
+#' caches: all workers must join within five minutes, or, once three starts were observed, five
+#' times the slowest of the last 20, at least a minute; and from one agreement of a training to the
+#' next, which follow each call of the engine, five times the longest may pass, at least half an
+#' hour (before three epochs, any time). The factor is NVIDIA's. `GPUKERAS_CLUSTER_CACHE` names
+#' another folder, or is `"off"`.
 #'
 #' A worker that the others wait for, because of its rows, its callbacks or R, is named in the
 #' history's notes if it took a second longer than the median of the others, and theirs is below 0.7

@@ -308,7 +308,8 @@ name_term <- function(term) {
   }
 }
 
-# The values of a column, or of a call on columns, for each row. `arg` is the argument with the term.
+# The values of a column, or of a call on columns, for each row. `arg` is the argument with the
+# term.
 take_term <- function(term, data, env, call, arg = "formula") {
   code <- if (is_learned(term)) term[[3]] else term
   check_term(code, data, call, arg)

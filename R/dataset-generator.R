@@ -57,8 +57,8 @@ gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: obj
 #' need rows of one shape raise an error. Such a batch is a call of its own. Many batches run in a
 #' call if all rows have one length, as those of `timeseries_dataset_from_array()`, also where the
 #' pipeline does not tell it: until a batch has another. Where padding to one length
-#' (`padded_shapes` of `padded_batch()`) is too much, `bucket_by_sequence_length()` of tf.data makes batches of rows of similar length:
-#' they remain a call each, with less padding.
+#' (`padded_shapes` of `padded_batch()`) is too much, `bucket_by_sequence_length()` of tf.data makes
+#' batches of rows of similar length: they remain a call each, with less padding.
 #'
 #' An R function in `tf$py_function()` runs on R's main thread and needs reticulate 1.40 or newer.
 #' Such a dataset makes elements only on request, so that the function does not run while TensorFlow
@@ -79,9 +79,9 @@ gpu_dataset.tensorflow.python.data.ops.dataset_ops.DatasetV2 <- function( # noli
 }
 
 #' @section PyDataset:
-#' A `PyDataset` of keras3 gives a batch a call, `x`, `(x, y)` or `(x, y, weights)`, in its own order.
-#' An epoch has its `num_batches`, or `steps`. Its methods run on R's main thread, one after the
-#' other, whatever its `workers`.
+#' A `PyDataset` of keras3 gives a batch a call, `x`, `(x, y)` or `(x, y, weights)`, in its own
+#' order. An epoch has its `num_batches`, or `steps`. Its methods run on R's main thread, one after
+#' the other, whatever its `workers`.
 #' @rdname gpu_dataset
 #' @export
 gpu_dataset.keras.src.trainers.data_adapters.py_dataset_adapter.PyDataset <- function( # nolint

@@ -33,8 +33,8 @@
 #'   bit on a CPU, see the section on seeds of [gpu_fit()]. To repeat a training within a session,
 #'   call `gpu_setup()` again before it.
 #' @param deterministic Whether TensorFlow uses only deterministic kernels, so that trainings with a
-#'   seed repeat on a GPU too. This is slower there, and cannot be switched off again. Without a seed
-#'   the seed is 0.
+#'   seed repeat on a GPU too. This is slower there, and cannot be switched off again. Without a
+#'   seed the seed is 0.
 #' @param backend The library that Keras runs on: `"tensorflow"`, `"jax"`, or `"auto"` for the one
 #'   that Keras is configured with (the variable `KERAS_BACKEND`, or `keras3::use_backend()`). It
 #'   cannot change once Keras has started. See the section on JAX.

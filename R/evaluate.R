@@ -4,7 +4,8 @@
 #' @param data A [gpu_dataset()]; or a data frame, matrix (also sparse), array, `tf.data.Dataset` or
 #'   paths of files, which is encoded like the training data. If training used a formula or files
 #'   with columns, a data frame or file with columns must contain the label column, and the column
-#'   of the weights if training had one, which weighs the rows. Missing values are treated as `na` of [gpu_dataset()] specified in training.
+#'   of the weights if training had one, which weighs the rows. Missing values are treated as `na`
+#'   of [gpu_dataset()] specified in training.
 #' @param y Labels of a matrix, array or data frame without formula.
 #' @param recipe For a model from another session, such as one loaded from a `.keras` file: the
 #'   [gpu_recipe()] of its training data. `NULL` uses the recipe that [gpu_fit()] attached to the

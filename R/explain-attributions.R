@@ -13,8 +13,8 @@
 #' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of
 #'   inputs, if training had one; or a [gpu_dataset()]. Rows that come in sequence are refused.
 #' @param baseline One row, given as `newdata` is. `NULL` is a row of encoded zeros: the mean of
-#'   numbers that gpukeras standardised, no level of a factor, a black image; and the mean `offset()`
-#'   of the training rows.
+#'   numbers that gpukeras standardised, no level of a factor, a black image; and the mean
+#'   `offset()` of the training rows.
 #' @param steps Points of the path at which gradients are computed (Gauss-Legendre quadrature).
 #' @param class Name of the class or output to explain; outputs without names are `"1"`, `"2"` and
 #'   so on. `NULL` is the most probable class of each row, the second one if the model has one

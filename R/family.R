@@ -5,9 +5,9 @@
 #' The argument `family` of [gpu_mlp()]: the distribution of the labels given the features. It
 #' determines the model's last layers and its loss, which is the mean negative log-likelihood of
 #' the rows, with all its constants. Weights of rows multiply their terms, and the sum is divided by
-#' the number of rows, not by the sum of the weights. The network replaces the linear predictor of a generalised
-#' linear model; without hidden layers (`units = integer()`) it is that linear predictor, and
-#' training on all rows at once gives the coefficients of `glm()`.
+#' the number of rows, not by the sum of the weights. The network replaces the linear predictor of a
+#' generalised linear model; without hidden layers (`units = integer()`) it is that linear
+#' predictor, and training on all rows at once gives the coefficients of `glm()`.
 #'
 #' In the formulas \eqn{\eta} is the linear predictor, \eqn{\mu = g^{-1}(\eta)} the mean, \eqn{g}
 #' the link. A dispersion is `"constant"` (one number is learned for all rows) or `"rows"` (it
@@ -47,21 +47,22 @@
 #' float32 knows no difference any more, as R's [stats::make.link()] does.
 #'
 #' Without hidden layers `"discrete_time"` is a model of its own for each interval, as
-#' `glm(event ~ interval * x)` of a row for each interval that a case was seen in: its hazards are not
-#' proportional. With `proportional = TRUE` it is `glm(event ~ interval + x)`, with
-#' `link = "cloglog"` the model of Cox for grouped times (Prentice and Gloeckler 1978), whose effects
-#' are logarithms of hazard ratios as those of `"cox"`; with `"logit"` odds are proportional. With
-#' hidden layers it has one risk score a row.
+#' `glm(event ~ interval * x)` of a row for each interval that a case was seen in: its hazards are
+#' not proportional. With `proportional = TRUE` it is `glm(event ~ interval + x)`, with
+#' `link = "cloglog"` the model of Cox for grouped times (Prentice and Gloeckler 1978), whose
+#' effects are logarithms of hazard ratios as those of `"cox"`; with `"logit"` odds are
+#' proportional. With hidden layers it has one risk score a row.
 #'
 #' The risk sets of `"cox"` are those of a batch, so that its loss depends on the batches: with
 #' `batch_size` of all training rows it is the partial likelihood of `survival::coxph()`, divided by
 #' the number of rows. ([gpu_evaluate()] takes batches of 32 unless `batch_size` is given.) Weights
 #' of rows multiply the events' terms and the risks in the risk sets, as `coxph(weights = )` has
 #' them. `strata(sex)` in the formula keeps the risk sets of each stratum apart, and gives it a
-#' baseline hazard of its own, up to 1000 of them. When training ends, [gpu_fit()] stores the cumulative baseline hazard of
-#' `survival::basehaz()`, on at most 200 times of events, in the model's weights. `"discrete_time"` has a loss for each row, and needs no large batches; a censored
-#' row has survived an interval if it was seen for at least half of it. A status is 1 for an event
-#' and 0 for a censored row. With several devices each has its own batches, and risk sets.
+#' baseline hazard of its own, up to 1000 of them. When training ends, [gpu_fit()] stores the
+#' cumulative baseline hazard of `survival::basehaz()`, on at most 200 times of events, in the
+#' model's weights. `"discrete_time"` has a loss for each row, and needs no large batches; a
+#' censored row has survived an interval if it was seen for at least half of it. A status is 1 for
+#' an event and 0 for a censored row. With several devices each has its own batches, and risk sets.
 #'
 #' The family is stored with the model: [gpu_load()] knows it by itself. Keras' own `load_model()`
 #' knows it in sessions in which gpukeras has made or loaded such a model.

@@ -62,8 +62,8 @@
 #' @param model A Keras 3 model from keras3, from reticulate or from [gpu_mlp()]. It must be
 #'   compiled, unless you give `loss`.
 #' @param data A [gpu_dataset()], `list(x, y)` or `list(x, y, weights)` (named elements may be in
-#'   any order), a `tf.data.Dataset`, such as one from tfdatasets, or a `PyDataset`. Matrices, arrays, data frames,
-#'   paths of files and functions are converted by [gpu_dataset()].
+#'   any order), a `tf.data.Dataset`, such as one from tfdatasets, or a `PyDataset`. Matrices,
+#'   arrays, data frames, paths of files and functions are converted by [gpu_dataset()].
 #' @param y Labels of such rows; for a data frame or files, the name of the label column.
 #' @param epochs Passes over the training rows. For a function or `tf.data.Dataset` without `steps`,
 #'   the first pass counts the batches.
@@ -114,8 +114,8 @@
 #'   `compile()`: names, keras3 objects, R functions, or lists of them for several outputs. `loss`
 #'   is required; `optimizer` is `"adam"` by default. R functions are called as the list names them,
 #'   such as `metrics = list(largest = function(y, p) max(abs(y - p)))` with Keras' operations: in
-#'   the history, for early stopping, and in `custom_objects` of [gpu_load()]. A compiled model is compiled again with a new
-#'   optimizer. If all three are `NULL`, the model stays as it is.
+#'   the history, for early stopping, and in `custom_objects` of [gpu_load()]. A compiled model is
+#'   compiled again with a new optimizer. If all three are `NULL`, the model stays as it is.
 #' @param verbose Whether to show progress: a bar in a terminal, one line per epoch elsewhere.
 #'   `"auto"` is `TRUE`.
 #' @param ... Arguments of keras3's `fit()`:
@@ -157,8 +157,8 @@
 #'
 #' Validation uses large batches because nothing is learned. If the loss or a metric may depend on
 #' the batch, validation uses the batch size of the training, as Keras does, and `$notes` say why.
-#' So it is with losses and metrics of your own, since no few rows can prove that they are means over
-#' rows; with `reduction = "sum"`, masked steps, `ignore_class`, and losses that take 0 for -1
+#' So it is with losses and metrics of your own, since no few rows can prove that they are means
+#' over rows; with `reduction = "sum"`, masked steps, `ignore_class`, and losses that take 0 for -1
 #' (`"hinge"`) or compare rows (`"dice"`, `"tversky"`, `"circle"`); and with a `test_step()` of the
 #' model's own. Layers of Keras' own are known to give each row outputs of its own, but for an
 #' `axis` that may be that of the rows. Functions and layers of your own are asked: once a model, up
@@ -179,21 +179,21 @@
 #' that are means over something other than rows, such as unmasked tokens, are averaged over
 #' devices.
 #' @section Seeds:
-#' After `gpu_setup(seed = )`, `keras3::set_random_seed()` or `tensorflow::set_random_seed()`, nothing
-#' that changes results is decided by a clock, by what an earlier training measured, or by what XLA's
-#' folder holds: in `gpu_fit()`, [gpu_fit_many()], [gpu_tune()] and parsnip's engine alike. `"auto"`
-#' then is `"repeatable"`: the superstep (`"compiled"` for long trainings of small dense layers on a
-#' CPU, see above; on JAX as ever), and Keras' own function where that cannot train the model. The
-#' batch size that [gpu_batch_size()] found is not used unless you give it. The same script, run anew
-#' on the same computer, device and number of threads, with the same versions of the packages, ends
-#' with the same weights, bit for bit, on a CPU. On a GPU, kernels add numbers up in varying order:
-#' there it takes `gpu_setup(deterministic = TRUE)` too. Another computer, another engine or other
-#' versions round otherwise. What you limit by time (`seconds` of [gpu_tune()]) or interrupt depends
-#' on the clock.
+#' After `gpu_setup(seed = )`, `keras3::set_random_seed()` or `tensorflow::set_random_seed()`,
+#' nothing that changes results is decided by a clock, by what an earlier training measured, or by
+#' what XLA's folder holds: in `gpu_fit()`, [gpu_fit_many()], [gpu_tune()] and parsnip's engine
+#' alike. `"auto"` then is `"repeatable"`: the superstep (`"compiled"` for long trainings of small
+#' dense layers on a CPU, see above; on JAX as ever), and Keras' own function where that cannot
+#' train the model. The batch size that [gpu_batch_size()] found is not used unless you give it. The
+#' same script, run anew on the same computer, device and number of threads, with the same versions
+#' of the packages, ends with the same weights, bit for bit, on a CPU. On a GPU, kernels add numbers
+#' up in varying order: there it takes `gpu_setup(deterministic = TRUE)` too. Another computer,
+#' another engine or other versions round otherwise. What you limit by time (`seconds` of
+#' [gpu_tune()]) or interrupt depends on the clock.
 #'
-#' Where this costs speed, the history says so: an engine that you name repeats too, and `"compiled"`
-#' is often faster. `engine = "repeatable"` is for sessions without such a seed: R's [set.seed()]
-#' seeds [gpu_dataset()] and [gpu_mlp()], but gpukeras cannot see that it was called.
+#' Where this costs speed, the history says so: an engine that you name repeats too, and
+#' `"compiled"` is often faster. `engine = "repeatable"` is for sessions without such a seed: R's
+#' [set.seed()] seeds [gpu_dataset()] and [gpu_mlp()], but gpukeras cannot see that it was called.
 #' @section Averages:
 #' With `ema`, average = m * average + (1 - m) * weight after each step, where m is at most (1 + t)
 #' / (10 + t) at step t, so that a short training is not an average of its first weights (Polyak and

@@ -13,14 +13,14 @@
 #' Models without hidden layers have coefficients on the scale of the data, with the names and the
 #' meaning that `glm()` gives them: a factor's levels are compared with the first one (the model
 #' itself has a column for each level; [gpu_summary()] shows those). Several linear predictors are
-#' named before the term, `"high:wt"`; those of `"multinomial"` are compared with the first class, as
-#' in `nnet::multinom()`. `"ordinal"` has slopes, then thresholds, as `MASS::polr()`.
+#' named before the term, `"high:wt"`; those of `"multinomial"` are compared with the first class,
+#' as in `nnet::multinom()`. `"ordinal"` has slopes, then thresholds, as `MASS::polr()`.
 #' @section What there is not:
 #' `vcov()`, `confint()`, `anova()` and others that need the covariance of estimates are an error:
 #' gradients with random batches give none. `model.frame()`, `model.matrix()`, `terms()` and
-#' `update()` are errors too, and so are all of these generics for histories and other results, which
-#' are no models. `logLik()` of a model with hidden layers or a penalty has no degrees of freedom, so
-#' its [AIC()] is `NA`.
+#' `update()` are errors too, and so are all of these generics for histories and other results,
+#' which are no models. `logLik()` of a model with hidden layers or a penalty has no degrees of
+#' freedom, so its [AIC()] is `NA`.
 #' @param object,x A Keras model, a `gpu_mlp_fit` or a [gpu_summary()]; `formula()` also takes a
 #'   [gpu_dataset()] or a [gpu_recipe()].
 #' @param data Rows with labels, as for [gpu_summary()]; for `fitted()` labels are not needed. Not

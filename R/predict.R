@@ -39,8 +39,8 @@
 #' @section Batches:
 #' Rows are predicted in large batches. If what the model gives for a row depends on the other rows
 #' of its batch, or changes from call to call (see the section Losses of [gpu_fit()]), batches have
-#' 32 rows, as in Keras' own `predict()`, or those of the `tf.data.Dataset` or function, and a message
-#' says so.
+#' 32 rows, as in Keras' own `predict()`, or those of the `tf.data.Dataset` or function, and a
+#' message says so.
 #' @section Classes:
 #' The loss determines how `type = "class"` reads an output. For
 #' `"sparse_categorical_crossentropy"` it is the position of the largest value along the last

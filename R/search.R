@@ -40,11 +40,11 @@
 #' @section Resamples:
 #' Without `resamples`, trials are measured on the validation rows of `data`. A number makes so many
 #' folds, of which each holds out as many rows of each class as others, or one more: labels that are
-#' levels, logical, or whole numbers of at most five values are classes. With `group`, whole groups are held out; with `time`, each fold trains on rows before
-#' those that it holds out. Splits of the package rsample are taken as they are. Rows encoded by
-#' [gpu_dataset()] stay so: means, standard deviations and levels of features come from all its
-#' training rows, not from those of each fold. What is learned from labels is learned from the rows
-#' that train, as by [gpu_fit_many()].
+#' levels, logical, or whole numbers of at most five values are classes. With `group`, whole groups
+#' are held out; with `time`, each fold trains on rows before those that it holds out. Splits of the
+#' package rsample are taken as they are. Rows encoded by [gpu_dataset()] stay so: means, standard
+#' deviations and levels of features come from all its training rows, not from those of each fold.
+#' What is learned from labels is learned from the rows that train, as by [gpu_fit_many()].
 #'
 #' @section Folders:
 #' With `folder`, each result is written to plain JSON files as soon as it is known, and the same

@@ -48,11 +48,11 @@
 #' @section Load:
 #' The model is compiled for 1, 4, 16, 64, ... and `max_batch` rows when the server starts, and
 #' batches are padded to these. If what the model gives for a row may depend on the other rows of
-#' its batch (see the section Losses of [gpu_fit()]), each request is predicted alone and unpadded, so
-#' that no client's answer depends on another's rows. A single request may have more rows than `max_batch`. At most 16
-#' batches wait, at most 512 connections are open, and connections that bring no request within 10
-#' to 20 seconds are closed. `$stop()` lets the server finish what is in flight, for 20 seconds at
-#' most.
+#' its batch (see the section Losses of [gpu_fit()]), each request is predicted alone and unpadded,
+#' so that no client's answer depends on another's rows. A single request may have more rows than
+#' `max_batch`. At most 16 batches wait, at most 512 connections are open, and connections that
+#' bring no request within 10 to 20 seconds are closed. `$stop()` lets the server finish what is in
+#' flight, for 20 seconds at most.
 #' @param model A Keras model, or the path of a `.keras` file, such as one of [gpu_save()].
 #' @param port A port from 1 to 65535; `NULL` takes the first free one from 8000.
 #' @param host The address to listen on. Another than a loopback address needs a token;

@@ -24,9 +24,9 @@
 #' are those of `glm()`. AIC and BIC count parameters as `logLik()` does: the rank of the encoded
 #' rows, and a dispersion. BIC takes the logarithm of `$nobs`: the rows with a weight above 0, for
 #' `"cox"` the events, and for `"ordinal"` and `"multinomial"` the sum of the weights, which
-#' `MASS::polr()` and `nnet::multinom()` take for frequencies. They are missing for models with hidden layers or a penalty, whose
-#' parameters cannot be counted so. Standard errors are not computed. The family `"quantile"` has no
-#' likelihood, and coefficients if it has one quantile.
+#' `MASS::polr()` and `nnet::multinom()` take for frequencies. They are missing for models with
+#' hidden layers or a penalty, whose parameters cannot be counted so. Standard errors are not
+#' computed. The family `"quantile"` has no likelihood, and coefficients if it has one quantile.
 #'
 #' @inheritParams gpu_evaluate
 #' @param data Rows with labels: a [gpu_dataset()], or a data frame, matrix, array or paths of

@@ -2,9 +2,9 @@
 #'
 #' Builds a compiled Keras model for the rows of a data frame, a file of columns or a matrix: one of
 #' five architectures, with learned embeddings of factors. Output, loss and metric fit the labels as
-#' those of [gpu_mlp()] do, or are those of a [gpu_family()]. Members of `"tabm"` learn a family each,
-#' whose parameters are averaged for predictions; they cannot learn `"cox"`, which compares the rows
-#' of a batch. Offsets are for [gpu_mlp()].
+#' those of [gpu_mlp()] do, or are those of a [gpu_family()]. Members of `"tabm"` learn a family
+#' each, whose parameters are averaged for predictions; they cannot learn `"cox"`, which compares
+#' the rows of a batch. Offsets are for [gpu_mlp()].
 #'
 #' @section Kinds:
 #' * `"tabm"`: TabM, `members` perceptrons that share their weights but for some vectors each

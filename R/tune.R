@@ -34,7 +34,8 @@
 #'   `as.data.frame()` (one row per size: `batch_size`, `rows_per_s`, `peak_bytes` of a GPU's
 #'   memory, `status`). You can pass it to [gpu_fit()] and [gpu_learning_rate()] as `batch_size`;
 #'   for the rest of the session, their `batch_size = "auto"` uses the size found for the model,
-#'   unless a seed was given: then give the size, as times have found it. An interrupt ends the search and returns the measurements so far.
+#'   unless a seed was given: then give the size, as times have found it. An interrupt ends the
+#'   search and returns the measurements so far.
 #' @section Errors:
 #' `gpukeras_error_out_of_memory` if the first size does not fit, `gpukeras_error_model` and
 #' `gpukeras_error_data` as in [gpu_fit()].

@@ -6,7 +6,7 @@ changes them to those of the group, as if the group had been encoded alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -118,15 +118,30 @@ def learn_scaling(data: MapDataset, groups: Groups) -> GroupScaling | None:
     places = tuple(scaled_places(data.recipe))
     if not places:
         return None
+    return _learn_each(data, groups, places, lambda values: moments(values, _all_of(values)))
+
+
+def _all_of(values: np.ndarray) -> np.ndarray:
+    return np.ones(len(values), dtype=bool)
+
+
+def _learn_each(
+    data: MapDataset,
+    groups: Groups,
+    places: Sequence[int],
+    learn: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+) -> GroupScaling:
+    """Returns what `learn` makes of the numbers of each group's training rows: center, scale."""
     count = len(groups.names)
-    center, scale = np.zeros((count, len(places))), np.ones((count, len(places)))
+    center = np.zeros((count, len(places)))
+    scale = np.ones((count, len(places)))
     codes = groups.codes[data.train_rows]
     for code in range(count):
         rows = data.train_rows[codes == code]
         if len(rows):
             values = data.sources[0].gather(rows)[:, list(places)]
-            center[code], scale[code] = moments(values, np.ones(len(rows), dtype=bool))
-    return GroupScaling(places, center, scale, groups.names)
+            center[code], scale[code] = learn(values)
+    return GroupScaling(tuple(places), center, scale, groups.names)
 
 
 def scaled_places(recipe: Recipe) -> Iterator[int]:
@@ -160,18 +175,15 @@ def learn_quantiles(data: MapDataset, groups: Groups, table: Any) -> GroupScalin
     if not facts:
         return None
     places, centers, scales = (np.array(each) for each in zip(*facts, strict=True))
-    count = len(groups.names)
-    center, scale = np.zeros((count, len(places))), np.ones((count, len(places)))
-    codes = groups.codes[data.train_rows]
-    for code in range(count):
-        rows = data.train_rows[codes == code]
-        if len(rows):
-            values = data.sources[0].gather(rows)[:, places].astype(np.float64)
-            own = describe_numbers(values, 1)
-            scale[code] = np.array(own.scales) / scales
-            middle = np.where(np.ptp(values, axis=0) > 0, own.centers, values[0])
-            center[code] = middle - scale[code] * centers
-    return GroupScaling(tuple(places.tolist()), center, scale, groups.names)
+
+    def learn(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values = values.astype(np.float64)
+        own = describe_numbers(values, 1)
+        scale = np.array(own.scales) / scales
+        middle = np.where(np.ptp(values, axis=0) > 0, own.centers, values[0])
+        return middle - scale * centers, scale
+
+    return _learn_each(data, groups, places.tolist(), learn)
 
 
 def find_table(model: Model) -> Any:
