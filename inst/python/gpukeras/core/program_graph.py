@@ -54,14 +54,16 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A function's graph, its operations in their order.
+    """What matters of a function's graph, its operations in their order.
 
     Args:
         inputs: Its inputs.
         nodes: Its operations, without the inputs.
         outputs: Its outputs.
+        decisive: Numbers of the inputs that something which is checked depends on.
     """
 
     inputs: tuple[Tensor, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Tensor, ...]
+    decisive: frozenset[int] = frozenset()

@@ -26,7 +26,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
-from gpukeras.backend.graph_reader import read_program
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loading.block import Block
@@ -279,8 +278,7 @@ class Engines:
                 return program.get_concrete_function(specs, *scalars)
 
         try:
-            read = read_program if compiled else (lambda concrete: None)
-            traced = open_traced(self.model, self._step, terms, trace, read)
+            traced = open_traced(self.model, self._step, terms, trace, guarded=compiled)
         except REFUSALS as error:
             raise UntraceableError(find_reason(error)) from error
         self.started_s = self.started_s or traced.saved_s

@@ -9,7 +9,6 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
-from gpukeras.engine.row_guard import RowGuard
 from gpukeras.engine.trace_cache import Traced
 from gpukeras.engine.trip_counts import choose_sizes, split_count
 
@@ -33,7 +32,7 @@ class Program:
         """Starts without a compilation in the background."""
         self.shapes, self.rows, self._batch_size = shapes, rows, batch_size
         self._traced = traced
-        self.guard = None if traced.graph is None else RowGuard(traced.graph)
+        self.guard = traced.guard
         self._compilation: Compilation | None = None
 
     def takes(self, block: Block) -> bool:

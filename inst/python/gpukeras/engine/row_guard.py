@@ -47,31 +47,39 @@ class RowGuard:
 
     def _prove(self, arrays: Sequence[Any]) -> str:
         """Extends the proof to the ranges of some rows; returns what it fails on."""
-        first, proved = self._proved is None, self._proved or [UNKNOWN] * len(arrays)
-        places = range(len(arrays)) if first else self._needed
-        found = {place: measure(arrays[place]) for place in places}
-        if not first and all(_contains(proved[place], one) for place, one in found.items()):
+        if self._proved is None:
+            return self._prove_first(arrays)
+        measured = {place: measure(arrays[place]) for place in self._needed}
+        if all(_contains(self._proved[place], rows) for place, rows in measured.items()):
             return ""
-        wider = [
-            found.get(place, UNKNOWN) if first else _widen(known, found.get(place))
-            for place, known in enumerate(proved)
-        ]
-        if not first:  # columns of no importance would go on growing
-            open_ended = [
-                _widen(known, found.get(place), ends=True) for place, known in enumerate(proved)
-            ]
-            if not self._find(open_ended):
-                self._proved = open_ended
-                return ""
-        unchecked = self._find(wider)
+        known = list(enumerate(self._proved))
+        # Columns of no importance would go on growing.
+        ranges = [_widen(proved, measured.get(place), ends=True) for place, proved in known]
+        if self._find(ranges):
+            ranges = [_widen(proved, measured.get(place)) for place, proved in known]
+            unchecked = self._find(ranges)
+            if unchecked:
+                return unchecked
+        self._proved = ranges
+        return ""
+
+    def _prove_first(self, arrays: Sequence[Any]) -> str:
+        """Proves the program for some rows, and finds which arrays the proof needs."""
+        places = [place for place in range(len(arrays)) if place in self.graph.decisive]
+        measured = {place: measure(arrays[place]) for place in places}
+        ranges = [measured.get(place, UNKNOWN) for place in range(len(arrays))]
+        unchecked = self._find(ranges)
         if unchecked:
             return unchecked
-        if first:
-            self._needed = [place for place in places if self._find(_without(wider, place))]
-            wider = [one if place in self._needed else UNKNOWN for place, one in enumerate(wider)]
-            if self._find(wider):  # two arrays, either of which would do
-                self._needed, wider = list(places), [found[place] for place in places]
-        self._proved = wider
+        needed = places
+        if len(places) > 1:
+            needed = [place for place in places if self._find(_without(ranges, place))]
+            only = [rows if place in needed else UNKNOWN for place, rows in enumerate(ranges)]
+            if self._find(only):  # two arrays, either of which would do
+                needed = places
+            else:
+                ranges = only
+        self._needed, self._proved = needed, ranges
         return ""
 
     def _find(self, ranges: Sequence[Range]) -> str:

@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpukeras.backend import keras_private
+from gpukeras.backend.graph_reader import read_program
 from gpukeras.core.keras_types import Model
-from gpukeras.core.program_graph import Graph
 from gpukeras.engine.model_identity import describe_model, list_state
+from gpukeras.engine.row_guard import RowGuard
+from gpukeras.engine.value_ranges import CHECKED
 
 MOST_PROGRAMS = 8
 _shared: OrderedDict[Hashable, tuple[Traced, tuple[int, ...]]] = OrderedDict()
@@ -33,14 +35,14 @@ class Traced:
         captured: Its captured inputs: variables, or tensors of other kinds.
         saved_s: Seconds of tracing that an earlier model has saved this one.
         shared: Whether it holds no variables itself.
-        graph: Its graph, where that is asked for.
+        guard: Keeps rows off it whose checks XLA would drop; None where XLA does not run it.
     """
 
     function: Any
     captured: tuple[Any, ...]
     saved_s: float = 0.0
     shared: bool = False
-    graph: Graph | None = None
+    guard: RowGuard | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """Runs it."""
@@ -62,7 +64,8 @@ def open_traced(
     step: Any,
     terms: Sequence[Any],
     trace: Callable[[], Any],
-    read: Callable[[Any], Graph | None] = lambda concrete: None,
+    *,
+    guarded: bool = False,
 ) -> Traced:
     """Returns a program on a model's variables: an equal model's, or a new one.
 
@@ -71,7 +74,7 @@ def open_traced(
         step: What is traced, see `Engines`.
         terms: What the program depends on besides them.
         trace: Returns a concrete function of the model's step.
-        read: Returns its graph, where that is needed.
+        guarded: Whether XLA runs it, so that its rows are to be checked.
     """
     state, key = list_state(model, step), make_key(model, step, terms)
     if key is not None and key in _shared:
@@ -80,7 +83,8 @@ def open_traced(
         return replace(traced, captured=tuple(state[place] for place in places))
     began = time.perf_counter()
     concrete = trace()
-    traced = replace(hold(concrete), graph=read(concrete))
+    guard = RowGuard(read_program(concrete, CHECKED)) if guarded else None
+    traced = replace(hold(concrete), guard=guard)
     return traced if key is None else _share(key, traced, state, time.perf_counter() - began)
 
 

@@ -619,3 +619,21 @@ CHECKS: dict[str, Check] = {
     **dict.fromkeys(("Bincount", "DenseBincount"), lambda op, given: _inside(given[0], 2**63)),
     "MatrixBandPart": _same(1, 2),
 }
+FIRST = (
+    "ScatterNd",
+    "MatrixInverse",
+    "InvertPermutation",
+    "MatrixSolve",
+    "Assert",
+    "CheckNumerics",
+    "CheckNumericsV2",
+    "Bincount",
+    "DenseBincount",
+)
+# The inputs that each operation checks; where it stands and how large they are needs no range.
+CHECKED: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(CHECKS, (1,)),
+    **dict.fromkeys(FIRST, (0,)),
+    "Slice": (1, 2),
+    "MatrixBandPart": (1, 2),
+}
