@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from gpukeras.distributed.keras_internals import open_multi_worker
 from gpukeras.distributed.listen_filter import confine_listener
 
 COLUMNS, UNITS, CLASSES = 256, 1024, 10  # 1.3 million parameters
@@ -46,13 +47,14 @@ def main(rounds: int, batch_size: int, *sizes: int) -> None:
 
 
 def make_strategy() -> Any:
-    """TensorFlow's own ring of the workers in TF_CONFIG, or no strategy at all."""
+    """A ring of the workers in TF_CONFIG, opened as the core opens its own; alone, no strategy."""
     if "TF_CONFIG" not in os.environ:
         return tf.distribute.get_strategy()
     distribute = tf.distribute.experimental
     ring = distribute.CommunicationImplementation.RING
     options = distribute.CommunicationOptions(implementation=ring)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    strategy = open_multi_worker(resolver, options)
     confine()
     return strategy
 

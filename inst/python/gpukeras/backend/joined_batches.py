@@ -49,8 +49,10 @@ class JoinedBatches:
         return taken
 
     def _pull_joined(self, iterator: Any, count: int) -> Generator[Pulled, None, int]:
-        arrays, sizes, other, self._shapes = self._pull_many(iterator, count, self._shapes)
-        pack, rows = runtime.reader().nest.pack_sequence_as, sizes.numpy().tolist()
+        arrays, sizes, other, shapes = self._pull_many(iterator, count, self._shapes)
+        self._shapes = shapes
+        pack = runtime.reader().nest.pack_sequence_as
+        rows = sizes.numpy().tolist()
         if rows:
             yield pack(self.spec, arrays), rows
         if not other:

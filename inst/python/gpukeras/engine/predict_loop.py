@@ -143,7 +143,9 @@ class Output:
         """Allocates nothing: the first values determine structure, shapes and dtypes."""
         self.values: Any = None
         self.written = 0
-        self._rows, self._buffer, self._wide = rows, buffer, wide
+        self._rows = rows
+        self._buffer = buffer
+        self._wide = wide
 
     def write(self, values: Any, count: int) -> None:
         """Writes the first `count` rows of some values."""
