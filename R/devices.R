@@ -23,9 +23,9 @@
 #' @param tf32 Whether float32 products and convolutions may run on tensor cores, as TF32 with 10 of
 #'   the 23 bits of the mantissa. This needs compute capability 8.0. `"auto"` is TensorFlow's
 #'   default, which is yes. Use `FALSE` if the digits matter more than the speed.
-#' @param jit Whether to compile by XLA. With `"auto"`, [gpu_fit()] measures whether it pays; on a
-#'   GPU on which this TensorFlow's XLA would crash R, `"auto"` means `FALSE`. `FALSE` applies to
-#'   everything that gpukeras runs, whatever `compile(jit_compile = )` says.
+#' @param jit Whether to compile by XLA. With `"auto"`, [gpu_fit()] measures whether it pays, unless
+#'   there is a seed; on a GPU on which this TensorFlow's XLA would crash R, `"auto"` means `FALSE`.
+#'   `FALSE` applies to everything that gpukeras runs, whatever `compile(jit_compile = )` says.
 #' @param threads Threads on the CPU, within one operation and across operations; `NULL` does not
 #'   change them (initially, all cores).
 #' @param seed Seed of R, Python, NumPy and TensorFlow. With a seed, no choice that changes results,

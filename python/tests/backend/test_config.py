@@ -1,6 +1,7 @@
 """What gpu_setup() does about each setting, and why: decisions, with no device touched."""
 
 import pytest
+from small_fits import make_model
 
 from gpukeras.backend import devices, runtime
 from gpukeras.backend.config import (
@@ -16,6 +17,7 @@ from gpukeras.backend.config import (
 from gpukeras.backend.cuda_preload import Preload
 from gpukeras.core.errors import NoDeviceError, SpecError
 from gpukeras.core.options import SetupSpec
+from gpukeras.engine.engine_facts import read_engine_facts
 
 CPU = Device("CPU:0", "CPU", "a processor", "", 2.0**35, True)
 
@@ -247,6 +249,36 @@ def test_memory_in_effect_is_read_as_tensorflow_reads_it(growth, limit, forced, 
 def test_xla_is_kept_off_gpus_that_it_would_crash_on(wanted, capability, cuda, value):
     settings = plan(SetupSpec(jit=wanted), facts(gpu(0, capability), cuda_version=cuda))
     assert settings["jit"].value == value
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "measures"),
+    [
+        ({}, {}, True),
+        ({"seed": 0}, {}, False),
+        ({"deterministic": True}, {}, False),
+        ({}, {"seeded": True}, False),  # keras3::set_random_seed() before
+        ({}, {"deterministic": True}, False),
+        ({"seed": 1, "jit": True}, {}, None),
+    ],
+)
+def test_a_setup_says_whether_xla_is_measured(asked, known, measures):
+    reasons = {
+        True: "gpu_fit() measures whether it pays",
+        False: "with a seed, gpu_fit() does not measure whether it pays",
+        None: "as asked",
+    }
+    assert plan(SetupSpec(**asked), facts(**known))["jit"].reason == reasons[measures]
+
+
+@pytest.mark.tf
+def test_the_seed_that_keras_has_is_a_fact_of_a_setup(monkeypatch):
+    monkeypatch.undo()
+    runtime.keras().utils.set_random_seed(7)
+    known = devices.read_setup_facts()
+    assert known.seeded
+    repeats = read_engine_facts(make_model(), "auto").repeats
+    assert plan(SetupSpec(), known)["jit"].reason.startswith("with a seed") == repeats
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from gpukeras.accelerate.rows import Given, dataset_of
 from gpukeras.backend import runtime
 from gpukeras.core.errors import RefusedRowsError
 from gpukeras.core.messages import find_reason
+from gpukeras.data.dataset import build_dataset
 from gpukeras.models.state import take_snapshot
 from gpukeras.training import evaluate, fit, predict
 
@@ -96,6 +97,38 @@ def test_rows_are_refused_in_evaluate_too(name):
         evaluate.evaluate(model, data_of(case, model, True))
     found = evaluate.evaluate(model, data_of(case, model, False))["metrics"]["loss"]
     assert found == pytest.approx(case.compiled().evaluate(case.x, case.y, verbose=0), rel=1e-5)
+
+
+def coded(levels, codes, recipe=None):
+    """Codes of a factor with labels; levels that training did not see have the code after them."""
+    column = {"name": "f", "kind": "factor", "values": np.array(codes, np.int32), "levels": levels}
+    labels = {"kind": "numeric", "values": np.arange(len(codes), dtype=float), "levels": []}
+    options = {"encode": "codes", "new_levels": "own", "batch_size": 3, "shuffle": False}
+    features = {"kind": "columns", "columns": [column]}
+    return build_dataset(features, options, labels, recipe=recipe)
+
+
+@pytest.mark.parametrize("engine", ["superstep", "keras", "compiled"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_new_level_needs_an_embedding_of_one_code_more(engine, jit):
+    import keras
+
+    train = coded(["a", "b", "c"], [1, 2, 3, 1, 2, 3])
+    new = coded(["c", "d", "a"], [1, 2, 3], train.recipe)
+    np.testing.assert_array_equal(new.sources[0].gather(slice(None))[:, 0], [2, 3, 0])
+    for size in (3, 4):
+        layers = [keras.layers.Embedding(size, 1), keras.layers.Flatten()]
+        model = keras.Sequential([keras.layers.Input((1,)), *layers])
+        model.compile("sgd", "mse", jit_compile=jit)
+        fit.fit(model, train, {"epochs": 1, "engine": engine})
+        if size == 3:
+            with pytest.raises(RefusedRowsError, match="takes the codes 0 to 2, but") as caught:
+                evaluate.evaluate(model, new)
+            assert caught.value.details["found"] == 3
+        else:
+            found = evaluate.evaluate(model, new)["metrics"]["loss"]
+            values = model.layers[0].get_weights()[0][[2, 3, 0], 0]
+            assert found == pytest.approx(float(np.mean((values - [0, 1, 2]) ** 2)), rel=1e-5)
 
 
 def test_xla_runs_what_checks_nothing_that_the_rows_leave_open():

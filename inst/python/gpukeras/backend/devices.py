@@ -269,6 +269,7 @@ def read_setup_facts() -> SetupFacts:
         cuda_version=str(runtime.build_info().get("cuda_version", "")),
         tf32=runtime.tensor_float_32(),
         framework=runtime.FRAMEWORKS[runtime.backend()],
+        seeded=runtime.read_seed() is not None,
     )
 
 
