@@ -16,7 +16,7 @@ import numpy as np
 
 from gpukeras.accelerate import rows as keras_rows
 from gpukeras.accelerate import switch
-from gpukeras.backend import devices, env_vars, import_hook
+from gpukeras.backend import devices, env_vars, import_hook, runtime
 from gpukeras.compression import distillation, pruning, quantization, separable
 from gpukeras.core import attached_server
 from gpukeras.core.errors import GpuKerasError
@@ -60,7 +60,8 @@ def invoke(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         an R function that Python called raised a condition, `condition` holds the condition's
         fields and `r_class`.
     """
-    env_vars.sync_environment()  # applies changes that Sys.setenv() made in R since the last call
+    if not runtime.imported():  # which reads its variables once
+        env_vars.sync_environment()  # those that Sys.setenv() changed in R since the last call
     session.wake()
     try:
         # R's empty list() arrives as a list, not as an empty mapping.
