@@ -3,6 +3,7 @@
 Every test that would hang where it fails is ended by an alarm.
 """
 
+import errno
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from gpukeras.checkpoint.store import LOCK, CheckpointStore
 from gpukeras.core import safe_files
 from gpukeras.core.atomic_dir import write_text
 from gpukeras.core.file_lock import FolderLock
-from gpukeras.core.safe_files import NotOursError
+from gpukeras.core.safe_files import NotOursError, find_disk_fault
 from gpukeras.data.saved.writer import is_ours
 from gpukeras.export.archive import load_archive, save_archive
 from gpukeras.export.keras_file import written_beside
@@ -210,3 +211,35 @@ def test_what_is_no_file_is_not_read(folder, precious, what):
     PUT[what](folder / "it", precious)
     with pytest.raises(NotOursError, match="not a file"):
         safe_files.open_regular(folder / "it")
+
+
+def quoted(number):
+    """An error of another library that has only the system's words, and is told by a third one."""
+    outer = RuntimeError("not exported")
+    outer.__cause__ = ValueError(f"{{{{node Save}}}} part-00000; {os.strerror(number)} [Op:SaveV2]")
+    return outer
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "the disk is full: your quota is used up"),
+        (errno.EFBIG, "the disk is full: a file may not become larger"),
+        (errno.EROFS, "the disk is read-only"),
+        (errno.ESTALE, "the network's disk is not the one that was opened"),
+        (errno.EACCES, None),
+        (errno.ENOENT, None),
+        (errno.EIO, None),
+    ],
+)
+def test_a_disk_that_takes_nothing_more_is_recognised_by_its_number_or_its_words(number, reason):
+    for error in (OSError(number, os.strerror(number)), OSError(number, "x"), quoted(number)):
+        fault = find_disk_fault(error)
+        assert (fault.reason if fault else None) == reason
+        assert fault is None or "on another disk." in fault.hint
+
+
+def test_an_error_without_a_number_is_no_disk_fault():
+    assert find_disk_fault(OSError()) is None
+    assert find_disk_fault(None) is None

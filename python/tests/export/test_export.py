@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_disks import small_disk
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError, RuntimeMissingError, SpecError
@@ -268,3 +269,27 @@ def test_models_that_tell_no_input_need_data(model, dataset):
     assert rows.shape == (16, 5)
     assert list(name_rows(Own(), rows)) == ["input_0"]
     assert list(name_rows(two_inputs(), read_samples(two_inputs()))) == ["b", "a"]
+
+
+@tf_test
+@pytest.mark.parametrize("name", ["model", "model.tflite"])
+@pytest.mark.parametrize(
+    ("breaking", "reason", "hint"),
+    [
+        ("fill", "the disk is full", "Make room"),
+        ("make_read_only", "the disk is read-only", "Mount it to be written to"),
+    ],
+)
+def test_a_disk_that_takes_no_file_is_told_with_a_hint_and_is_left_as_it_was(
+    tmp_path, name, breaking, reason, hint
+):
+    keras = runtime.keras()
+    model = keras.Sequential([keras.Input((100,)), keras.layers.Dense(3000)])  # 1.2 MB
+    with small_disk(tmp_path / "disk") as disk:
+        if breaking == "make_read_only":
+            disk.make_read_only()
+        told = f"`model` cannot be written to the (file|folder) {name}: {reason}"
+        with pytest.raises(DataError, match=told) as caught:
+            export_model(model, str(disk.folder / name))
+        assert caught.value.hint.startswith(hint)
+        assert list(disk.folder.iterdir()) == []

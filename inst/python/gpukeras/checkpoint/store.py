@@ -29,7 +29,7 @@ from gpukeras.core.atomic_dir import sync_folder, write_text
 from gpukeras.core.errors import CheckpointError
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import system_reason
-from gpukeras.core.safe_files import FULL, NotOursError
+from gpukeras.core.safe_files import NotOursError, find_disk_fault
 
 KEEP = 3  # undamaged checkpoints that are kept
 HISTORY = "history.json"
@@ -247,9 +247,8 @@ class CheckpointStore:
         try:
             yield
         except OSError as error:
-            if error.errno in FULL:
-                hint = "Make room, or give a folder on another disk."
-                raise self._error("the disk is full, or a quota is used up.", hint) from error
+            if fault := find_disk_fault(error):
+                raise self._error(f"{fault.reason}.", fault.hint) from error
             hint = "Check the folder and its permissions."
             if isinstance(error, NotOursError):
                 hint = "Nothing was written to it. Delete it, or give another folder."

@@ -11,12 +11,12 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota that is used up
 _SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _PROMPT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe without a peer succeeds or fails at once
 _KINDS = (
@@ -26,6 +26,50 @@ _KINDS = (
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISREG, "a file that has another name too"),
 )
+
+
+@dataclass(frozen=True)
+class DiskFault:
+    """Why a disk takes nothing more, whatever is written to it.
+
+    Args:
+        reason: Words for it, to be a part of a sentence.
+        hint: What to do about it.
+    """
+
+    reason: str
+    hint: str
+
+
+_ROOM = "Make room, or give a path on another disk."
+DISK_FAULTS: Mapping[int, DiskFault] = {
+    errno.ENOSPC: DiskFault("the disk is full", _ROOM),
+    errno.EDQUOT: DiskFault("the disk is full: your quota is used up", _ROOM),
+    errno.EFBIG: DiskFault("the disk is full: a file may not become larger", _ROOM),
+    errno.EROFS: DiskFault(
+        "the disk is read-only", "Mount it to be written to, or give a path on another disk."
+    ),
+    errno.ESTALE: DiskFault(
+        "the network's disk is not the one that was opened",
+        "Mount it anew, or give a path on another disk.",
+    ),
+}
+
+
+def find_disk_fault(error: BaseException | None) -> DiskFault | None:
+    """Finds the fault of a disk in an error or its causes; None if it has another reason.
+
+    TensorFlow and h5py raise errors of their own, which quote the system's words for the number.
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in DISK_FAULTS:
+            return DISK_FAULTS[error.errno]
+        text = str(error)
+        for number, fault in DISK_FAULTS.items():
+            if os.strerror(number) in text:
+                return fault
+        error = error.__cause__
+    return None
 
 
 class NotOursError(OSError):

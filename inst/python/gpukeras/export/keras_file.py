@@ -20,7 +20,7 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.core.options import describe
-from gpukeras.core.safe_files import private_folder
+from gpukeras.core.safe_files import DiskFault, find_disk_fault, private_folder
 from gpukeras.data.files.errors import path_error
 from gpukeras.export import zip_limits
 from gpukeras.export.custom_objects import Needs, find_missing, read_needs, short_name, spread_names
@@ -78,7 +78,7 @@ def _exists(target: Path) -> DataError:
 
 @contextmanager
 def write_errors(target: Path, arg: str, what: str) -> Iterator[None]:
-    """Names the target in the errors of the disk or the folder.
+    """Names the target in the errors of the disk or the folder, TensorFlow's and h5py's too.
 
     Args:
         target: The path that is written.
@@ -90,10 +90,15 @@ def write_errors(target: Path, arg: str, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
+    except (OSError, ModelError) as error:
+        fault = find_disk_fault(error)
+        if isinstance(error, OSError) and fault is None:
+            fault = DiskFault(system_reason(error), "Check the folder and its permissions.")
+        if fault is None:
+            raise
         raise DataError(
-            f"`{arg}` cannot be written to the {what} {target.name}: {system_reason(error)}.",
-            hint="Check the folder, its permissions, and the room on the disk.",
+            f"`{arg}` cannot be written to the {what} {target.name}: {fault.reason}.",
+            hint=fault.hint,
             arg=arg,
             path=str(target),
         ) from error

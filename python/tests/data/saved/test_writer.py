@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from savings import FORMATS, entries, in_one_folder, plain_dataset, run_child
+from small_disks import small_disk
 from small_fits import make_dataset
 
 from gpukeras import DataError, RuntimeMissingError, SpecError
@@ -206,7 +207,8 @@ def test_a_full_disk_is_a_data_error(tmp_path, form):
     """
     done = run_child(code, tmp_path / "saved", form)
     assert done.stdout.strip() == (
-        "DataError `path`: the disk is full. Make room, or choose another disk."
+        "DataError `path`: the disk is full: a file may not become larger. "
+        "Make room, or give a path on another disk."
     )
     assert done.returncode == 0
     assert entries(tmp_path) == []
@@ -332,3 +334,16 @@ def storage_host():
     import socket
 
     return socket.gethostname()
+
+
+@pytest.mark.parametrize(
+    ("breaking", "reason"), [("fill", "the disk is full"), ("make_read_only", "is read-only")]
+)
+def test_a_disk_that_takes_nothing_leaves_no_half_dataset(tmp_path, dataset, breaking, reason):
+    with small_disk(tmp_path / "disk") as disk:
+        storage.save_dataset(dataset, str(disk.folder / "whole"))
+        getattr(disk, breaking)()
+        before = entries(disk.folder)
+        with pytest.raises(DataError, match=reason):
+            storage.save_dataset(dataset, str(disk.folder / "half"))
+        assert entries(disk.folder) == before

@@ -7,6 +7,7 @@ The folder appears complete or not at all, see `atomic_dir`.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
@@ -28,7 +29,7 @@ from gpukeras.core.options import (
     check_flag,
     refused_value,
 )
-from gpukeras.core.safe_files import FULL, open_regular
+from gpukeras.core.safe_files import DISK_FAULTS, DiskFault, find_disk_fault, open_regular
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.files.errors import path_error
@@ -376,7 +377,8 @@ def _check_room(folder: Path, rows: RowReader) -> None:
     needed = rows.rows * sum(field.record_bytes for field in rows.fields.values())
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise _full(folder, f"{mib(needed)} of {mib(free)} free")
+        asked = f": the dataset needs {mib(needed)} of {mib(free)} free"
+        raise _disk_error(folder, DISK_FAULTS[errno.ENOSPC], asked)
 
 
 @contextmanager
@@ -384,13 +386,11 @@ def _file_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in FULL:
-            raise _full(target) from error
+        if fault := find_disk_fault(error):
+            raise _disk_error(target, fault) from error
         text = f"{target.name} cannot be written: {system_reason(error)}."
         raise path_error(target, "path", text, "Check the path and its permissions.") from error
 
 
-def _full(target: Path, sizes: str = "") -> DataError:
-    asked = f": the dataset needs {sizes}" if sizes else ""
-    text = f"the disk is full{asked}."
-    return path_error(target, "path", text, "Make room, or choose another disk.")
+def _disk_error(target: Path, fault: DiskFault, sizes: str = "") -> DataError:
+    return path_error(target, "path", f"{fault.reason}{sizes}.", fault.hint)
