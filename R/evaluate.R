@@ -22,7 +22,9 @@
 #'   effect, and `batch_size` in [gpu_predict()], which has none either: see its section on batches.
 #' @return A named numeric vector: the loss and each metric; for a metric whose value is an array,
 #'   each component, such as `f1_score[1]`. Its attribute `"note"` says why batches were Keras', if
-#'   they were.
+#'   they were. Rows without weights that trained the model by weights are a warning
+#'   `gpukeras_warning_weights`: a model keeps the name of a column of weights, not weights given as
+#'   a vector. Give such rows as a [gpu_dataset()] with `weights`.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars[1:24, ])
 #' model <- gpu_mlp(train)
@@ -41,7 +43,21 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
     model = model, data = data$handle, part = part, batch_size = batch_size,
     devices = as_devices(devices)
   ))
+  warn_unweighed(result$unweighed)
   metrics <- unlist(result$metrics)
   if (nzchar(result$note)) attr(metrics, "note") <- result$note
   metrics
+}
+
+# Warns of training rows that are scored without the weights by which they trained.
+warn_unweighed <- function(share) {
+  if (share > 0) {
+    warn_gpukeras(c(
+      sprintf(
+        "%s of the rows trained `model` by weights, and have none now: each counts as one.",
+        if (share < 0.995) format_percent(share) else "All"
+      ),
+      i = "Give them as gpu_dataset(weights = ), or name a column of weights in training."
+    ), "weights")
+  }
 }

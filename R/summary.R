@@ -41,7 +41,10 @@
 #'   `predictor`. It has no rows for models with hidden layers.
 #' @section Errors:
 #' `gpukeras_error_model` for a model whose loss is no known likelihood or with several outputs;
-#' `gpukeras_error_data` for rows without labels, in sequence, or encoded otherwise.
+#' `gpukeras_error_data` for rows without labels, in sequence, or encoded otherwise. A warning
+#' `gpukeras_warning_weights` for rows without weights that trained the model by weights: a model
+#' keeps the name of a column of weights, not weights given as a vector. Give such rows as a
+#' [gpu_dataset()] with `weights`.
 #' @references McCullagh and Nelder (1989), Generalized Linear Models, 2nd edition, sections 2.3 and
 #'   2.5.
 #' @seealso [gpukeras-generics] for `coef()`, `logLik()`, `AIC()` and their like; [gpukeras-tidiers]
@@ -59,6 +62,8 @@ gpu_summary <- function(model, data, y = NULL, part = "all", recipe = NULL) {
   recipe <- use_recipe(model, recipe)
   data <- as_dataset(data, model, recipe, y, model = model)
   record <- call_core("summary", list(model = model, data = data$handle, part = part))
+  warn_unweighed(record$unweighed)
+  record$unweighed <- NULL
   new_gpu_summary(record, fit)
 }
 

@@ -231,6 +231,34 @@ test_that("a column of weights weighs rows wherever they are scored, and one tha
   expect_error(gpu_evaluate(own, table, recipe = gpu_recipe(files)), class = "gpukeras_error_data")
 })
 
+test_that("training rows that are scored without the weights of their training are a warning", {
+  skip_without_tensorflow()
+  rows <- summary_rows()
+  y <- rows$count
+  x <- as.matrix(rows["b"])
+  model <- gpu_mlp(gpu_dataset(x, y), units = integer(), family = "poisson", seed = 1)
+  gpu_fit(model, x, y = y, sample_weight = rows$w, epochs = 1, batch_size = 120, verbose = FALSE)
+  expect_snapshot({
+    loss <- gpu_evaluate(model, x, y)
+    lost <- gpu_summary(model, list(x, y))
+    some <- gpu_evaluate(model, rbind(x[1:60, , drop = FALSE], x[61:120, , drop = FALSE] + 9), y)
+  })
+  expect_warning(gpu_evaluate(model, x, y), class = "gpukeras_warning_weights")
+  path <- withr::local_tempfile(fileext = ".keras")
+  gpu_save(model, path, verbose = FALSE)
+  expect_warning(gpu_summary(gpu_load(path), list(x, y)), class = "gpukeras_warning_weights")
+  expect_no_warning(gpu_evaluate(model, x + 9, y))
+  expect_no_warning(weighed <- gpu_evaluate(model, x, y, sample_weight = rows$w))
+  mean <- as.numeric(gpu_predict(model, x))
+  losses <- -dpois(y, mean, log = TRUE)
+  expect_equal(weighed[["loss"]], mean(rows$w * losses), tolerance = 1e-5)
+  expect_equal(loss[["loss"]], mean(losses), tolerance = 1e-5)
+
+  # The last training of the same rows had no weights, or weights of 1.
+  gpu_fit(model, x, y = y, sample_weight = rep(1, 120), epochs = 1, verbose = FALSE)
+  expect_no_warning(gpu_evaluate(model, x, y))
+})
+
 test_that("BIC of classes takes weights for frequencies, as polr() and multinom() do", {
   skip_without_tensorflow()
   skip_if_not_installed("MASS")

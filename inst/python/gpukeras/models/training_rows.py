@@ -35,11 +35,13 @@ class TrainingRows:
         count: Their number.
         digests: Digests of all or some of them, in their order (uint32).
         data: Returns the dataset as long as it lives, else None.
+        weighed: Whether the user's weights of rows were others than 1.
     """
 
     count: int
     digests: np.ndarray
     data: Callable[[], Any] = lambda: None
+    weighed: bool = False
 
     def find(self, data: MapDataset, rows: np.ndarray, digests: np.ndarray) -> float:
         """Returns the share of rows that trained the model; 0 if nothing is evident."""
@@ -85,7 +87,7 @@ def tie_training_rows(model: Model, data: Dataset) -> None:
     some = sample_rows(data.sources[0], rows)
     sources = data.sources[:2]
     found = digest_rows(sources, some) if can_digest(sources) else np.zeros(0, np.uint32)
-    made = TrainingRows(len(rows), found, weakref.ref(data))
+    made = TrainingRows(len(rows), found, weakref.ref(data), _has_own_weights(data, rows))
     earlier = [one for one in _ROWS.get(model, ()) if not _same(one, made)]
     _ROWS[model] = (*earlier, made)[-MOST_TRAININGS:]
 
@@ -99,6 +101,16 @@ def _weighed(data: MapDataset) -> np.ndarray:
         return rows
     weights = data.sources[2].gather(rows).reshape(len(rows), -1)
     return rows[(weights != 0).any(axis=1)]
+
+
+def _has_own_weights(data: MapDataset, rows: np.ndarray) -> bool:
+    """Whether the user gave weights other than 1; those of classes are for training alone."""
+    if len(data.sources) < 3:
+        return False
+    if data.class_weights is None:
+        return bool((data.sources[2].gather(rows) != 1).any())
+    own = data.class_weights.weights
+    return own is not None and bool((own[rows] != 1).any())
 
 
 def _same(one: TrainingRows, other: TrainingRows) -> bool:
@@ -122,7 +134,27 @@ def find_trained_share(model: Model, data: Dataset, rows: np.ndarray) -> float:
     Returns:
         From 0 (none, or unknown) to 1.
     """
-    known = _ROWS.get(model, ())
+    return _find_share(_ROWS.get(model, ()), data, rows)
+
+
+def find_unweighed_share(model: Model, data: Dataset, part: str) -> float:
+    """Returns the share of a dataset's rows that trained a model by weights that they now lack.
+
+    Args:
+        model: The model.
+        data: The dataset, encoded like the one that trained the model.
+        part: "all", "train" or "validation".
+
+    Returns:
+        From 0 (none, or unknown) to 1.
+    """
+    known = tuple(one for one in _ROWS.get(model, ()) if one.weighed)
+    if not known or not isinstance(data, MapDataset) or len(data.sources) > 2:
+        return 0.0
+    return _find_share(known, data, data.rows(part))
+
+
+def _find_share(known: tuple[TrainingRows, ...], data: Dataset, rows: np.ndarray) -> float:
     if not known or not len(rows) or not isinstance(data, MapDataset):
         return 0.0
     sources = data.sources[:2]
@@ -137,7 +169,11 @@ def find_trained_share(model: Model, data: Dataset, rows: np.ndarray) -> float:
 def to_portable(model: Model) -> list[dict[str, Any]]:
     """Returns the rows that trained a model as JSON values."""
     return [
-        {"count": one.count, "digests": one.digests.astype("<u4").tobytes().hex()}
+        {
+            "count": one.count,
+            "digests": one.digests.astype("<u4").tobytes().hex(),
+            "weighed": one.weighed,
+        }
         for one in _ROWS.get(model, ())
     ]
 
@@ -153,6 +189,7 @@ def tie_stored(model: Model, plain: Any) -> None:
         count, digests = int(one["count"]), bytes.fromhex(one["digests"])
         if len(digests) // 4 > count or count < 1:
             raise ValueError("more digests than rows")
-        made.append(TrainingRows(count, np.frombuffer(digests, "<u4").astype(np.uint32)))
+        known = np.frombuffer(digests, "<u4").astype(np.uint32)
+        made.append(TrainingRows(count, known, weighed=bool(one.get("weighed", False))))
     if made:
         _ROWS[model] = tuple(made)

@@ -18,6 +18,7 @@ from gpukeras.engine.batch_dependence import KERAS_ROWS, choose_batches
 from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.compilation import explaining_refusals
+from gpukeras.models.training_rows import find_unweighed_share
 from gpukeras.training.evaluation_loop import EvaluationLoop
 from gpukeras.training.keras_functions import (
     build_on,
@@ -45,8 +46,9 @@ def evaluate(
         devices: The devices, see `training.fit()`.
 
     Returns:
-        `{metrics, rows, elapsed_s, note}`; for a metric that is an array, one number per component.
-        The note says why batches are Keras', or is "".
+        `{metrics, rows, elapsed_s, note, unweighed}`; for a metric that is an array, one number per
+        component. The note says why batches are Keras', or is "". `unweighed` is the share of rows
+        that trained the model by weights that they now lack.
     """
     size = None if batch_size is None else check_count("batch_size", batch_size)
     found = evaluate_logs(model, data, part, size, devices=devices)
@@ -56,6 +58,7 @@ def evaluate(
         "rows": found.rows,
         "elapsed_s": found.elapsed_s,
         "note": found.note,
+        "unweighed": find_unweighed_share(model, data, part),
     }
 
 

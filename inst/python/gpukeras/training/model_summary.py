@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from gpukeras.models.families.coefficients import Term
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.spec import CONSTANT, NONE, Family, family_options
 from gpukeras.models.targets import BINARY, SPARSE, loss_name
+from gpukeras.models.training_rows import find_unweighed_share
 from gpukeras.training.calibrate import find_rows
 from gpukeras.training.keras_functions import jit_policy
 
@@ -61,6 +62,7 @@ class ModelSummary:
         options: The family's options besides, by name.
         terms: The coefficients, of a model without hidden layers.
         contrasts: The same, see `coefficients.contrast_terms()`.
+        unweighed: Share of the rows that trained the model by weights that they now lack.
     """
 
     family: str
@@ -87,6 +89,7 @@ class ModelSummary:
     options: Mapping[str, Any]
     terms: tuple[Term, ...]
     contrasts: tuple[Term, ...]
+    unweighed: float = 0.0
 
 
 def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSummary:
@@ -114,7 +117,8 @@ def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSumm
             hint="Train it again, with a smaller learning rate.",
             arg="model",
         )
-    return _describe(model, data, family, rows, found, chosen)
+    unweighed = find_unweighed_share(model, data, part)
+    return replace(_describe(model, data, family, rows, found, chosen), unweighed=unweighed)
 
 
 def imply_family(model: Model, recipe: Recipe) -> Family:
