@@ -11,7 +11,7 @@ from gpukeras.backend import runtime
 from gpukeras.data import dataset
 from gpukeras.engine import optimizer as engine_optimizer
 from gpukeras.engine.lr_tables import draw_rates, parse_schedule
-from gpukeras.engine.optimizer import check_clipping, hold_clipping, hold_schedule, read_rate
+from gpukeras.engine.optimizer import check_clipping, hold_clipping, override_schedule, read_rate
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -71,7 +71,7 @@ def names_of(optimizer):
 @pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "xla"])
 def test_each_step_uses_the_tables_rate(jit):
     model = a_recorder()
-    with hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS) as rates:
+    with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS) as rates:
         train(model, units(last=4), jit)
         assert (read_rate(model, -1), read_rate(model)) == tuple(expected()[3:5])
         train(model, units(first=4), jit)
@@ -92,7 +92,7 @@ def test_each_step_of_a_loop_inside_a_graph_uses_the_tables_rate(jit):
 
         tf.while_loop(lambda k: k < len(x), body, (0,))
 
-    with hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS):
+    with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS):
         loop(tf.constant(x), tf.constant(y))
     np.testing.assert_array_equal(recorded(model), expected())
 
@@ -106,7 +106,7 @@ def test_each_engine_uses_the_tables_rates(engine):
         {"batch_size": 1, "shuffle": False},
         {"kind": "number", "values": y},
     )
-    with hold_schedule(model, ONE_CYCLE, STEPS * EPOCHS, 1):
+    with override_schedule(model, ONE_CYCLE, STEPS * EPOCHS, 1):
         fit.fit(model, data, {"epochs": 1, "engine": engine})
     np.testing.assert_array_equal(
         recorded(model), draw_rates(ONE_CYCLE, 0.5, STEPS * EPOCHS, STEPS * EPOCHS)
@@ -117,7 +117,7 @@ def test_a_traced_program_sees_the_factor_and_the_start_change():
     tf, model = runtime.tensorflow(), a_recorder()
     step = tf.function(model.train_step, jit_compile=True)
     batches = [tuple(tf.constant(array) for array in batch) for batch in units()]
-    with hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS) as rates:
+    with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS) as rates:
         step(batches[0])
         assert rates.reduce(0.5)
         step(batches[1])
@@ -133,9 +133,9 @@ def test_a_traced_program_sees_the_factor_and_the_start_change():
 def test_a_second_training_starts_its_table_anew_and_a_resumed_one_goes_on():
     model = a_recorder()
     for first in (0, 6):  # interrupted after six steps
-        with hold_schedule(model, ONE_CYCLE, 6, EPOCHS, start=0):
+        with override_schedule(model, ONE_CYCLE, 6, EPOCHS, start=0):
             train(model, units(first, first + 6))
-    with hold_schedule(model, ONE_CYCLE, 6, EPOCHS):
+    with override_schedule(model, ONE_CYCLE, 6, EPOCHS):
         train(model, units(12, 24))
     table = draw_rates(ONE_CYCLE, 0.5, 12, 6)
     np.testing.assert_array_equal(recorded(model), [*table, *table])
@@ -143,12 +143,12 @@ def test_a_second_training_starts_its_table_anew_and_a_resumed_one_goes_on():
 
 def test_the_state_is_plain_and_brings_the_rates_back():
     model = a_recorder()
-    with hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS, start=-3) as rates:
+    with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS, start=-3) as rates:
         rates.reduce(0.5)
         state, rate = json.loads(json.dumps(rates.get_state())), rates.current()
     assert state == {"start": -3, "factor": 0.5}
     assert rate == expected()[3] / 2
-    with hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS) as rates:
+    with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS) as rates:
         assert rates.current() == expected()[0]
         rates.set_state(state)
         assert rates.current() == rate
@@ -157,7 +157,7 @@ def test_the_state_is_plain_and_brings_the_rates_back():
 
 def test_rates_are_reduced_to_the_lowest_and_never_raised():
     model = a_recorder()
-    with hold_schedule(model, CONSTANT, STEPS, EPOCHS) as rates:
+    with override_schedule(model, CONSTANT, STEPS, EPOCHS) as rates:
         assert [rates.reduce(0.5, 0.1) for _ in range(4)] == [True, True, True, False]
         assert rates.current() == np.float32(0.1)
         assert not rates.reduce(0.5, 0.4)
@@ -167,7 +167,7 @@ def test_rates_are_reduced_to_the_lowest_and_never_raised():
 def test_a_long_training_has_a_table_of_bounded_size(monkeypatch):
     monkeypatch.setattr(engine_optimizer, "LONGEST_TABLE", 9)
     model = a_recorder()
-    with hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS):
+    with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS):
         train(model, units())
     np.testing.assert_array_equal(recorded(model), np.repeat(expected()[::3], 3))
 
@@ -176,10 +176,10 @@ def test_a_schedule_that_needs_a_length_is_refused_without_one():
     model = a_recorder()
     with (
         pytest.raises(SpecError, match="how many batches"),
-        hold_schedule(model, ONE_CYCLE, None, 2),
+        override_schedule(model, ONE_CYCLE, None, 2),
     ):
         raise AssertionError
-    with hold_schedule(model, CONSTANT, None, 2) as rates:
+    with override_schedule(model, CONSTANT, None, 2) as rates:
         train(model, units())
         assert rates.current() == 0.5
     assert (recorded(model) == 0.5).all()
@@ -192,7 +192,7 @@ def test_the_optimizers_own_rate_is_back_afterwards_also_after_an_error():
     model = a_recorder()
     own, before = model.optimizer._learning_rate, names_of(model.optimizer)
     stop = contextlib.ExitStack()
-    stop.enter_context(hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS))
+    stop.enter_context(override_schedule(model, ONE_CYCLE, STEPS, EPOCHS))
     assert names_of(model.optimizer) == before
     with pytest.raises(KeyboardInterrupt), stop:
         raise KeyboardInterrupt
@@ -209,19 +209,19 @@ def test_a_schedule_of_the_optimizers_own_gives_the_base_and_is_back_afterwards(
     own = keras.optimizers.schedules.ExponentialDecay(0.5, 6, 0.5, staircase=True)
     model = a_recorder(keras.optimizers.SGD(own))
     train(model, units(0, 6))
-    with hold_schedule(model, CONSTANT, STEPS, EPOCHS) as rates:
+    with override_schedule(model, CONSTANT, STEPS, EPOCHS) as rates:
         assert rates.base == 0.25
         train(model, units(6, 9))
     assert model.optimizer._learning_rate is own
     train(model, units(9, 15))
     np.testing.assert_array_equal(recorded(model)[:15], [0.5] * 6 + [0.25] * 6 + [0.125] * 3)
-    with hold_schedule(model, CONSTANT, STEPS, EPOCHS, start=0) as rates:
+    with override_schedule(model, CONSTANT, STEPS, EPOCHS, start=0) as rates:
         assert rates.base == 0.5  # what it was when the training began
 
 
 def test_a_rate_that_is_a_function_gives_the_base_and_is_back_afterwards():
     model = a_recorder(runtime.keras().optimizers.SGD(lambda: 0.125))
-    with hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS) as rates:
+    with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS) as rates:
         assert rates.base == 0.125
         assert float(model.optimizer.learning_rate) == rates.current() == read_rate(model)
     assert read_rate(model) == 0.125
@@ -231,7 +231,7 @@ def test_under_loss_scaling_the_inner_optimizer_is_held():
     keras = runtime.keras()
     model = a_recorder(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5)))
     own, before = model.optimizer.inner_optimizer._learning_rate, names_of(model.optimizer)
-    with hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS), hold_clipping(model, clip_norm=0.5):
+    with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS), hold_clipping(model, clip_norm=0.5):
         assert names_of(model.optimizer) == before
         train(model, units(), jit=True)
     np.testing.assert_array_equal(recorded(model), expected() / 2)
@@ -249,7 +249,7 @@ def test_a_mixed_precision_model_trains_by_a_schedule():
     finally:
         keras.config.set_dtype_policy(before)
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-    with hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS):
+    with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS):
         train(model, units(), jit=True)
     np.testing.assert_allclose(recorded(model), expected(), rtol=1e-3)
 
@@ -262,7 +262,7 @@ def test_an_optimizer_made_of_several_is_refused():
     several = keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.5))
     model = a_recorder(keras.optimizers.MultiOptimizer(several))
     for arg, held in {
-        "schedule": hold_schedule(model, ONE_CYCLE, STEPS, EPOCHS),
+        "schedule": override_schedule(model, ONE_CYCLE, STEPS, EPOCHS),
         "clip_value": hold_clipping(model, clip_value=1),
     }.items():
         with pytest.raises(ModelError, match=f"`{arg}` needs a model with one optimizer"), held:
@@ -302,7 +302,7 @@ def test_every_optimizer_keeps_its_variables_and_its_files(name, tmp_path):
     keras = runtime.keras()
     model = a_model(getattr(keras.optimizers, name)(0.01))
     before = names_of(model.optimizer)
-    with hold_schedule(model, ONE_CYCLE, 3, 2), hold_clipping(model, clip_global_norm=1.0):
+    with override_schedule(model, ONE_CYCLE, 3, 2), hold_clipping(model, clip_global_norm=1.0):
         train(model, [a_batch(seed=seed) for seed in range(3)], jit=True)
         assert names_of(model.optimizer) == before
         model.save(tmp_path / "inside.keras")
@@ -328,7 +328,7 @@ def test_a_constant_table_of_an_optimizers_own_rate_changes_nothing(name):
     results = []
     for held in (False, True):
         model = a_model(getattr(runtime.keras().optimizers, name)(0.01, **options))
-        with hold_schedule(model, CONSTANT, 2, 1) if held else contextlib.nullcontext():
+        with override_schedule(model, CONSTANT, 2, 1) if held else contextlib.nullcontext():
             train(model, [a_batch(seed=seed) for seed in range(2)], jit=None)
         results.append(model.get_weights())
     for alone, under_schedule in zip(*results, strict=True):

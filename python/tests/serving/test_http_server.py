@@ -147,14 +147,14 @@ def test_errors_with_a_time_to_wait_say_so():
 
 
 def test_bodies_share_a_room_and_give_it_back():
-    room = app_module.Room(10)
-    with room.lend() as one, room.lend() as other:
+    budget = app_module.ByteBudget(10)
+    with budget.reserve() as one, budget.reserve() as other:
         one(6)
         other(4)
         with pytest.raises(ServiceError, match="as many bodies in memory as it keeps") as found:
             other(1)
         assert (status_of(found.value), found.value.details["retry_after"]) == (503, 1)
-    with room.lend() as take:
+    with budget.reserve() as take:
         take(10)
 
 

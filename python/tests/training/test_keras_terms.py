@@ -20,11 +20,11 @@ def test_without_terms_nothing_is_restored():
 
 
 def test_only_a_failure_of_the_first_call_is_undone():
-    terms, restored = KerasTerms(goes_on=True), []
+    terms, restored = KerasTerms(continue_on_nan=True), []
     with pytest.raises(ValueError, match="made up"):
         terms.run(failing, lambda: restored.append(1))
     assert (terms.undone, restored) == (True, [1])
-    terms = KerasTerms(goes_on=True)
+    terms = KerasTerms(continue_on_nan=True)
     assert terms.run(lambda: {"loss": 1.0}, lambda: None) == {"loss": 1.0}
     with pytest.raises(ValueError, match="made up"):
         terms.run(failing, lambda: restored.append(2))
@@ -32,7 +32,7 @@ def test_only_a_failure_of_the_first_call_is_undone():
 
 
 def test_an_end_is_no_failure():
-    terms = KerasTerms(goes_on=True)
+    terms = KerasTerms(continue_on_nan=True)
     with pytest.raises(StopIteration):
         terms.run(ended, lambda: None)
     assert terms.failed is None

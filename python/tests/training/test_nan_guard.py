@@ -71,7 +71,7 @@ def test_steps_that_loss_scaling_leaves_out_are_counted():
 def test_a_training_that_updates_nothing_any_more_ends():
     model = scaled()
     tensor_ops.build_state(model, make_dataset().batch(8))
-    watched = nan_guard.Health(model)
+    watched = nan_guard.DivergenceGuard(model)
     watched.begin_epoch(0)
     watched.watch.steps.assign(99)
     watched.check()
@@ -99,7 +99,7 @@ def test_averages_are_taken_back_with_the_weights():
     model = make_model()
     tensor_ops.build_state(model, make_dataset().batch(8))
     averages = engine_train_step.Averages(model, 0.9)
-    watched = nan_guard.Health(model, averages)
+    watched = nan_guard.DivergenceGuard(model, averages)
     watched.begin_epoch(0)
     before = averages.get_state()
     model.trainable_weights[0].assign_add(model.trainable_weights[0])
@@ -113,7 +113,7 @@ def test_averages_are_taken_back_with_the_weights():
 def test_an_epoch_is_taken_back_only_if_its_beginning_was_kept(monkeypatch):
     model = make_model()
     tensor_ops.build_state(model, make_dataset().batch(8))
-    watched = nan_guard.Health(model)
+    watched = nan_guard.DivergenceGuard(model)
     watched.begin_epoch(0)  # which the training began with
     assert watched.rewind()
     monkeypatch.setattr(nan_guard, "KEEPING_SHARE", 0.0)  # no copy is worth its time

@@ -57,7 +57,7 @@ def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tu
         {
             "epochs": int(call["epochs"]),
             "initial_epoch": int(call["initial_epoch"] or 0),
-            "engine": "superstep" if data.open_size else "auto",
+            "engine": "superstep" if data.variable_batch_size else "auto",
             "validation_freq": call["validation_freq"],
         },
         validation=validation,
@@ -68,7 +68,9 @@ def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tu
     if report.stopped == "interrupted":
         raise KeyboardInterrupt
     engine = report.engine
-    reason = "losses of outputs are averaged by batch" if data.open_size else engine.reason
+    reason = (
+        "losses of outputs are averaged by batch" if data.variable_batch_size else engine.reason
+    )
     return model.history, f"{engine.engine}: {reason}"
 
 
@@ -106,14 +108,14 @@ def _open_training(
         terms.taken = isinstance(given.x, Iterator)
         shuffled = {"shuffle": call["shuffle"], "class_weight": call["class_weight"]}
         data, steps = open_keras_rows(model, _keras_rows(given, call["batch_size"], **shuffled))
-    data.open_size = has_several(model, given)
+    data.variable_batch_size = has_several(model, given)
     if held is not None and held.kind == ARRAYS and way == ROWS:
         own = {"shuffle": False, "batch_size": int(held_size or KERAS_ROWS)}
         validation = dataset_of(held, model, own, recipe=data.recipe)
     elif held is not None:
         validation, _ = open_keras_rows(model, _keras_rows(held, held_size), resets=True)
     if validation is not None:
-        validation.open_size = data.open_size
+        validation.variable_batch_size = data.variable_batch_size
     return data, validation, steps
 
 
@@ -151,7 +153,7 @@ def terms_of(model: Model, call: Arguments) -> KerasTerms:
     size = int(call["validation_batch_size"] or call["batch_size"] or KERAS_ROWS)
     return KerasTerms(
         validation_rows=size,
-        goes_on=True,
+        continue_on_nan=True,
     )
 
 
@@ -194,7 +196,7 @@ def evaluate(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
     else:
         data, known = open_keras_rows(model, _keras_rows(given, call["batch_size"]), resets=True)
         steps, how = known or 1, "in the batches of Keras"
-    data.open_size = has_several(model, given)
+    data.variable_batch_size = has_several(model, given)
     bar = print_steps("test", steps, call["verbose"])
     found = training_evaluate.evaluate_logs(model, data, keras_rows=size)
     end_steps(bar, "test", steps, found.logs)

@@ -22,7 +22,7 @@ from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.arrays import EXACT_FLOAT32
 from gpukeras.data.streams.keras_stream import why_not_joined
-from gpukeras.data.streams.passthrough import find_obstacle
+from gpukeras.data.streams.passthrough import why_not_batchable
 from gpukeras.engine.engine_facts import find_batch_hook, find_test_hook
 
 KERAS_ROWS = 32  # of a batch, where nothing is said
@@ -150,7 +150,7 @@ def _read_pipelines(function: str, *given: Given | None) -> dict[str, Any]:
     pipelines = [each.x for each in given if each is not None and each.is_pipeline]
     unsteady = keras_private.draws_at_random, keras_private.uses_py_function
     if function == "predict":
-        alone = (find_obstacle(pipeline.element_spec, True) for pipeline in pipelines)
+        alone = (why_not_batchable(pipeline.element_spec, True) for pipeline in pipelines)
     else:
         alone = (why_not_joined(pipeline.element_spec) for pipeline in pipelines)
     return {

@@ -34,7 +34,7 @@ def map_ahead(
     """
     threads = ThreadPoolExecutor(workers, thread_name_prefix="gpukeras-reader")
     waiting: deque[Future[Result]] = deque()
-    with letting_go(threads) as pool:
+    with shutdown_without_join(threads) as pool:
         for each in _each_or_error(items):
             if isinstance(each, _Failed):
                 waiting.append(pool.submit(_raise, each.error))
@@ -47,7 +47,7 @@ def map_ahead(
 
 
 @contextmanager
-def letting_go(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
+def shutdown_without_join(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
     """Yields a pool for use in a generator and shuts it down without joining its threads.
 
     The garbage collector closes an unfinished generator in whichever thread it runs. If that thread

@@ -62,8 +62,9 @@ def find_disk_fault(error: BaseException | None) -> DiskFault | None:
     TensorFlow and h5py raise errors of their own, which quote the system's words for the number.
     """
     while error is not None:
-        if isinstance(error, OSError) and error.errno in DISK_FAULTS:
-            return DISK_FAULTS[error.errno]
+        number = error.errno if isinstance(error, OSError) else None
+        if number is not None and number in DISK_FAULTS:
+            return DISK_FAULTS[number]
         text = str(error)
         for number, fault in DISK_FAULTS.items():
             if os.strerror(number) in text:

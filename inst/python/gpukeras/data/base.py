@@ -29,21 +29,21 @@ class Dataset(ABC):
         augment: The options of augmentation in training, or None.
         map: The user's function on a block's features on the device, or None.
         wrapped: Whether rows without labels came as `(x,)`, see `block.as_data()`.
-        open_axes: Axes of a row along which the model takes any length.
+        variable_axes: Axes of a row along which the model takes any length.
         dropped: Rows that were dropped for missing values; they have no number.
         skipped: Text on what `on_error = "skip"` left out, or "".
         notes: Sentences about the data that the user may not expect.
-        open_size: Whether steps are traced for batches of any size, and the losses of several
-            outputs are means over batches, as in Keras where the last batch is short.
-        obstacle: Why rows are not numbers of one shape, see `find_obstacle()`, or "".
+        variable_batch_size: Whether steps are traced for batches of any size, and the losses of
+            several outputs are means over batches, as in Keras where the last batch is short.
+        obstacle: Why rows are not numbers of one shape, see `why_not_batchable()`, or "".
     """
 
     wrapped = False
-    open_axes: frozenset[int] = frozenset()
+    variable_axes: frozenset[int] = frozenset()
     dropped = 0
     skipped = ""
     notes: tuple[str, ...] = ()
-    open_size = False
+    variable_batch_size = False
     obstacle = ""
 
     def __init__(

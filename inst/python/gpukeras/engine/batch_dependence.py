@@ -126,7 +126,7 @@ def choose_batches(model: Model, data: Dataset, part: str, size: int) -> tuple[i
         part: "all", "train" or "validation".
         size: Rows of a batch of Keras.
     """
-    if data.open_size and isinstance(data, MapDataset):
+    if data.variable_batch_size and isinstance(data, MapDataset):
         return size, "the loss of each output is averaged by batch"
     own = data.facts.chunk_rows if isinstance(data, IterableDataset) else size
     why = explain_results(model, sample_of(data, part), own)

@@ -109,7 +109,7 @@ class Engines:
         self.ran: set[str] = set()
         self.chosen = ""
         self.started_s = self.prepared_s = 0.0
-        self._any_size, self._open_size, self.longest = False, False, 1
+        self._any_size, self._variable_batch_size, self.longest = False, False, 1
         self._size, self._asks = batch_size, True  # in tracing; `_size` may be a tensor
         self._began = 0.0  # start of the current preparation
 
@@ -133,16 +133,16 @@ class Engines:
         """The variables that the step changes besides the model's own."""
         return getattr(self._step, "variables", ())
 
-    def expect(self, batches: int, short: bool, open_size: bool = False) -> None:
+    def expect(self, batches: int, short: bool, variable_batch_size: bool = False) -> None:
         """Announces the batches to be run.
 
         Args:
             batches: Their number.
             short: Whether some may be shorter.
-            open_size: Whether the step must not know their size, whatever it costs.
+            variable_batch_size: Whether the step must not know their size, whatever it costs.
         """
-        self._open_size = open_size
-        self._any_size = open_size or (short and batches <= FEW_BATCHES)
+        self._variable_batch_size = variable_batch_size
+        self._any_size = variable_batch_size or (short and batches <= FEW_BATCHES)
         made = self._made.get("superstep")
         if made is not None and not made.rows and not self._any_size and batches > FEW_BATCHES:
             del self._made["superstep"]
@@ -269,8 +269,16 @@ class Engines:
         loop = special if static or not rows else self._program
         program = tf.function(loop, autograph=False, jit_compile=compiled)
         scalars = [tf.TensorSpec([], tf.int32)] * (2 if rows else 3)
-        open_size = self._open_size
-        terms = self._kind, engine, static, self.batch_size, self._device, open_size, specs
+        variable_batch_size = self._variable_batch_size
+        terms = (
+            self._kind,
+            engine,
+            static,
+            self.batch_size,
+            self._device,
+            variable_batch_size,
+            specs,
+        )
         dropout = tensor_ops.threefry_dropout if compiled and on_cpu else contextlib.nullcontext
 
         def trace() -> Any:

@@ -124,7 +124,7 @@ class EpochLoop:
         self.engines.longest = self.chooser.longest
         if not block.tail:
             self._prepare(block)
-        with self._surviving(block) as survived:
+        with self._retry_on_oom(block) as survived:
             if block.tail:
                 self._logs = self.engines.run_tail(self.chooser.engine, block)
                 survived.append(1)
@@ -146,7 +146,7 @@ class EpochLoop:
             self._block, self._first = None, 0
 
     @contextlib.contextmanager
-    def _surviving(self, block: Block) -> Iterator[list[int]]:
+    def _retry_on_oom(self, block: Block) -> Iterator[list[int]]:
         """Backs off where the device's memory runs out; no batch is lost or trained twice.
 
         Memory runs out in a function's first run, if ever: before it the whole state is copied to

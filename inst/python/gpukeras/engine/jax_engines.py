@@ -70,7 +70,7 @@ class JaxEngines:
         """The variables that the step changes besides the model's own."""
         return self._variables.groups[-1]
 
-    def expect(self, batches: int, short: bool, open_size: bool = False) -> None:
+    def expect(self, batches: int, short: bool, variable_batch_size: bool = False) -> None:
         """Does nothing: a short last batch has its own program."""
 
     def takes(self, engine: str, block: Block) -> bool:

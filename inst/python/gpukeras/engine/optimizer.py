@@ -124,7 +124,7 @@ def _schedule_class() -> type:
 
 
 def find_rates(model: Model) -> Rates | None:
-    """Returns the rates that `hold_schedule()` has given a model's optimizer, or None."""
+    """Returns the rates that `override_schedule()` has given a model's optimizer, or None."""
     inner = keras_private.without_scaling(model.optimizer)
     return getattr(keras_private.learning_rate(inner), "rates", None)
 
@@ -142,7 +142,7 @@ def count_steps(model: Model) -> int:
 
 
 @contextmanager
-def hold_schedule(
+def override_schedule(
     model: Model,
     spec: ScheduleSpec,
     steps_per_epoch: int | None,

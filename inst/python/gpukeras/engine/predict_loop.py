@@ -107,7 +107,7 @@ def predict_stream(
     loader = open_evaluation(data, device, batch_size=batch_size)
     most = choose_rows(2**31, data.row_bytes, count_row_bytes(model), device)
     size = fixed_rows(model) or batch_size or most
-    if data.open_axes:  # the user's own batches, whose shape may vary
+    if data.variable_axes:  # the user's own batches, whose shape may vary
         size = data.facts.chunk_rows
     outputs = []
     for block in loader.epoch(0):

@@ -138,7 +138,7 @@ def _by_place(known: Collection[str], parts: Sequence[Named]) -> Sequence[Named]
     return [replace(part, name=name) for part, name in zip(parts, known, strict=True)]
 
 
-def read_open_axes(model: Model) -> frozenset[int]:
+def read_variable_axes(model: Model) -> frozenset[int]:
     """Returns the axes of a row along which a model of one input takes any length."""
     expected = _shape_of(model, "input_shape") or ()
     return frozenset(axis for axis, length in enumerate(expected) if length is None)
@@ -156,7 +156,7 @@ def open_shape(model: Model, recipe: Recipe, shape: tuple[int, ...] | None) -> R
         return recipe
     have = zip(shape, recipe.shape, strict=False)
     odd = {axis for axis, (given, learned) in enumerate(have) if given != learned}
-    fits = len(shape) == len(recipe.shape) and odd <= read_open_axes(model)
+    fits = len(shape) == len(recipe.shape) and odd <= read_variable_axes(model)
     return replace(recipe, shape=tuple(shape)) if fits else recipe
 
 

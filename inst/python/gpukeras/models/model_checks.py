@@ -15,7 +15,7 @@ from gpukeras.data.preprocessing.compatibility import check_numbers
 from gpukeras.data.preprocessing.recipe import AS_IS
 from gpukeras.data.preprocessing.targets import NO_WEIGHTS, LabelRule, outputs_by_name
 from gpukeras.data.sources.row_store import MemoryRows
-from gpukeras.models.compatibility import check_fit, read_open_axes, weighed_outputs
+from gpukeras.models.compatibility import check_fit, read_variable_axes, weighed_outputs
 from gpukeras.models.compilation import require_known_layers, require_no_strategy
 from gpukeras.models.embedded_codes import check_codes, find_embeddings
 from gpukeras.models.identifiers import check_names, suggest
@@ -122,7 +122,7 @@ def check_rows(
     """
     if step == "train":
         require_known_layers(model)
-    data.open_axes = read_open_axes(model)
+    data.variable_axes = read_variable_axes(model)
     if not fits:
         check_numbers(data, arg)
     if data.recipe.kind == AS_IS:

@@ -43,7 +43,7 @@ def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> S
         body_s: Seconds for a request's body to arrive.
     """
     batcher = Batcher(served.predict, spec.max_batch, spec.max_wait)
-    room = Room(BODIES * spec.max_body)
+    budget = ByteBudget(BODIES * spec.max_body)
     about = {**served.describe(), "gpukeras": __version__}
 
     async def health(_: HttpRequest) -> Response:
@@ -54,7 +54,7 @@ def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> S
 
     async def predict(request: HttpRequest) -> Response:
         check_json(request)
-        with room.lend() as take:
+        with budget.reserve() as take:
             body = await read_body(request, spec.max_body, body_s, take)
             asked = parse_request(body, served.recipe, served.shape)
             found = await batcher.submit(asked)
@@ -143,7 +143,7 @@ def check_json(request: HttpRequest) -> None:
         )
 
 
-class Room:
+class ByteBudget:
     """The bytes that bodies may have together, until their requests are answered.
 
     Args:
@@ -155,7 +155,7 @@ class Room:
         self._left = most
 
     @contextlib.contextmanager
-    def lend(self) -> Iterator[Take]:
+    def reserve(self) -> Iterator[Take]:
         """Yields the function by which a request takes bytes; at the end they are given back.
 
         It raises a ServiceError (503) where none are left.
@@ -180,7 +180,7 @@ class Room:
 
 
 async def read_body(request: HttpRequest, most: int, limit_s: float, take: Take) -> bytes:
-    """Returns a request's body; `take` is told of its bytes as they come, see `Room`.
+    """Returns a request's body; `take` is told of its bytes as they come, see `ByteBudget`.
 
     A body that is too large is read on for a while and thrown away, because clients that are still
     sending when the connection closes do not see the answer.

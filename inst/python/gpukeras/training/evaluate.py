@@ -111,7 +111,7 @@ def evaluate_logs(
     device = strategy.place(model_device(model))
     with (
         propagate_failures(),
-        preserve_keras_functions(model, data.open_size),
+        preserve_keras_functions(model, data.variable_batch_size),
         explaining_refusals(),
         strategy.hold(model),
     ):

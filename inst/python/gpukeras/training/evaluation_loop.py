@@ -59,8 +59,8 @@ class EvaluationLoop:
             strategy: The replicas of the model, or None for one.
         """
         self._model, self._device, self._epochs = model, device, epochs
-        self._open_size = data.open_size
-        self._requested = "superstep" if data.open_size else requested
+        self._variable_batch_size = data.variable_batch_size
+        self._requested = "superstep" if data.variable_batch_size else requested
         self._strategy, self._has_texts = strategy or Strategy(), data.recipe.has_texts
         self._open_loader = partial(
             open_evaluation,
@@ -83,8 +83,8 @@ class EvaluationLoop:
         strategy, facts = self._strategy, read_engine_facts(self._model, self._requested)
         facts = replace(facts, replicas=strategy.replicas, text=self._has_texts)
         engines = strategy.open_evaluation(self._model, self._loader.batch_size, self._device)
-        if self._open_size:
-            engines.expect(1, False, open_size=True)
+        if self._variable_batch_size:
+            engines.expect(1, False, variable_batch_size=True)
         candidates = choose_evaluation_candidates(facts)
         passes = (self._loader.steps or 1) * max(1, self._epochs - self._epoch)
         chooser = open_autotuner(engines, candidates, passes, "", facts)

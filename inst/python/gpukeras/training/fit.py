@@ -82,7 +82,7 @@ def fit(
     keras_private.set_initial_epoch(model, None)
     with (
         propagate_failures(),
-        preserve_keras_functions(model, data.open_size) as trainer.together,
+        preserve_keras_functions(model, data.variable_batch_size) as trainer.together,
         memory_errors(trainer.explain_memory),
         explaining_refusals(),
     ):

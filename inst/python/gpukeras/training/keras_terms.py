@@ -15,7 +15,7 @@ class KerasTerms:
         validation_rows: Rows per batch of the validation where it depends on them; None for those
             of the training.
         end_epoch: Called at the end of each epoch, before the script's callbacks.
-        goes_on: Whether the training goes on with a loss that is not finite, as in Keras.
+        continue_on_nan: Whether the training goes on with a loss that is not finite, as in Keras.
 
     Attributes:
         taken: Whether batches were taken from an iterator that does not give them again.
@@ -28,7 +28,7 @@ class KerasTerms:
 
     validation_rows: int | None = None
     end_epoch: Callable[[], None] = lambda: None
-    goes_on: bool = False
+    continue_on_nan: bool = False
     taken: bool = False
     began: bool = False
     calls: int = 0
@@ -49,7 +49,7 @@ class KerasTerms:
             raise
         except Exception as error:
             self.failed, self.cause = error, error.__cause__  # Keras drops the cause
-            if self.goes_on and not self.calls:
+            if self.continue_on_nan and not self.calls:
                 restore()
                 self.undone = True
             raise

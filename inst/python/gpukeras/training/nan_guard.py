@@ -25,7 +25,7 @@ class NonFiniteLoss(Exception):
     """Ends a training that would otherwise continue with NaN or without updates."""
 
 
-class Health:
+class DivergenceGuard:
     """Monitors a training.
 
     Args:
@@ -144,7 +144,7 @@ def explain_stop(why: str, which: str) -> str:
 
     Args:
         why: See `NonFiniteLoss`.
-        which: The weights that the model has, see `Health.restore()`.
+        which: The weights that the model has, see `DivergenceGuard.restore()`.
     """
     return (
         f"Stopped: {why}. The model has the weights {which}. A smaller learning rate, "

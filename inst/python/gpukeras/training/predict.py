@@ -162,7 +162,7 @@ def open_rows(
     recipe = model_recipes.recipe_of(model)
     if data is not None:
         model_recipes.check_encoding(model, data.recipe)
-        data.open_axes = compatibility.read_open_axes(model)
+        data.variable_axes = compatibility.read_variable_axes(model)
         rows = data if isinstance(data, IterableDataset) else data.sources[0]
         return recipe or data.recipe, rows, None
     given = open_features(features or {}, "newdata", recipe=recipe)

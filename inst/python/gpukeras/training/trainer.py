@@ -48,7 +48,7 @@ from gpukeras.training.keras_functions import build_on, keras_steps
 from gpukeras.training.keras_steps import KerasSteps
 from gpukeras.training.keras_terms import KerasTerms
 from gpukeras.training.listener import ProgressReporter
-from gpukeras.training.nan_guard import Health, NonFiniteLoss, explain_stop
+from gpukeras.training.nan_guard import DivergenceGuard, NonFiniteLoss, explain_stop
 from gpukeras.training.progress import Progress, explain_resumption
 from gpukeras.training.report import FitReport
 from gpukeras.training.summary import Outcome, summarise
@@ -109,7 +109,7 @@ class Trainer:
                 told, epoch = [*self.callbacks, self.model.history], self.progress.epoch
                 hooks.end_callbacks(told, epoch, self.runner.position, logs)
             except RefusedRowsError:
-                if not self.terms.goes_on:  # as in Keras, updates before the error stay
+                if not self.terms.continue_on_nan:  # as in Keras, updates before the error stay
                     self.health.start_again()
                 raise
             else:
@@ -140,12 +140,16 @@ class Trainer:
             open_callback_manager(*told, state=state, rate_factor=factor, skips=skips)
         )
         self.callback_manager = manager
-        self.health = Health(self.model, manager.averages, stops=not self.terms.goes_on)
+        self.health = DivergenceGuard(
+            self.model, manager.averages, stops=not self.terms.continue_on_nan
+        )
         size, asked = self.plan.batch_size, self.spec.engine
         kept = state.engine if state and asked in ("auto", "repeatable") else ""
         facts = read_engine_facts(self.model, kept or asked, self.callbacks, size, self.device)
         facts = replace(facts, text=self.data.recipe.has_texts, replicas=self.strategy.replicas)
-        self.facts = replace(facts, as_keras=self.terms.goes_on and self.device.startswith("CPU"))
+        self.facts = replace(
+            facts, as_keras=self.terms.continue_on_nan and self.device.startswith("CPU")
+        )
         engines, chooser = self._open_engines()
         hooks = self._after_call, self._back_off, self._rewind
         self.runner = EpochLoop(engines, chooser, *hooks, self.loader, agreement.agree_time)
@@ -229,7 +233,7 @@ class Trainer:
         steps, left = self.loader.steps or EXPECTED_STEPS, self.spec.epochs - self.progress.epoch
         short = not self.loader.exact or self.plan.last_batch < self.plan.batch_size
         short = short and fixed_rows(self.model) is None
-        engines.expect(steps * self.spec.epochs, short, self.data.open_size)
+        engines.expect(steps * self.spec.epochs, short, self.data.variable_batch_size)
         return engines, open_autotuner(engines, candidates, steps * (left or 1), reason, self.facts)
 
     # Through Keras --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from gpukeras.distributed.channel.collectives import (
     parse_result,
 )
 from gpukeras.distributed.channel.errors import Fault
-from gpukeras.distributed.channel.protocol import StrangerError
+from gpukeras.distributed.channel.protocol import AuthenticationError
 
 
 def call(kind="epoch", operation=EXCHANGE, limit_s=math.inf, number=0):
@@ -45,7 +45,7 @@ def test_results_travel(number, parts):
     body = bytearray(b"".join(bytes(piece) for piece in pack_result(number, parts)))
     assert parse_result(body, len(parts)) == (number, parts)
     if len(parts) > 1:
-        with pytest.raises(StrangerError):
+        with pytest.raises(AuthenticationError):
             parse_result(body, len(parts) + 1)
 
 
@@ -55,14 +55,14 @@ def test_bytes_that_are_neither_are_refused_or_parsed(body):
     for parse in (parse_call, lambda given: parse_result(given, 2)):
         try:
             parse(bytearray(body))
-        except StrangerError:
+        except AuthenticationError:
             continue
 
 
 @pytest.mark.parametrize("limit_s", [math.nan, -1.0, -math.inf])
 def test_a_wait_that_is_no_time_is_refused(limit_s):
     body = bytearray(b"".join(bytes(part) for part in pack_call(call(limit_s=limit_s))))
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         parse_call(body)
 
 
@@ -70,13 +70,13 @@ def test_calls_without_end_are_refused():
     rounds = Rounds(2)
     for number in range(AHEAD):
         rounds.add(1, call(number=number), 0.0)
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         rounds.add(1, call(number=AHEAD), 0.0)
 
 
 @pytest.mark.parametrize("body", [b"", b"\0" * 18, b"\0" * 8 + b"\x07" + b"\0" * 20])
 def test_bytes_that_are_no_call(body):
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         parse_call(bytearray(body))
 
 

@@ -10,7 +10,7 @@ from gpukeras.distributed.channel.errors import (
     find_differences,
     parse_fault,
 )
-from gpukeras.distributed.channel.protocol import StrangerError
+from gpukeras.distributed.channel.protocol import AuthenticationError
 
 WORKERS = ("a:1", "b:2", "c:3")
 
@@ -91,7 +91,7 @@ def test_alike_is_no_difference(record):
     "record", [{}, {"worker": 3, "reason": "x"}, {"worker": -1, "reason": "x"}, {"worker": 0}]
 )
 def test_fault_that_names_nobody(record):
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         parse_fault(record, 3)
 
 

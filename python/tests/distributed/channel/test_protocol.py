@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras.distributed.channel.authentication import CHIEF, TAG, WORKER, Seal, StrangerError
+from gpukeras.distributed.channel.authentication import (
+    CHIEF,
+    TAG,
+    WORKER,
+    AuthenticationError,
+    Seal,
+)
 from gpukeras.distributed.channel.protocol import (
     HEADER,
     MAGIC,
@@ -21,8 +27,8 @@ BODIES = st.lists(st.binary(max_size=40), max_size=4)
 def meet(secret=b"shared"):
     """Two seals that have met: the chief's and a worker's."""
     chief, worker = Seal(secret, CHIEF), Seal(secret, WORKER)
-    chief.meet(worker.greeting)
-    worker.meet(chief.greeting)
+    chief.complete_handshake(worker.greeting)
+    worker.complete_handshake(chief.greeting)
     return chief, worker
 
 
@@ -31,7 +37,7 @@ def make_reader(limit=10**6):
     chief, worker = Seal(b"shared", CHIEF), Seal(b"shared", WORKER)
     reader = FrameReader(worker, limit)
     assert feed(reader, chief.greeting, [7]) == []
-    chief.meet(worker.greeting)
+    chief.complete_handshake(worker.greeting)
     return reader, chief
 
 
@@ -89,7 +95,7 @@ def test_long_parts_are_not_copied():
     ],
 )
 def test_what_no_worker_sends_is_refused(header):
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         parse_header(header, limit=10)
 
 
@@ -106,7 +112,7 @@ def test_a_changed_bit_anywhere_is_found(data):
     place = data.draw(st.integers(0, len(whole) - 1))
     changed = bytearray(whole)
     changed[place] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         feed(reader, bytes(changed), [len(whole)])
 
 
@@ -126,11 +132,11 @@ def test_what_was_said_once_is_not_said_again_nor_to_who_said_it():
     reader._expect(reader._take_header, HEADER.size + TAG)
     one = b"".join(bytes(piece) for piece in pack_frame(chief, FrameKind.CALL, b"x"))
     assert len(feed(reader, one, [len(one)])) == 1
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         feed(reader, one, [len(one)])
     own = FrameReader(chief)
     own._expect(own._take_header, HEADER.size + TAG)
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         feed(own, one, [len(one)])
 
 
@@ -139,8 +145,8 @@ def test_one_meets_neither_oneself_nor_another_protocol():
     later = bytearray(Seal(b"", WORKER).greeting)
     later[4] += 1
     for greeting in (seal.greeting, bytes(later), b"GET / HTTP/1.1\r\n".ljust(40)):
-        with pytest.raises(StrangerError):
-            seal.meet(greeting)
+        with pytest.raises(AuthenticationError):
+            seal.complete_handshake(greeting)
         assert not seal.ready
 
 
@@ -155,5 +161,5 @@ def test_what_is_no_place_among_three(value):
     [b"", b"[1]", b"{", b"\xff", b"[" * 10**5, b'{"a": NaN}', b'{"a": -Infinity}', b"1" * 4301],
 )
 def test_body_that_is_no_record(body):
-    with pytest.raises(StrangerError):
+    with pytest.raises(AuthenticationError):
         Frame(FrameKind.HELLO, bytearray(body)).record()

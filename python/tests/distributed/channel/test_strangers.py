@@ -17,7 +17,7 @@ from strangers import JOINED, PLAIN, close_connections, connect, join, recorded,
 
 from gpukeras.core.errors import ClusterError
 from gpukeras.distributed.channel import heartbeat
-from gpukeras.distributed.channel.authentication import CHIEF, WORKER, StrangerError
+from gpukeras.distributed.channel.authentication import CHIEF, WORKER, AuthenticationError
 from gpukeras.distributed.channel.channel import open_channel
 from gpukeras.distributed.channel.collectives import CALL_FORM, GATHER
 from gpukeras.distributed.channel.protocol import HEADER, MAGIC, FrameKind
@@ -225,7 +225,7 @@ def test_values_of_a_stranger_in_the_chiefs_place_reach_no_worker(secret):
             (FrameKind.RESULT, b"\0" * 8 + struct.pack("!IQ", 1, 7) + b'{"a":1}'),
         ):
             chief.link.send(kind, body)
-        with pytest.raises((AssertionError, StrangerError)):
+        with pytest.raises((AssertionError, AuthenticationError)):
             assert chief.hear(1.0) is not None
 
     with false_chief(talk) as control, pytest.raises(ClusterError, match="has not been found"):

@@ -10,7 +10,7 @@ from nightly import few
 from gpukeras import SpecError
 from gpukeras.backend import runtime
 from gpukeras.engine.lr_tables import parse_schedule
-from gpukeras.engine.optimizer import hold_schedule
+from gpukeras.engine.optimizer import override_schedule
 from gpukeras.training.callbacks.early_stopping import (
     EarlyStoppingSpec,
     MetricMonitor,
@@ -250,7 +250,7 @@ def test_a_plateau_lowers_the_rates_of_the_epochs_after_it(jit):
     )
     model = a_walker()
     model.jit_compile = jit
-    with hold_schedule(model, spec, 1, 9) as rates:
+    with override_schedule(model, spec, 1, 9) as rates:
         callback = build_plateau(spec, rates)
         _, weight = walk(model, [callback], 9, [1] * 9)
         # two more epochs of each: the first of all sets the best
@@ -265,13 +265,13 @@ def test_a_plateau_lowers_the_rates_of_the_epochs_after_it(jit):
 def test_a_plateau_goes_on_from_its_state():
     spec = parse_schedule({"kind": "plateau", "patience": 2, "monitor": "score"})
     model = a_walker()
-    with hold_schedule(model, spec, None, 4) as rates:
+    with override_schedule(model, spec, None, 4) as rates:
         first = build_plateau(spec, rates)
         walk(model, [first], 4, [1] * 4)
         plain, arrays = first.get_state()
         state = rates.get_state()
     assert arrays == {}
-    with hold_schedule(model, spec, None, 4, start=0) as rates:
+    with override_schedule(model, spec, None, 4, start=0) as rates:
         rates.set_state(state)
         second = build_plateau(spec, rates)
         second.set_state(json.loads(json.dumps(plain)), arrays)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gpukeras.core.errors import DataError
-from gpukeras.core.prefetch import letting_go, map_ahead, read_ahead
+from gpukeras.core.prefetch import map_ahead, read_ahead, shutdown_without_join
 from gpukeras.data.files import feather, parquet
 from gpukeras.data.files.arrow import DAMAGED, pa
 from gpukeras.data.files.base import Part, TableReader, read_each
@@ -46,7 +46,9 @@ class ColumnarReader(TableReader):
         if not any_remote(self.files):
             yield from super()._each(tally)
             return
-        with letting_go(ThreadPoolExecutor(1, thread_name_prefix="gpukeras-reader")) as pool:
+        with shutdown_without_join(
+            ThreadPoolExecutor(1, thread_name_prefix="gpukeras-reader")
+        ) as pool:
             begun = ((part, _begin(pool, self._checked(part, tally))) for part in self._parts)
             yield from _one_ahead(begun)
 

@@ -130,7 +130,7 @@ class MapLoader(DataLoader):
 
     def release(self) -> None:
         """Frees the memory for further blocks, the next epoch's first one too."""
-        if self._pool is not None:  # not joined: see `prefetch.letting_go()`
+        if self._pool is not None:  # not joined: see `prefetch.shutdown_without_join()`
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool, self._begun, self._gatherers = None, None, ()
 

@@ -30,7 +30,7 @@ from gpukeras.data.streams.chunks import (
 from gpukeras.data.streams.dataset import GeneratorStream, IterableDataset, TensorStream
 from gpukeras.data.streams.generator import Chunk, Generator
 from gpukeras.data.streams.materialize import Materializer, Record
-from gpukeras.data.streams.passthrough import build_as_is, find_obstacle
+from gpukeras.data.streams.passthrough import build_as_is, why_not_batchable
 from gpukeras.data.streams.tfdata import TfStream
 from gpukeras.data.streams.tfdata_struct import Layout, check_plain, pack_elements
 
@@ -104,7 +104,7 @@ def _build(
     if features["kind"] == "tfdata":
         require_feature("pipeline")
         given = getattr(features["dataset"], "element_spec", None)
-        why = find_obstacle(given, features.get("batched"))
+        why = why_not_batchable(given, features.get("batched"))
         if why:
             return build_as_is(features, spec, recipe, why)
         return _build_tfdata(features, spec, recipe, na)

@@ -135,7 +135,7 @@ class IterableDataset(Dataset):
         given = np.shape(features["values"])[1:] if features["kind"] == "array" else shape
         axes = {a for a, (one, other) in enumerate(zip(given, shape, strict=False)) if one != other}
         same_rank = len(given) == len(shape) and keeps_values(self.recipe)
-        if not axes or not same_rank or not axes <= self.open_axes:
+        if not axes or not same_rank or not axes <= self.variable_axes:
             return self.recipe
         asked = "batch_size" if self.spec.batch_size != "auto" else "buffer"
         if asked == "batch_size" or self.buffer is not None:

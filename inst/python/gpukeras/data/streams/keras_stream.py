@@ -21,7 +21,7 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.plan import StreamFacts
 from gpukeras.data.streams.batch_pass import VARIES, BatchPass
 from gpukeras.data.streams.dataset import IterableDataset
-from gpukeras.data.streams.passthrough import AsIsDataset, find_obstacle
+from gpukeras.data.streams.passthrough import AsIsDataset, why_not_batchable
 
 WHAT = "by Keras' own iterator, many batches a call"
 SAMPLE_ROWS = 32  # of zeros, from which a model's variables are built
@@ -33,7 +33,7 @@ class KerasStream:
 
     Args:
         batches: Keras' iterator.
-        why: Why batches cannot be joined, see `find_obstacle()`, or "".
+        why: Why batches cannot be joined, see `why_not_batchable()`, or "".
     """
 
     batches: KerasBatches
@@ -100,7 +100,7 @@ def why_not_joined(spec: Any) -> str:
     plain = all(type(part).__name__ == "TensorSpec" for part in parts)
     if plain and any(not part.shape.rank for part in parts):
         return "rows of unknown shape"
-    found = find_obstacle(spec, True)
+    found = why_not_batchable(spec, True)
     return "" if found == VARIES else found or ("" if plain else "sparse rows")
 
 

@@ -39,7 +39,7 @@ PAD = "Batch it with padded_batch() or ragged_batch()."
 UNBATCHED_ROWS = 32  # per batch if the elements are rows; Keras' default
 
 
-def find_obstacle(spec: Any, batched: bool | None = None) -> str:
+def why_not_batchable(spec: Any, batched: bool | None = None) -> str:
     """Returns why elements of this `element_spec` cannot form blocks of numbers.
 
     Args:
@@ -95,7 +95,7 @@ def build_as_is(
         features: `{kind: "tfdata", dataset, steps, batched}`.
         spec: The options.
         recipe: The model's recipe, which must not encode values, or None.
-        why: See `find_obstacle()`.
+        why: See `why_not_batchable()`.
 
     Raises:
         SpecError: for an option that needs rows of one shape.
@@ -176,7 +176,7 @@ class AsIsStream:
         dataset: The user's dataset, batched.
         steps: Batches per epoch, or None to read to the dataset's end.
         cardinality: Batches of the dataset; negative if unknown or infinite.
-        why: See `find_obstacle()`.
+        why: See `why_not_batchable()`.
     """
 
     dataset: Any

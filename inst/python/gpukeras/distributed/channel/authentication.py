@@ -23,7 +23,7 @@ CHIEF, WORKER = 1, 2  # the sides of a connection
 _COUNT = struct.Struct("!Q")
 
 
-class StrangerError(Exception):
+class AuthenticationError(Exception):
     """Received bytes that no worker of this training sends."""
 
 
@@ -48,15 +48,15 @@ class Seal:
         """Whether the other side's greeting has arrived."""
         return bool(self._inward)
 
-    def meet(self, greeting: bytes) -> None:
+    def complete_handshake(self, greeting: bytes) -> None:
         """Derives the keys from the other side's greeting.
 
         Raises:
-            StrangerError: if it is no greeting, or this side's own.
+            AuthenticationError: if it is no greeting, or this side's own.
         """
         magic, protocol, side, nonce = GREETING.unpack(greeting)
         if magic != MAGIC or protocol != PROTOCOL or side != CHIEF + WORKER - self._side:
-            raise StrangerError("no greeting of this program")
+            raise AuthenticationError("no greeting of this program")
         pair = (self._nonce, nonce) if self._side == CHIEF else (nonce, self._nonce)
         self._outward = self._derive(self._side, pair)
         self._inward = self._derive(side, pair)
@@ -74,7 +74,8 @@ class Seal:
         """Checks the tag of the next message's header, before the header is parsed.
 
         Raises:
-            StrangerError: if the sender does not know the secret, or the message is out of order.
+            AuthenticationError: if the sender does not know the secret, or the message is out of
+                order.
         """
         self._taken += 1
         _compare(_sign(self._inward, self._taken, b"header", (header,)), tag)
@@ -99,4 +100,4 @@ def _sign(
 
 def _compare(expected: bytes, tag: bytes) -> None:
     if not hmac.compare_digest(expected, tag):
-        raise StrangerError("a message without the secret")
+        raise AuthenticationError("a message without the secret")

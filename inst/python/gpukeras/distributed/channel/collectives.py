@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpukeras.distributed.channel.authentication import StrangerError
+from gpukeras.distributed.channel.authentication import AuthenticationError
 from gpukeras.distributed.channel.errors import Fault
 
 EXCHANGE, BROADCAST, GATHER = range(3)
@@ -52,17 +52,17 @@ def parse_call(body: bytearray) -> Call:
     """Parses a received call; its data is a view of `body`.
 
     Raises:
-        StrangerError: if it is no call.
+        AuthenticationError: if it is no call.
     """
     view = memoryview(body)
     try:
         number, operation, limit_s, length = CALL_FORM.unpack_from(view)
         kind = bytes(view[CALL_FORM.size : CALL_FORM.size + length]).decode()
     except (struct.error, UnicodeDecodeError) as error:
-        raise StrangerError("a call that is none") from error
+        raise AuthenticationError("a call that is none") from error
     known = operation in (EXCHANGE, BROADCAST, GATHER) and limit_s >= 0  # false for NaN
     if not known or CALL_FORM.size + length > len(view):
-        raise StrangerError("a call that is none")
+        raise AuthenticationError("a call that is none")
     return Call(number, operation, kind, limit_s, view[CALL_FORM.size + length :])
 
 
@@ -76,22 +76,22 @@ def parse_result(body: bytearray, size: int) -> tuple[int, list[memoryview]]:
     """Returns the number of a call, and the parts of all `size` workers as views of `body`.
 
     Raises:
-        StrangerError: if it is no result.
+        AuthenticationError: if it is no result.
     """
     view = memoryview(body)
     try:
         number, count = _RESULT.unpack_from(view)
         if count not in (1, size):  # 1 for a broadcast
-            raise StrangerError("a result of others")
+            raise AuthenticationError("a result of others")
         lengths = [
             _LENGTH.unpack_from(view, _RESULT.size + _LENGTH.size * part)[0]
             for part in range(count)
         ]
     except struct.error as error:
-        raise StrangerError("a result that is none") from error
+        raise AuthenticationError("a result that is none") from error
     start = _RESULT.size + _LENGTH.size * count
     if start + sum(lengths) != len(view):
-        raise StrangerError("a result that is none")
+        raise AuthenticationError("a result that is none")
     parts = []
     for length in lengths:
         parts.append(view[start : start + length])
@@ -121,10 +121,10 @@ class Rounds:
             now: The time of arrival, in seconds.
 
         Raises:
-            StrangerError: if it is further ahead than a worker can be.
+            AuthenticationError: if it is further ahead than a worker can be.
         """
         if len(self._calls[worker]) >= AHEAD:
-            raise StrangerError("calls without end")
+            raise AuthenticationError("calls without end")
         self._calls[worker].append((now, call))
 
     def missing(self) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpukeras.distributed.channel.authentication import StrangerError
+from gpukeras.distributed.channel.authentication import AuthenticationError
 from gpukeras.distributed.channel.collectives import (
     BROADCAST,
     Call,
@@ -65,7 +65,7 @@ class Coordinator(HeartbeatThread):
         elif frame.kind is FrameKind.FAULT:
             self._declare(parse_fault(frame.record(), len(self.workers)))
         else:
-            raise StrangerError("a message that only the chief sends")
+            raise AuthenticationError("a message that only the chief sends")
 
     def _take_call(self, worker: int, call: Call) -> None:
         self._rounds.add(worker, call, self._clock.now)

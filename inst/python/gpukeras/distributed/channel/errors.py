@@ -9,7 +9,7 @@ from typing import Any
 
 from gpukeras.core.errors import ClusterError, GpuKerasError
 from gpukeras.core.messages import find_reason
-from gpukeras.distributed.channel.authentication import StrangerError
+from gpukeras.distributed.channel.authentication import AuthenticationError
 from gpukeras.distributed.channel.protocol import is_place
 
 AGAIN = "start all workers again to continue from the last checkpoint."
@@ -57,11 +57,11 @@ def parse_fault(record: Mapping[str, Any], size: int) -> Fault:
     """Parses the fault in a message from another worker.
 
     Raises:
-        StrangerError: if it names no worker of `size`.
+        AuthenticationError: if it names no worker of `size`.
     """
     worker, reason = record.get("worker"), record.get("reason")
     if not is_place(worker, size) or not isinstance(reason, str):
-        raise StrangerError("a fault that names no worker")
+        raise AuthenticationError("a fault that names no worker")
     return Fault(worker, reason[:TOLD])
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from gpukeras.distributed.channel.authentication import StrangerError
+from gpukeras.distributed.channel.authentication import AuthenticationError
 from gpukeras.distributed.channel.errors import Fault, explain_fault
 from gpukeras.distributed.channel.mailboxes import ResultQueue
 from gpukeras.distributed.channel.protocol import Frame, FrameKind
@@ -207,7 +207,7 @@ class HeartbeatThread(ABC):
                     self._note_rest(worker, frame.record().get("rests") is True, now)
                 elif frame.kind is not FrameKind.BEAT:
                     self._take(worker, frame)
-        except StrangerError:
+        except AuthenticationError:
             link.ended = link.stranger = True
         if link.ended:
             self._drop(worker, link)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from gpukeras.core.errors import ClusterError
-from gpukeras.distributed.channel.authentication import CHIEF, Seal, StrangerError
+from gpukeras.distributed.channel.authentication import CHIEF, AuthenticationError, Seal
 from gpukeras.distributed.channel.errors import (
     ALIKE,
     explain_difference,
@@ -54,14 +54,14 @@ def parse_hello(frame: Frame) -> Hello:
     """Parses a worker's greeting.
 
     Raises:
-        StrangerError: if it comes from no worker of this program.
+        AuthenticationError: if it comes from no worker of this program.
     """
     if frame.kind is not FrameKind.HELLO:
-        raise StrangerError("no greeting")
+        raise AuthenticationError("no greeting")
     record = frame.record()
     index, alike = record.get("index"), record.get("alike")
     if not is_place(index, MOST) or not isinstance(alike, dict):
-        raise StrangerError("a greeting without a name")
+        raise AuthenticationError("a greeting without a name")
     return Hello(index, alike)
 
 
@@ -206,7 +206,7 @@ class JoinGate:
         try:
             for frame in frames:
                 self._meet(link, parse_hello(frame))
-        except (StrangerError, RecursionError):  # a record in a record in a record ...
+        except (AuthenticationError, RecursionError):  # a record in a record in a record ...
             link.ended = True
         if link.ended and link in self._strangers:
             self._forget(link)
@@ -259,12 +259,12 @@ def wait_limit(frame: Frame) -> float:
     """Returns the seconds until the chief decides, from its answer to a greeting.
 
     Raises:
-        StrangerError: if the answer holds no valid number.
+        AuthenticationError: if the answer holds no valid number.
     """
     seconds = frame.record().get("limit_s")
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if seconds is None or not number or not 0 <= seconds <= WAIT_LIMIT_S:  # false for NaN
-        raise StrangerError("a wait without an end")
+        raise AuthenticationError("a wait without an end")
     return float(seconds)
 
 

@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeGuard
 
-from gpukeras.distributed.channel.authentication import GREETING, MAGIC, TAG, Seal, StrangerError
+from gpukeras.distributed.channel.authentication import (
+    GREETING,
+    MAGIC,
+    TAG,
+    AuthenticationError,
+    Seal,
+)
 
 HEADER = struct.Struct("!4sB3xQ")
 FIRST_LIMIT = 2**20  # bytes of a message from a peer that has not proved to be a worker
@@ -61,19 +67,19 @@ class Frame:
         """Returns the body as a record.
 
         Raises:
-            StrangerError: if it is none.
+            AuthenticationError: if it is none.
         """
         try:
             record = json.loads(bytes(self.body), parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
-            raise StrangerError("a message that is no JSON") from error
+            raise AuthenticationError("a message that is no JSON") from error
         if not isinstance(record, dict):
-            raise StrangerError("a message that is no record")
+            raise AuthenticationError("a message that is no record")
         return record
 
 
 def _refuse_constant(name: str) -> None:
-    raise StrangerError(f"{name} for a number")
+    raise AuthenticationError(f"{name} for a number")
 
 
 class FrameReader:
@@ -103,7 +109,7 @@ class FrameReader:
         """Records that `count` bytes were put into `room()`; returns a message once it is whole.
 
         Raises:
-            StrangerError: for bytes that no worker sends, or a body longer than the limit.
+            AuthenticationError: for bytes that no worker sends, or a body longer than the limit.
         """
         self._filled += count
         return None if self._filled < self._needed else self._take()
@@ -113,7 +119,7 @@ class FrameReader:
         self._buffer, self._filled = bytearray(min(count, ROOM)), 0
 
     def _take_greeting(self) -> None:
-        self._seal.meet(bytes(self._buffer))
+        self._seal.complete_handshake(bytes(self._buffer))
         self._expect(self._take_header, HEADER.size + TAG)
 
     def _take_header(self) -> Frame | None:
@@ -143,13 +149,13 @@ def parse_header(header: bytes, limit: int) -> tuple[FrameKind, int]:
     """Returns the kind of a message and the length of its body in bytes.
 
     Raises:
-        StrangerError: if it is no valid header, or announces more than `limit` bytes.
+        AuthenticationError: if it is no valid header, or announces more than `limit` bytes.
     """
     magic, kind, length = HEADER.unpack(header)
     if magic != MAGIC or kind not in KINDS:
-        raise StrangerError("no header of this program")
+        raise AuthenticationError("no header of this program")
     if length > limit:
-        raise StrangerError(f"a message of {length} bytes, where {limit} are the most")
+        raise AuthenticationError(f"a message of {length} bytes, where {limit} are the most")
     return KINDS[kind], length
 
 

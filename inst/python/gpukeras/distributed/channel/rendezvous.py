@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpukeras.core.errors import ClusterError
-from gpukeras.distributed.channel.authentication import PROTOCOL, WORKER, Seal, StrangerError
+from gpukeras.distributed.channel.authentication import PROTOCOL, WORKER, AuthenticationError, Seal
 from gpukeras.distributed.channel.errors import name_worker, worker_error
 from gpukeras.distributed.channel.join_gate import (
     STRANGER_S,
@@ -105,7 +105,7 @@ def _introduce(link: Link, hello: Hello, deadline: float) -> str:
     try:
         link.send_record(FrameKind.HELLO, hello.record())
         problem = _await_verdict(link, deadline)
-    except StrangerError:
+    except AuthenticationError:
         problem = "what answers there is no chief"
     finally:
         if problem:
@@ -129,7 +129,7 @@ def _await_verdict(link: Link, deadline: float) -> str:
                     raise _explain_refusal(frame.record())
                 deadline = max(deadline, time.monotonic() + wait_limit(frame))
     if link.stranger:
-        raise StrangerError("no message of this program")
+        raise AuthenticationError("no message of this program")
     if not link.ended:
         return "it has not decided"
     return "it ended the connection; its secret or its TLS may be others than this worker's"
@@ -138,6 +138,6 @@ def _await_verdict(link: Link, deadline: float) -> str:
 def _explain_refusal(record: Mapping[str, Any]) -> ClusterError:
     message, details = record.get("message"), record.get("details")
     if not isinstance(message, str) or not isinstance(details, dict):
-        raise StrangerError("a refusal without a reason")
+        raise AuthenticationError("a refusal without a reason")
     details = {name: value for name, value in details.items() if name in DETAILS}
     return ClusterError(message, hint=str(record.get("hint", "")), **details)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from gpukeras.distributed.channel.authentication import Seal, StrangerError
+from gpukeras.distributed.channel.authentication import AuthenticationError, Seal
 from gpukeras.distributed.channel.protocol import LIMIT, Frame, FrameKind, FrameReader, pack_frame
 
 NO_ANSWER = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
@@ -155,7 +155,7 @@ class Link:
                     frames.append(frame)
         except NOT_NOW:
             pass
-        except (StrangerError, ssl.SSLError):
+        except (AuthenticationError, ssl.SSLError):
             self.ended = self.stranger = True
         except OSError as error:
             self.ended, self.unreachable = True, error.errno in NO_ANSWER
@@ -167,7 +167,7 @@ class Link:
             self.connection.do_handshake()  # type: ignore[attr-defined]
             self._shaking = False
 
-    def hush(self) -> None:
+    def shutdown_write(self) -> None:
         """Shuts down the sending direction."""
         self._deaf = True
         with suppress(OSError):
@@ -215,7 +215,7 @@ def finish_links(links: Collection[Link], limit_s: float) -> None:
         for link in left - quiet:
             link.flush()
             if not link.waiting:
-                link.hush()
+                link.shutdown_write()
                 quiet.add(link)
         _wait(left, quiet, deadline - time.monotonic())
         for link in left:

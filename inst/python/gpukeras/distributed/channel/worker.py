@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpukeras.distributed.channel.authentication import StrangerError
+from gpukeras.distributed.channel.authentication import AuthenticationError
 from gpukeras.distributed.channel.collectives import Call, pack_call, parse_result
 from gpukeras.distributed.channel.errors import Fault, parse_fault
 from gpukeras.distributed.channel.heartbeat import HeartbeatThread
@@ -63,7 +63,7 @@ class Worker(HeartbeatThread):
         elif frame.kind is FrameKind.OVER:
             self.mailbox.put_over()
         else:
-            raise StrangerError("a message that no chief sends")
+            raise AuthenticationError("a message that no chief sends")
 
     def _tick(self, now: float) -> None:
         """Does nothing: only the chief knows which workers are overdue."""

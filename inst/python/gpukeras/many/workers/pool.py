@@ -100,7 +100,7 @@ class Worker(AttachedServer):
     def _await(self) -> None:
         """Returns at once: workers start side by side."""
 
-    def give(self, task: WorkerTask, message: Mapping[str, Any]) -> None:
+    def submit(self, task: WorkerTask, message: Mapping[str, Any]) -> None:
         """Gives it a task; a worker that has died shows that later."""
         self.task = task
         pipe = self._child.stdin
@@ -109,7 +109,7 @@ class Worker(AttachedServer):
             pipe.write(json.dumps(message, default=_as_plain).encode() + b"\n")
             pipe.flush()
 
-    def hear(self) -> dict[str, Any] | None:
+    def poll(self) -> dict[str, Any] | None:
         """Returns its next answer, if there is one."""
         while True:
             said = self._out.read(self._read, 2**24)
@@ -176,7 +176,7 @@ class WorkerPool:
         waiting, busy = iter(tasks), True
         while busy:
             for place in range(len(self._resources)):
-                self._occupy(place, waiting)
+                self._fill_slot(place, waiting)
             busy = any(worker and worker.task for worker in self._workers)
             heard = [found for found in map(self._hear, range(len(self._resources))) if found]
             yield from heard
@@ -193,7 +193,7 @@ class WorkerPool:
                 worker.stop()
         self._workers = [None] * len(self._resources)
 
-    def _occupy(self, place: int, waiting: Iterator[WorkerTask]) -> None:
+    def _fill_slot(self, place: int, waiting: Iterator[WorkerTask]) -> None:
         """Gives an idle worker the next task, and starts one where there is none."""
         worker = self._workers[place]
         if worker is not None and worker.task is not None:
@@ -206,7 +206,7 @@ class WorkerPool:
             worker = None
         if worker is None:
             worker = self._workers[place] = Worker(self._resources[place], self._folder)
-        worker.give(task, self._describe(task))
+        worker.submit(task, self._describe(task))
 
     def _describe(self, task: WorkerTask) -> dict[str, Any]:
         job, number = task.job, task.number
@@ -222,7 +222,7 @@ class WorkerPool:
         if worker is None or worker.task is None:
             return None
         runs, task = worker.runs, worker.task
-        told = worker.hear()  # after `runs`: what it said last is not lost
+        told = worker.poll()  # after `runs`: what it said last is not lost
         self._any_ready |= worker.ready
         if told is not None:
             worker.task = None

@@ -72,7 +72,7 @@ def _describe(data: MapDataset) -> dict[str, Any]:
         "augment": None if data.augment is None else asdict(data.augment),
         "na": data.na,
         "wrapped": data.wrapped,
-        "open_size": data.open_size,
+        "variable_batch_size": data.variable_batch_size,
     }
     return dict(json.loads(json.dumps(plain)))
 
@@ -83,7 +83,7 @@ def _open(about: dict[str, Any], sources: list[RowSource]) -> MapDataset:
     data = MapDataset(tuple(sources), recipe, spec, none, none, na=about["na"])
     if about["augment"] is not None:
         data.augment = AugmentSpec.from_dict(about["augment"])
-    data.wrapped, data.open_size = about["wrapped"], about["open_size"]
+    data.wrapped, data.variable_batch_size = about["wrapped"], about["variable_batch_size"]
     return data
 
 

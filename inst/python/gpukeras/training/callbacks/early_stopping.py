@@ -310,5 +310,5 @@ def build_early_stopping(spec: EarlyStoppingSpec) -> Any:
 
 
 def build_plateau(spec: PlateauSpec, rates: Rates) -> Any:
-    """Returns a Keras callback that lowers the rates of `optimizer.hold_schedule()`."""
+    """Returns a Keras callback that lowers the rates of `optimizer.override_schedule()`."""
     return _as_callback(_Plateau)(spec, rates)

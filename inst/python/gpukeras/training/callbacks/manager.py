@@ -20,7 +20,7 @@ from gpukeras.engine.optimizer import (
     Rates,
     count_steps,
     hold_clipping,
-    hold_schedule,
+    override_schedule,
     require_plain_rate,
 )
 from gpukeras.engine.train_step import Averages
@@ -181,7 +181,7 @@ def open_callback_manager(
         start = kept["rates"][0].get("start") if "rates" in kept else None
         if state is None and progress.epoch:  # `initial_epoch`
             start = count_steps(model) - progress.epoch * (steps or 0)
-        holding = hold_schedule(model, schedule, steps, spec.epochs, start)
+        holding = override_schedule(model, schedule, steps, spec.epochs, start)
     clipping = hold_clipping(model, spec.clip_norm, spec.clip_value, spec.clip_global_norm)
     with clipping, holding as rates, open_board(model, spec, progress, loader) as board:
         manager = CallbackManager(
