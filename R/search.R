@@ -101,7 +101,8 @@
 #' @section Errors:
 #' `gpukeras_error_spec` for settings, resamples or a metric that cannot be, before anything trains;
 #' `gpukeras_error_checkpoint` for a folder of another search; the builder's own error if no trial
-#' has a model.
+#' has a model. If a folder takes no more, as on a full disk, the search goes on, with
+#' `gpukeras_warning_checkpoint` at the end and the first reason in `$unsaved`.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8)
 #' build <- function(units, rate) gpu_mlp(train, units = units, learning_rate = rate)
@@ -235,7 +236,16 @@ new_gpu_tuning <- function(record, builder, names) {
     record$best$settings <- taken_settings(builder, settings)
     record$best$batch_size <- settings$batch_size
   }
-  warn_failed(new_result(record, "gpu_tuning"))
+  warn_unsaved_search(warn_failed(new_result(record, "gpu_tuning")))
+}
+
+warn_unsaved_search <- function(tuning) {
+  if (nzchar(tuning$unsaved %||% "")) {
+    told <- paste("The search was not saved to its end:", tuning$unsaved)
+    kept <- "Trials that are not in the folder are trained anew by the same call."
+    warn_gpukeras(c(told, i = kept), "checkpoint")
+  }
+  tuning
 }
 
 warn_failed <- function(tuning) {
@@ -304,7 +314,9 @@ format.gpu_tuning <- function(x, ...) {
       format_time(sum(vapply(x$trace, function(row) as.numeric(row$seconds), 0)))
     ),
     together = if (nzchar(x$together)) x$together,
-    folder = if (nzchar(x$folder)) x$folder,
+    folder = if (nzchar(x$folder)) {
+      paste0(x$folder, if (nzchar(x$unsaved %||% "")) ", which lacks some trials")
+    },
     format_notes(x$notes),
     width = 10
   )

@@ -30,6 +30,7 @@ a_tuning_record <- function(...) {
     ),
     trials = 4L, failed = 1L, rungs = list(1L, 3L), resamples = list("Fold1", "Fold2"),
     epochs_spent = 10L, found = 0L, stopped = "completed", seed = 1L, folder = "",
+    unsaved = "",
     together = "3 trials in stacks of up to 6 models; 1 alone: it runs eagerly",
     elapsed_s = 2.5, notes = list("1 trial failed, first trial 3: too few.")
   )

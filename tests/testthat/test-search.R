@@ -47,6 +47,16 @@ test_that("a summary has the best result of each trial, the best first", {
   expect_output(print(summary(a_tuning(trace = trace))), "... and 2 more: $trials", fixed = TRUE)
 })
 
+test_that("a search that was not saved to its end is a classed warning, and is printed as such", {
+  record <- a_tuning_record(folder = "study", unsaved = "`folder` cannot be written: full.")
+  expect_snapshot(tuning <- new_gpu_tuning(record, function(...) NULL, "units"))
+  expect_output(print(tuning), "study, which lacks some trials", fixed = TRUE)
+  expect_warning(
+    new_gpu_tuning(record, function(...) NULL, "units"),
+    class = "gpukeras_warning_checkpoint"
+  )
+})
+
 test_that("a search whose trials all failed warns, and says why", {
   trace <- lapply(1:2, function(i) {
     a_trace_row(i, 1L, 8L, "sgd", NULL, metrics = list(), std_err = NULL, error = "no number")

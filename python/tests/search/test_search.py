@@ -1,9 +1,14 @@
+import json
+import warnings
+
 import numpy as np
 import pytest
+from small_disks import BREAKING, small_disk
 from small_fits import make_dataset
 from trialled import SETTINGS, build, trace_of, tune
 
 from gpukeras import CheckpointError, GeneratorError, SpecError
+from gpukeras.core.errors import NotSavedWarning
 from gpukeras.data.streams.generator import GeneratorInterrupt
 from gpukeras.search.search import judge
 from gpukeras.search.trials import Outcome
@@ -81,6 +86,39 @@ def test_a_search_that_was_ended_goes_on_as_if_it_had_not_been(tmp_path):
         tune(options={"folder": str(folder)}, resamples=3)
     with pytest.raises(CheckpointError, match="`builder` changed"):
         tune(options={"folder": str(folder)}, builder="function(rate) NULL")
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("breaking", BREAKING)
+def test_a_search_goes_on_without_its_disk_and_says_so_at_once_and_at_the_end(tmp_path, breaking):
+    whole = tune()
+    told = []
+    with small_disk(tmp_path / "disk") as disk:
+        study = disk.folder / "study"
+
+        def listen(event):
+            told.extend([event] if event["kind"] == "trial" else [])
+            if len(told) == 1 and event is told[0]:
+                getattr(disk, breaking)()
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", NotSavedWarning)
+            found = tune(options={"folder": str(study)}, on_event=listen)
+        warned = [str(one.message) for one in caught if one.category is NotSavedWarning]
+        assert sum("The search is not saved any more, and goes on" in one for one in warned) == 1
+        assert trace_of(found) == trace_of(whole)
+        assert found.stopped == "completed"
+        assert found.unsaved.startswith("`folder` cannot be written: ")
+        if breaking == "vanish":
+            return
+        kept = {path.name: json.loads(path.read_text()) for path in study.glob("trials/*")}
+        assert list(kept) == [f"{told[0]['trial']:04d}.json"]
+        assert not list(study.rglob("*.partial"))
+        if breaking == "fill":
+            disk.empty()
+            again = tune(options={"folder": str(study)})
+            assert (trace_of(again), again.unsaved) == (trace_of(whole), "")
+            assert again.found == 1
 
 
 @pytest.mark.tf

@@ -74,6 +74,7 @@ class Tuning:
         stopped: "completed", "time" or "interrupted".
         seed: The seed of the search.
         folder: Its folder, or "".
+        unsaved: Why the folder lacks outcomes, or "".
         elapsed_s: Seconds of this call.
         together: Which trials trained as stacks, and why others did not; "" before the first.
         notes: Sentences for the user.
@@ -93,6 +94,7 @@ class Tuning:
     stopped: str
     seed: int
     folder: str
+    unsaved: str
     elapsed_s: float
     together: str
     notes: tuple[str, ...]

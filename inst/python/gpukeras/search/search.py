@@ -182,6 +182,7 @@ class Search:
             stopped=self.stopper.stopped or "completed",
             seed=self.seed,
             folder="" if self.study.folder is None else str(self.study.folder),
+            unsaved=self.study.unsaved,
             elapsed_s=self.stopper.elapsed_s,
             together=together,
             notes=(

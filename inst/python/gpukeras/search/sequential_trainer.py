@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gpukeras.checkpoint.store import remove_stores
+from gpukeras.core.errors import CheckpointError, warn_not_saved
 from gpukeras.core.keras_types import Model
+from gpukeras.core.messages import system_reason
+from gpukeras.core.safe_files import find_disk_fault
 from gpukeras.data.dataset import MapDataset
 from gpukeras.many.alone import Job, run_job
 from gpukeras.many.copies import make_initial
@@ -127,12 +131,27 @@ class SequentialTrainer:
         return check_end(fitted.history)
 
     def _place(self, trial: Trial, place: int) -> Path | None:
-        """Returns the folder of a training's checkpoints, and makes its parent."""
+        """Returns the folder of a training's checkpoints, and makes its parent; None without."""
         folder = self.folder(trial)
         if folder is None:
             return None
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{place + 1:04d}"
+        try:
+            folder.mkdir(exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):  # a disk may have become read-only
+                return folder / f"{place + 1:04d}"
+        except OSError as error:
+            self.give_up_states(error)
+            return None
+
+    def give_up_states(self, error: OSError | CheckpointError) -> None:
+        """Keeps no checkpoints any more, and warns: trials that go on begin anew instead."""
+        if self.states is not None:
+            self.states = None
+            why = str(error)
+            if isinstance(error, OSError):
+                fault = find_disk_fault(error)
+                why = f"{fault.reason}." if fault else f"{system_reason(error)}."
+            warn_not_saved(f"Trials of the search are not saved any more, and go on: {why}")
 
 
 def check_end(history: ModelHistory) -> ModelHistory:

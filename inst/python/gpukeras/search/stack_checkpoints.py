@@ -41,9 +41,9 @@ def save_checkpoints(folder: Path, checkpoints: Sequence[Checkpoint | None]) -> 
         checkpoints: One entry a resample; None for one that has not begun.
 
     Raises:
-        CheckpointError: if it cannot be written; what was there stays.
+        CheckpointError, OSError: if it cannot be written; what was there stays.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(exist_ok=True)
     plain = {"metrics": [None if one is None else one.metrics for one in checkpoints]}
     arrays = {
         f"{place}/{part}/{number}": array

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from gpukeras.backend import devices
-from gpukeras.core.errors import ModelError
+from gpukeras.core.errors import CheckpointError, ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.data.dataset import MapDataset
@@ -317,7 +317,10 @@ class _Job:
         for one in self.opened:
             folder = self._sequential.folder(one.trial)
             if folder is not None and one.trial.number not in self._failed:
-                save_checkpoints(folder / STACK, one.checkpoints)
+                try:
+                    save_checkpoints(folder / STACK, one.checkpoints)
+                except (OSError, CheckpointError) as error:
+                    self._sequential.give_up_states(error)
 
     def _make_task(self, batch_size: int, done: int) -> Task:
         def heard(event: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ import numpy as np
 from gpukeras.checkpoint.identity import find_changes
 from gpukeras.checkpoint.store import remove_stores
 from gpukeras.core.atomic_dir import sync_folder, write_text
-from gpukeras.core.errors import CheckpointError
+from gpukeras.core.errors import CheckpointError, warn_not_saved
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import count_of, system_reason
+from gpukeras.core.safe_files import DiskFault, find_disk_fault
 from gpukeras.search.trials import Outcome, Trial
 
 FORMAT = 1
@@ -60,12 +61,14 @@ class Study:
         known: What `study.json` held when the folder was opened, or an empty mapping.
         outcomes: By trial, its outcomes by epochs.
         notes: Sentences for the user: other versions of packages.
+        unsaved: Why the first outcome could not be written that could not, or "".
     """
 
     folder: Path | None = None
     known: Mapping[str, Any] = field(default_factory=dict)
     outcomes: dict[int, dict[int, Outcome]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unsaved: str = ""
 
     @property
     def drawn(self) -> list[dict[str, Any]]:
@@ -108,7 +111,7 @@ class Study:
             )
 
     def record(self, trial: Trial, outcome: Outcome) -> None:
-        """Adds an outcome, and writes the trial's file."""
+        """Adds an outcome, and writes the trial's file; warns where that fails, and goes on."""
         of_trial = self.outcomes.setdefault(trial.number, {})
         of_trial[outcome.epochs] = outcome
         if self.folder is None:
@@ -117,8 +120,13 @@ class Study:
             {n: v for n, v in asdict(each).items() if n != "trial"} for each in of_trial.values()
         ]
         found = {**asdict(trial), "rungs": rungs}
-        with self._errors("written"):
-            _write(self.folder / TRIALS / f"{trial.number:04d}.json", found)
+        try:
+            with self._errors("written"):
+                _write(self.folder / TRIALS / f"{trial.number:04d}.json", found)
+        except CheckpointError as error:
+            if not self.unsaved:
+                self.unsaved = error.message
+                warn_not_saved(f"The search is not saved any more, and goes on: {error.message}")
 
     def remove_states(self) -> None:
         """Deletes the checkpoints of a search that is complete; other files stay."""
@@ -259,14 +267,21 @@ def _folder_errors(folder: Path, verb: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = f"cannot be {verb}: {system_reason(error)}"
-        raise _refuse(folder, why, "Its parent must exist, and both be yours to write.") from error
+        fault = find_disk_fault(error) or DiskFault(
+            system_reason(error), "Its parent must exist, and both be yours to write."
+        )
+        raise _refuse(folder, f"cannot be {verb}: {fault.reason}", fault.hint) from error
 
 
 def _write(path: Path, value: Any) -> None:
     partial = path.with_name(f"{path.name}.partial")
-    write_text(partial, _to_json(value))
-    os.replace(partial, path)
+    try:
+        write_text(partial, _to_json(value))
+        os.replace(partial, path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 
