@@ -123,6 +123,39 @@ def test_kinds_of_models_that_scale_otherwise_are_noted():
     assert fits.notes[0].startswith("Numbers are scaled by all groups, as a gpu_tabular()")
 
 
+def far_from_zero(rows, array):
+    """Numbers of a deviation of 1 at 1,000,000, with labels that depend on them."""
+    away = np.random.default_rng(1).normal(size=(96, 2))
+    x = away + np.take([1e6, 1e6 + 5, 1e6 - 3], CODES)[:, None]
+    columns = [
+        {"name": name, "kind": "numeric", "values": x[rows, place]}
+        for place, name in enumerate("uv")
+    ]
+    features = {"kind": "columns", "columns": columns}
+    if array:
+        features = {"kind": "array", "values": np.asfortranarray(x[rows])}
+    labels = {"kind": "numeric", "values": away.sum(axis=1)[rows], "levels": []}
+    return build_dataset(features, {"batch_size": 8, "seed": 1, "scale": True}, labels)
+
+
+@pytest.mark.parametrize("array", [False, True], ids=["columns", "array"])
+def test_groups_far_from_zero_train_as_by_fit_alone(array):
+    from gpukeras.training.fit import fit
+
+    data = far_from_zero(np.arange(96), array)
+    fits = fit_many([mlp(data)], data, groups={"names": NAMES, "codes": CODES})
+    assert fits.notes == ()
+    for code in range(3):
+        rows = np.flatnonzero(code == CODES)
+        own = far_from_zero(rows, array)
+        encoded = own.sources[0].gather(slice(None))
+        np.testing.assert_allclose(fits.data.sources[0].gather(rows), encoded, atol=2e-6)
+        model = mlp(own)
+        fit(model, own, {"epochs": 3, "engine": "superstep"})
+        for one, other in zip(fits.model(code + 1).get_weights(), model.get_weights(), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 def test_groups_that_lose_digits_are_named():
     x = np.random.default_rng(0).normal(size=(96, 1)) * np.take([1e-4, 1.0, 1.0], CODES)[:, None]
     x += np.take([100.0, 0.0, 1.0], CODES)[:, None]
