@@ -8,6 +8,12 @@
 #' row is moved to the ends of the interval that its value lies in, the mean differences are summed
 #' up, and the mean over the rows is 0. Both predict the rows of many values in one call.
 #'
+#' Means over rows are weighted by the weights of a [gpu_dataset()], or of a data frame by the term
+#' `weights` of the training's formula, so that they estimate those of the population that the
+#' weights stand for; `print()` says so. Intervals and values are chosen by rows with a weight above
+#' 0. Rows of matrices, of files and of a recipe of the package recipes count as one: give them as a
+#' [gpu_dataset()] with `weights`.
+#'
 #' @inheritParams gpu_importance
 #' @param data A [gpu_dataset()]; or a data frame, matrix or paths of files as for [gpu_predict()].
 #'   Labels are not needed. Rows that come in sequence are refused.
@@ -53,11 +59,19 @@ gpu_effects <- function(model, data, columns = NULL, kind = "partial_dependence"
   model <- check_model(model)
   options <- list(columns = columns, kind = kind, grid = grid, individual = individual, seed = seed)
   check_no_na_options(options)
-  rows <- as_new_data(data, model, use_recipe(model, recipe), "data")
+  recipe <- use_recipe(model, recipe)
+  rows <- as_new_data(data, model, recipe, "data")
   new_gpu_effects(call_core("effects", list(
     model = model, data = rows$data, features = rows$features, columns = as_names(columns),
-    kind = kind, grid = grid, individual = individual, part = part, seed = seed
+    kind = kind, grid = grid, individual = individual, part = part, seed = seed,
+    weights = if (is.data.frame(data)) new_row_weights(data, recipe)
   )))
+}
+
+# The weights of a data frame by the term of the training's formula; NULL without one.
+new_row_weights <- function(data, recipe, call = caller_env()) {
+  weights <- recipe_weights(recipe$formula, data, call)
+  if (!is.null(weights)) as_weights(weights, call)
 }
 
 # Rows without labels as arguments of the core: `data`, a dataset's handle, or `features`.
@@ -76,6 +90,7 @@ new_gpu_effects <- function(record) {
   frame <- do.call(rbind, parts)
   own <- lapply(record$columns, individual_frame, rows = as.integer(unlist(record$individual)))
   attributes(frame)[c("kind", "sample")] <- record[c("kind", "rows")]
+  attr(frame, "weighted") <- isTRUE(record$weighted)
   attr(frame, "individual") <- do.call(rbind, own)
   new_result_frame(frame, "gpu_effects")
 }
@@ -128,7 +143,10 @@ format.gpu_effects <- function(x, most = 6, ...) {
     sprintf("  %s%s  %s", curve$column[1], name_output(curve, x), pairs)
   })
   c(
-    sprintf("<gpu_effects> %s of %s", name, count_of(attr(x, "sample"), "rows")),
+    sprintf(
+      "<gpu_effects> %s of %s%s", name, count_of(attr(x, "sample"), "rows"),
+      if (isTRUE(attr(x, "weighted"))) ", weighted" else ""
+    ),
     unlist(lines, use.names = FALSE)
   )
 }

@@ -77,3 +77,18 @@ test_that("effects of a formula's columns are the mean predictions", {
     gpu_effects(model, frame, kind = "shap")
   })
 })
+
+test_that("effects of a data frame count rows by the formula's column of weights", {
+  skip_without_tensorflow()
+  frame <- transform(mtcars[c("mpg", "wt", "hp")], times = rep(1:4, 8))
+  data <- gpu_dataset(mpg ~ wt + hp, frame, weights = times, batch_size = 32)
+  model <- gpu_mlp(data, units = 4, seed = 1)
+  gpu_fit(model, data, epochs = 5, verbose = FALSE)
+  found <- gpu_effects(model, frame, grid = 3)
+  at <- transform(frame, wt = found$value[2])
+  mean <- weighted.mean(as.numeric(gpu_predict(model, at)), frame$times)
+  expect_equal(found$effect[2], mean, tolerance = 1e-5)
+  expect_equal(gpu_effects(model, data, grid = 3)$effect, found$effect)
+  expect_match(format(found)[1], "partial dependence of 32 rows, weighted", fixed = TRUE)
+  expect_error(gpu_effects(model, mtcars), class = "gpukeras_error_data")
+})

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from explained_frames import FRAME, encode_frame, fit_frame
 
-from gpukeras import ModelError, SpecError
+from gpukeras import DataError, ModelError, SpecError
+from gpukeras.data.preprocessing.weights import ClassWeights
 from gpukeras.explain import effects
 from gpukeras.explain.effects import measure_effects
 
@@ -62,6 +63,48 @@ def test_accumulated_local_effects_are_those_of_raw_columns(fitted):
     middles = ((curve[1:] + curve[:-1]) / 2)[place]
     np.testing.assert_allclose(found.effects[:, 0], curve - middles.mean(), atol=2e-6)
     assert found.counts.tolist() == [0, *np.bincount(place)]
+
+
+@pytest.mark.parametrize("given", ["dataset", "new rows"])
+@pytest.mark.parametrize("kind", effects.KINDS)
+def test_a_row_of_weight_n_counts_as_n_rows(fitted, kind, given):
+    model, data = fitted
+    times = np.random.default_rng(5).integers(0, 4, 60)
+    rounded = [{**one, "values": np.round(one["values"])} for one in FRAME if one["name"] != "kind"]
+    frame = [rounded[0], FRAME[1], *rounded[1:]]  # of few values, whose intervals are the same
+    copies = [{**one, "values": np.repeat(one["values"], times)} for one in frame]
+    several = {"kind": "columns", "columns": copies}
+    names = [one["name"] for one in frame if kind != "ale" or one["name"] in ("a", "b")]
+    options = {"columns": names, "kind": kind, "grid": 50}
+    if given == "dataset":
+        weighed = encode_frame(frame, data.recipe, weights=times.astype(float))
+        found = measure_effects(model, weighed, **options)
+    else:
+        rows = {"kind": "columns", "columns": frame}
+        found = measure_effects(model, features=rows, weights=times.astype(float), **options)
+    expected = measure_effects(model, features=several, **options)
+    plain = measure_effects(model, features={"kind": "columns", "columns": frame}, **options)
+    assert (found.weighted, expected.weighted) == (True, False)
+    assert found.rows == np.count_nonzero(times)
+    for one, other, unweighed in zip(found.columns, expected.columns, plain.columns, strict=True):
+        np.testing.assert_allclose(one.values, other.values)
+        np.testing.assert_allclose(one.effects, other.effects, atol=2e-6)
+        same = one.effects.shape == unweighed.effects.shape
+        assert not same or np.abs(one.effects - unweighed.effects).max() > 1e-3
+
+
+def test_weights_of_classes_weigh_no_effects_and_rows_need_some_weight(fitted):
+    from small_fits import make_dataset, make_model
+
+    data = make_dataset(50)
+    data.sources = (*data.sources, data.sources[1])
+    data.class_weights = ClassWeights("balanced", None)
+    assert not measure_effects(make_model(), data, columns=["2"], grid=3).weighted
+    rows = {"kind": "columns", "columns": FRAME}
+    with pytest.raises(DataError, match="no rows with a weight above 0"):
+        measure_effects(fitted[0], features=rows, weights=np.zeros(60))
+    with pytest.raises(DataError, match="`weights` has 59"):
+        measure_effects(fitted[0], features=rows, weights=np.ones(59))
 
 
 def test_effects_of_a_linear_function_are_its_slope():

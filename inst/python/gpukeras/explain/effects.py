@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import ModelError, SpecError
+from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_count
 from gpukeras.data.base import Dataset
@@ -58,15 +58,17 @@ class Effects:
 
     Args:
         kind: "partial_dependence" or "ale".
-        rows: Number of rows.
+        rows: Number of rows with a weight above 0.
         columns: The effect of each column.
         individual: Numbers from 1 of the rows whose own curves are given.
+        weighted: Whether rows counted by weights.
     """
 
     kind: str
     rows: int
     columns: tuple[Effect, ...]
     individual: tuple[int, ...] = ()
+    weighted: bool = False
 
 
 def measure_effects(
@@ -80,12 +82,15 @@ def measure_effects(
     individual: float = 0,
     part: str = "all",
     seed: float = 1,
+    weights: Any = None,
 ) -> Effects:
     """Measures how predictions change with single columns, by predictions in large batches.
 
+    Means over rows are weighted, as survey practice wants estimates of the population.
+
     Args:
         model: A Keras model; need not be compiled.
-        data: A dataset; labels are not used.
+        data: A dataset, whose rows count by its weights; labels are not used.
         features: Alternatively new rows, encoded by the recipe tied to the model if there is one.
         columns: Names of columns; None is all of which a curve can be drawn.
         kind: "partial_dependence" or "ale" (of numbers only).
@@ -95,10 +100,11 @@ def measure_effects(
             conditional expectation (Goldstein et al. 2015).
         part: "all", "train" or "validation" (of a dataset).
         seed: Seed of the draw of these rows.
+        weights: Weights of the new rows; None counts each as one.
 
     Raises:
         SpecError: for an unknown column, one without a curve, or a bad option.
-        DataError: for rows that come in sequence or have no columns.
+        DataError: for rows that come in sequence or have no columns, or bad weights.
         ModelError: if the model does not fit the rows, or has several outputs.
     """
     check_choice("kind", kind, KINDS)
@@ -112,17 +118,21 @@ def measure_effects(
             arg="individual",
         )
     if data is None:
-        explained = open_new_rows(model, features or {})
+        explained = open_new_rows(model, features or {}, weights)
     else:
         explained = open_explained(model, data, part)
     named = choose_features(find_features(explained.recipe), columns, kind)
-    count = len(explained.rows)
-    chosen = np.sort(drawn_by.choice(count, min(curves, count), replace=False))
+    counted = np.flatnonzero(explained.row_weights > 0)
+    if not len(counted):
+        raise DataError("`data` has no rows with a weight above 0.", arg="data")
+    count = len(counted)
+    chosen = np.sort(counted[drawn_by.choice(count, min(curves, count), replace=False)])
     if kind == "ale":
         found = [_accumulate(explained, one, size) for one in named]
     else:
         found = [_average(explained, one, size, chosen) for one in named]
-    return Effects(kind, count, tuple(found), tuple(int(row) + 1 for row in chosen))
+    numbers = tuple(int(row) + 1 for row in chosen)
+    return Effects(kind, count, tuple(found), numbers, explained.weights is not None)
 
 
 def choose_features(
@@ -160,7 +170,7 @@ def choose_features(
 
 def _average(explained: Explained, feature: Feature, size: int, chosen: np.ndarray) -> Effect:
     """Returns the partial dependence of a column, with the curves of some rows."""
-    encoded = explained.column(feature.places)
+    encoded = explained.column(feature.places)[explained.row_weights > 0]
     values = np.zeros(0) if feature.levels else make_grid(feature.decode(encoded[:, 0]), size)
     replaced = feature.encode(None if feature.levels else values)
     means, curves = [], []
@@ -168,7 +178,7 @@ def _average(explained: Explained, feature: Feature, size: int, chosen: np.ndarr
     for output in explained.predict(Variation(feature.places, row) for row in replaced):
         flat = drop_stratum(explained.recipe, read_output(output))
         names = names or name_output(explained.recipe, flat)
-        means.append(flat.mean(axis=0, dtype=np.float64))
+        means.append(np.average(flat.astype(np.float64), axis=0, weights=explained.row_weights))
         curves.append(flat[chosen].astype(np.float64))
     return Effect(
         column=feature.name,
@@ -206,8 +216,9 @@ def _count_levels(feature: Feature, encoded: np.ndarray, size: int) -> np.ndarra
 
 def _accumulate(explained: Explained, feature: Feature, size: int) -> Effect:
     """Returns the accumulated local effects of a column of numbers."""
-    encoded = explained.column(feature.places)
-    edges, places = find_intervals(encoded[:, 0], size)
+    encoded, weights = explained.column(feature.places), explained.row_weights
+    edges, _ = find_intervals(encoded[weights > 0, 0], size)
+    places = find_places(edges, encoded[:, 0])
     lower, upper = (np.array(encoded) for _ in range(2))
     lower[:, 0], upper[:, 0] = edges[places], edges[np.minimum(places + 1, len(edges) - 1)]
     both = [Variation(feature.places, lower), Variation(feature.places, upper)]
@@ -215,14 +226,16 @@ def _accumulate(explained: Explained, feature: Feature, size: int) -> Effect:
         drop_stratum(explained.recipe, read_output(output)) for output in explained.predict(both)
     )
     differences = high.astype(np.float64) - low
-    counts = np.bincount(places, minlength=max(1, len(edges) - 1))
+    intervals = max(1, len(edges) - 1)
+    counts = np.bincount(places[weights > 0], minlength=intervals)
+    totals = np.bincount(places, weights, minlength=intervals)
     return Effect(
         column=feature.name,
         values=feature.decode(edges),
         levels=(),
         counts=np.concatenate([[0], counts])[: len(edges)],
         outputs=name_output(explained.recipe, low),
-        effects=accumulate(differences, places, counts)[: len(edges)],
+        effects=accumulate(differences * weights[:, None], places, totals)[: len(edges)],
     )
 
 
@@ -239,28 +252,34 @@ def find_intervals(values: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarra
     """
     quantiles = np.quantile(values, np.arange(1, size + 1) / size, method="inverted_cdf")
     edges = np.unique(np.concatenate([[values.min()], quantiles]).astype(values.dtype))
-    places = np.clip(np.searchsorted(edges, values, side="left") - 1, 0, max(0, len(edges) - 2))
-    return edges, places
+    return edges, find_places(edges, values)
 
 
-def accumulate(differences: np.ndarray, places: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def find_places(edges: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Returns the interval of each value; one outside of all is in the nearest."""
+    last = max(0, len(edges) - 2)
+    places: np.ndarray = np.clip(np.searchsorted(edges, values, side="left") - 1, 0, last)
+    return places
+
+
+def accumulate(differences: np.ndarray, places: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Returns the effect at each edge: the sum of the intervals' mean differences, centred.
 
     The mean over the rows is 0, where a row has the mean of the effects at the ends of its interval
     (equation 16 of Apley and Zhu 2020, as the package ALEPlot computes it).
 
     Args:
-        differences: For each row the predictions at the upper less those at the lower edge
-            (rows, outputs), float64.
+        differences: For each row the predictions at the upper less those at the lower edge, times
+            its weight (rows, outputs), float64.
         places: Each row's interval.
-        counts: Rows of each interval; at least 1.
+        totals: The sum of the weights of each interval's rows; above 0.
     """
-    sums = np.zeros((len(counts), differences.shape[1]))
+    sums = np.zeros((len(totals), differences.shape[1]))
     np.add.at(sums, places, differences)
-    effects = np.cumsum(sums / np.maximum(counts, 1)[:, None], axis=0)
+    effects = np.cumsum(sums / totals[:, None], axis=0)
     effects = np.concatenate([np.zeros((1, differences.shape[1])), effects])
     middles = (effects[1:] + effects[:-1]) / 2
-    centred: np.ndarray = effects - (middles * counts[:, None]).sum(axis=0) / counts.sum()
+    centred: np.ndarray = effects - (middles * totals[:, None]).sum(axis=0) / totals.sum()
     return centred
 
 

@@ -23,6 +23,7 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.weights import check_weights, own_weights
 from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers
 from gpukeras.engine.predict import explain_rows, predict_rows
 from gpukeras.engine.predict_loop import count_row_bytes
@@ -92,6 +93,7 @@ class Explained:
         rows: Numbers of the rows to take (int32).
         recipe: The encoding of the rows.
         function: The user's function that is applied to features before the model, or None.
+        weights: The user's weights of these rows, or None.
     """
 
     model: Model
@@ -99,6 +101,12 @@ class Explained:
     rows: np.ndarray
     recipe: Recipe
     function: Callable[[Any], Any] | None
+    weights: np.ndarray | None = None
+
+    @property
+    def row_weights(self) -> np.ndarray:
+        """The weight of each row (float64), 1 without weights."""
+        return np.ones(len(self.rows)) if self.weights is None else self.weights
 
     def column(self, places: np.ndarray) -> np.ndarray:
         """Returns some numbers of all rows, rows first, read in blocks."""
@@ -156,10 +164,12 @@ def open_explained(model: Model, data: Dataset, part: str) -> Explained:
     model_recipes.check_encoding(model, data.recipe)
     compatibility.check_input(model, data.recipe)
     model_checks.check_call(model, "predict")
-    return Explained(model, data.sources[0], data.rows(part), data.recipe, data.map)
+    rows = data.rows(part)
+    weights = own_weights(data, rows)
+    return Explained(model, data.sources[0], rows, data.recipe, data.map, weights)
 
 
-def open_new_rows(model: Model, features: Mapping[str, Any]) -> Explained:
+def open_new_rows(model: Model, features: Mapping[str, Any], weights: Any = None) -> Explained:
     """Checks a model and new rows, and returns them ready to be predicted; they are encoded once.
 
     Rows with a missing value that training would leave out are left out.
@@ -167,15 +177,21 @@ def open_new_rows(model: Model, features: Mapping[str, Any]) -> Explained:
     Args:
         model: A Keras model.
         features: The rows, encoded by the recipe tied to the model if there is one.
+        weights: Their weights, or None.
 
     Raises:
-        DataError: for rows that cannot be encoded.
+        DataError: for rows that cannot be encoded, or bad weights.
         ModelError: if they do not fit the model.
     """
-    recipe, rows, _ = open_rows(model, features, None)
+    recipe, rows, complete = open_rows(model, features, None)
     assert isinstance(rows, RowSource)  # only a dataset comes in sequence
     compatibility.check_input(model, recipe)
     model_checks.check_call(model, "predict")
     base = MemoryRows(rows.gather(slice(len(rows))))
     base.texts = rows.texts
-    return Explained(model, base, np.arange(len(rows), dtype=np.int32), recipe, None)
+    numbers = np.arange(len(rows), dtype=np.int32)
+    if weights is not None:
+        weights = np.asarray(weights, np.float64)
+        check_weights(weights, len(rows) if complete is None else len(complete))
+        weights = weights if complete is None else weights[complete]
+    return Explained(model, base, numbers, recipe, None, weights)

@@ -18,6 +18,7 @@ import numpy as np
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
+from gpukeras.data.preprocessing.weights import own_weights
 from gpukeras.data.row_digests import can_digest, digest_rows, sample_rows
 from gpukeras.data.shards import ShardedDataset
 
@@ -105,12 +106,8 @@ def _weighed(data: MapDataset) -> np.ndarray:
 
 def _has_own_weights(data: MapDataset, rows: np.ndarray) -> bool:
     """Whether the user gave weights other than 1; those of classes are for training alone."""
-    if len(data.sources) < 3:
-        return False
-    if data.class_weights is None:
-        return bool((data.sources[2].gather(rows) != 1).any())
-    own = data.class_weights.weights
-    return own is not None and bool((own[rows] != 1).any())
+    own = own_weights(data, rows)
+    return own is not None and bool((own != 1).any())
 
 
 def _same(one: TrainingRows, other: TrainingRows) -> bool:

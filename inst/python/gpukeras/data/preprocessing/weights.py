@@ -153,6 +153,25 @@ def gather_weights(data: Any, rows: Any) -> np.ndarray:
     return found.reshape(len(found), -1)[:, 0]
 
 
+def own_weights(data: Any, rows: np.ndarray) -> np.ndarray | None:
+    """Returns the weight that the user gave each of the rows (n,), without those of classes.
+
+    Of weights of several numbers a row the first ones are taken; None without weights.
+
+    Args:
+        data: A dataset whose rows have numbers.
+        rows: Their numbers.
+    """
+    if len(data.sources) < 3:
+        return None
+    if data.class_weights is None:
+        return gather_weights(data, rows)
+    given = data.class_weights.weights
+    return (
+        None if given is None else np.asarray(given[rows], np.float64).reshape(len(rows), -1)[:, 0]
+    )
+
+
 def row_weights(
     weights: np.ndarray | None,
     class_weight: str | Mapping[str, float] | None,
