@@ -38,7 +38,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-python test-r test-nightly test-precisions test-peer test-matrix \
+.PHONY: help demo test test-plan test-fast test-python test-r test-nightly test-precisions test-peer test-matrix \
 	coverage lint format doc site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
 	bench-compression bench-serve bench-tabular gpu-evidence contract install clean
@@ -52,12 +52,19 @@ demo: setup-demo install ## install what is missing and show what gpukeras does
 	@Rscript tools/demo.R
 
 # Side by side, as each leaves a core idle for half of its time; what pytest says comes last.
-test: setup-test install ## run all tests, Python and R
+test: test-plan setup-test install ## run all tests, Python and R
 	@logs=$$(mktemp -d); failed=0; \
-	$(PYTEST) $(PARALLEL) python/tests >$$logs/1 2>&1 & one=$$!; \
+	$(PYTEST) $(PARALLEL) --junitxml $$logs/python.xml python/tests >$$logs/1 2>&1 & one=$$!; \
 	trap 'kill $$one 2>/dev/null; rm -rf "$$logs"' EXIT; \
-	$(TESTTHAT) || failed=1; \
-	wait $$one || failed=1; cat $$logs/1; exit $$failed
+	GPUKERAS_TESTS_FOUND=$$logs/r.tsv $(TESTTHAT) || failed=1; \
+	wait $$one || failed=1; cat $$logs/1; \
+	.venv/bin/python tools/sum_up_tests.py $$logs/python.xml $$logs/r.tsv; exit $$failed
+
+test-plan:
+	@echo "gpukeras test: installs what is missing (minutes, the first time), then runs" \
+	"$$(find python/tests -name 'test_*.py' | wc -l) files of Python's tests and, beside them," \
+	"$$(ls tests/testthat/test-*.R | wc -l) of R's: 10 to 30 minutes on two cores." \
+	"R's dots come first, Python's at the end."
 
 # What starts neither TensorFlow nor a process; R with a core that is made up. Run it first.
 test-fast: setup-test install ## run the tests that take no more than two minutes
