@@ -1,7 +1,13 @@
 """Rows that were written for workers are those of the dataset."""
 
+import os
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
+from small_disks import small_disk
 from small_fits import label_dataset, make_dataset
 
 from gpukeras.data import builder
@@ -51,3 +57,30 @@ def test_rows_that_are_mapped_by_a_function_cannot_cross(tmp_path):
 def test_a_full_disk_is_a_reason(tmp_path):
     with pytest.raises(RowsError, match="rows could not be written: No such file or directory"):
         write_rows(make_dataset(), tmp_path / "missing")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("breaking", ["", "fill", "make_read_only"])
+def test_a_disk_that_is_full_is_an_error_and_no_end_of_the_process(tmp_path, breaking):
+    code = """
+        import pathlib, sys
+        from gpukeras.many.workers.rows import RowsError, write_rows
+        from small_fits import make_dataset
+
+        try:
+            write_rows(make_dataset(200_000), pathlib.Path(sys.argv[1]))  # 8 MB
+        except RowsError as error:
+            print(error)
+    """
+    with small_disk(tmp_path / "disk") as disk:
+        if breaking:
+            getattr(disk, breaking)()
+        command = [sys.executable, "-c", textwrap.dedent(code), str(disk.folder)]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("rows could not be written: ")

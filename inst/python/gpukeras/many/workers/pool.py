@@ -22,7 +22,7 @@ import numpy as np
 from gpukeras.backend import devices, runtime
 from gpukeras.core.attached_server import AttachedServer
 from gpukeras.core.keras_types import REFUSALS, Model
-from gpukeras.core.messages import find_reason
+from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.data.dataset import MapDataset
 from gpukeras.engine.own_code import describe_own_code
 from gpukeras.many.alone import Job
@@ -30,7 +30,7 @@ from gpukeras.many.fits import Fitted, Ran
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.step import PARTS
 from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
-from gpukeras.many.workers.rows import write_rows
+from gpukeras.many.workers.rows import RowsError, write_rows
 from gpukeras.system.environment import current_variables
 
 PROGRAM = "gpukeras.many.workers.main"
@@ -278,9 +278,11 @@ def open_pool(plan: WorkersPlan, data: MapDataset) -> Iterator[WorkerPool]:
     Raises:
         RowsError: if the rows cannot cross.
     """
-    with tempfile.TemporaryDirectory(
-        prefix="gpukeras-workers-", ignore_cleanup_errors=True
-    ) as name:
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="gpukeras-workers-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise RowsError(f"rows could not be written: {system_reason(error)}") from error
+    with folder as name:
         write_rows(data, Path(name))
         pool = WorkerPool(plan, Path(name))
         try:

@@ -89,8 +89,15 @@ def _open(about: dict[str, Any], sources: list[RowSource]) -> MapDataset:
 
 def _write_source(source: RowSource, path: Path) -> None:
     """Writes rows a block at a time."""
-    file = np.lib.format.open_memmap(path, "w+", source.dtype, source.shape)
+    header = {
+        "descr": np.lib.format.dtype_to_descr(source.dtype),
+        "fortran_order": False,
+        "shape": tuple(source.shape),
+    }
     step = max(1, BLOCK_BYTES // max(1, source.row_bytes))
-    for start in range(0, len(source), step):
-        file[start : start + step] = source.gather(slice(start, min(start + step, len(source))))
-    file.flush()
+    # Not through a map of memory: on a full disk the system would end the process by SIGBUS.
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, len(source), step):
+            rows = source.gather(slice(start, min(start + step, len(source))))
+            file.write(np.ascontiguousarray(rows, source.dtype).tobytes())
