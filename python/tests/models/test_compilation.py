@@ -127,7 +127,7 @@ def test_a_step_of_ones_own_may_train_some_variables(engine):
 
 
 def test_other_errors_pass():
-    with pytest.raises(ValueError, match="of another kind"), compilation.explaining_refusals():
+    with pytest.raises(ValueError, match="of another kind"), compilation.explaining_refusals(None):
         raise ValueError("of another kind")
 
 
@@ -275,3 +275,23 @@ def test_one_output_in_a_list_trains_as_keras_does(struct, loss):
         trained.append(model.get_weights())
     for one, two in zip(*trained, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5)
+
+
+@pytest.mark.parametrize("trains_first", [False, True])
+def test_a_layer_that_mixes_types_is_named_with_the_way_to_cast(trains_first):
+    import keras
+    import tensorflow as tf
+
+    class Shift(keras.layers.Layer):
+        def call(self, x, training=False):
+            return x + tf.ones(x.shape[-1:]) if training or not trains_first else x
+
+    layers = [Shift(name="mine", dtype="mixed_bfloat16"), keras.layers.Dense(3, "softmax")]
+    model = keras.Sequential(layers)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    if trains_first:
+        model.build((None, 5))
+    said = r"The call\(\) of Shift \(mine\) mixes numbers of float32 and bfloat16\. Cast them to "
+    with pytest.raises(ModelError, match=said) as raised:
+        fit.fit(model, make_dataset(64), {"epochs": 1, "engine": "keras"})
+    assert raised.value.details["layers"] == ["mine"]

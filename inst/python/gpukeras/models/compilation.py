@@ -15,6 +15,12 @@ from gpukeras.models.compatibility import read_outputs
 
 # Start of the message of Keras' optimizers, with the path of a layer's variable.
 UNKNOWN_VARIABLE = re.compile(r"Unknown variable: <Variable path=([^,]*/[^,]*)")
+# What TensorFlow says of an operation on numbers of two types, and Keras of the layer around it.
+_MIXED = re.compile(
+    r"has type (\w+) that does not match type (\w+) of argument"
+    r"|have types \[(\w+)(?:, \3)*, (\w+)[^]]*\] that don't all match"
+)
+_CALLED = re.compile(r"Exception encountered when calling (\w+)\.call\(\)")
 
 
 # The optimizer -----------------------------------------------------------------------------------
@@ -101,6 +107,9 @@ def explain_build(model: Model, error: BaseException) -> ModelError:
 
     It is called after Keras has failed, and raises nothing itself.
     """
+    mixed = explain_types(model, error)
+    if mixed is not None:
+        return mixed
     outputs, given = read_outputs(model), _given(model)
     for name in given if outputs else ():
         fault = _find_fault(given[name], list(outputs or ()), whole=name.startswith("loss"))
@@ -112,6 +121,27 @@ def explain_build(model: Model, error: BaseException) -> ModelError:
         f"Keras cannot build the model on this data: {find_reason(error)}.",
         hint=hint if named else "Check the layers' shapes against the data's columns.",
         arg="model",
+    )
+
+
+def explain_types(model: Model, error: BaseException) -> ModelError | None:
+    """Returns the error of a layer that mixes types of numbers; None for another error."""
+    types, called = _MIXED.search(str(error)), _CALLED.search(str(error))
+    if types is None or called is None:
+        return None
+    one, other = filter(None, types.groups())
+    layers = [
+        layer.name
+        for layer in keras_private.list_layers(model, include_self=False)
+        if type(layer).__name__ == called[1]
+    ]
+    named = f" ({list_some(layers)})" if layers else ""
+    return ModelError(
+        f"The call() of {called[1]}{named} mixes numbers of {one} and {other}.",
+        hint="Cast them to one type, such as keras.ops.cast(x, self.compute_dtype), or train with "
+        'gpu_setup(precision = "float32").',
+        arg="model",
+        layers=layers,
     )
 
 
@@ -148,15 +178,21 @@ def _misfit(name: str, fault: str, outputs: list[str]) -> ModelError:
 
 
 @contextmanager
-def explaining_refusals() -> Iterator[None]:
-    """Converts user errors that only a model's step reveals: no loss, an unknown variable.
+def explaining_refusals(model: Model) -> Iterator[None]:
+    """Converts user errors that only a model's step reveals: no loss, an unknown variable, types.
 
     Raises:
-        ModelError: for a model that was compiled without a loss and whose layers add none, or whose
-            own step gives its optimizer variables that it was not built with.
+        ModelError: for a model that was compiled without a loss and whose layers add none, whose
+            own step gives its optimizer variables that it was not built with, or one of whose
+            layers mixes types of numbers.
     """
     try:
         yield
+    except TypeError as error:
+        mixed = explain_types(model, error)
+        if mixed is None:
+            raise
+        raise mixed from error
     except (ValueError, ModelError) as error:  # Keras' own, or an engine's if tracing failed
         if "No loss to compute" in str(error):
             raise ModelError(

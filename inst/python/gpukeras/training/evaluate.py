@@ -112,7 +112,7 @@ def evaluate_logs(
     with (
         propagate_failures(),
         preserve_keras_functions(model, data.variable_batch_size),
-        explaining_refusals(),
+        explaining_refusals(model),
         strategy.hold(model),
     ):
         rows = data.count(part)

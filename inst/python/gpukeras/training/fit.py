@@ -84,7 +84,7 @@ def fit(
         propagate_failures(),
         preserve_keras_functions(model, data.variable_batch_size) as trainer.together,
         memory_errors(trainer.explain_memory),
-        explaining_refusals(),
+        explaining_refusals(model),
     ):
         report = trainer.run()
     fill_baseline(model, data)
