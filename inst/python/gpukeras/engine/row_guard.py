@@ -31,6 +31,11 @@ class RowGuard:
     _needed: list[int] = field(default_factory=list)
     _last: weakref.ref[Block] | None = None
 
+    @property
+    def measures(self) -> bool:
+        """Whether other rows than those that were looked at may be refused."""
+        return self._proved is None or bool(self._needed)
+
     def refuse(self, block: Block) -> str:
         """Returns why XLA must not run a block, or ""."""
         if self._last is not None and self._last() is block:

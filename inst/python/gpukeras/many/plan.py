@@ -15,6 +15,7 @@ from gpukeras.engine.batch_dependence import explain_outputs, sample_of
 from gpukeras.engine.engine_facts import has_convolutions
 from gpukeras.engine.predict_loop import count_row_bytes, fixed_rows
 from gpukeras.many.batches import split_models
+from gpukeras.many.row_checks import find_unchecked_rows
 from gpukeras.many.step import state_variables
 from gpukeras.models.variables import other_optimizers
 
@@ -274,4 +275,4 @@ def find_refusal(model: Model, data: MapDataset) -> str:
         "rows of a batch are mixed": data.recipe.mixed,
     }
     found = next((why for why, holds in reasons.items() if holds), "")
-    return found or explain_outputs(model, sample_of(data), 1)
+    return found or explain_outputs(model, sample_of(data), 1) or find_unchecked_rows(model, data)

@@ -1,0 +1,80 @@
+"""Keeps models out of stacks whose rows TensorFlow would check, where XLA checks nothing.
+
+A stack is one program of XLA. Models that train alone meet the checks, see `engine.row_guard`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.backend.graph_reader import read_program
+from gpukeras.core.keras_types import REFUSALS, Model
+from gpukeras.data.dataset import MapDataset
+from gpukeras.data.loading.block import Block
+from gpukeras.data.loading.loader import sample_rows
+from gpukeras.engine.row_guard import RowGuard
+from gpukeras.engine.value_ranges import CHECKED
+from gpukeras.many.structure import describe_structure
+
+KEPT = 8  # structures whose checks are kept: tracing a small model takes 50 ms
+CHUNK = 65_536  # rows that are read at a time
+
+_guards: OrderedDict[tuple[str, str], RowGuard] = OrderedDict()
+
+
+def find_unchecked_rows(model: Model, data: MapDataset) -> str:
+    """Returns why rows are not right for XLA's program of a model, or "".
+
+    The validation rows are looked at too: a stack evaluates them.
+
+    Args:
+        model: A compiled and built model.
+        data: Its rows.
+    """
+    if runtime.backend() != "tensorflow":  # JAX checks nothing, alone neither
+        return ""
+    numbers = np.arange(len(data.sources[0]), dtype=np.int32)
+    try:
+        guard = _open_guard(model, sample_rows(data, numbers[:1]))
+    except (*REFUSALS, TypeError, ValueError):
+        return "its step cannot be read"
+    if not guard.graph.nodes:
+        return ""
+    for start in range(0, len(numbers), CHUNK):
+        arrays = sample_rows(data, numbers[start : start + CHUNK])
+        why = guard.refuse(Block(arrays, 1, len(numbers)))
+        if why or not guard.measures:
+            return why
+    return ""
+
+
+def _open_guard(model: Model, arrays: Any) -> RowGuard:
+    """Returns the guard of a model's forward pass, loss and metrics."""
+    structure, tree, tf = describe_structure(model), runtime.tree(), runtime.tensorflow()
+    flat = tree.flatten(arrays)
+    specs = [tf.TensorSpec([2, *array.shape[1:]], array.dtype) for array in flat]
+    key = structure.key, str(tree.pack_sequence_as(arrays, specs))
+    if key not in _guards:
+        traced = tf.function(lambda *given: _step(model, tree.pack_sequence_as(arrays, given)))
+        concrete = traced.get_concrete_function(*specs)
+        _guards[key] = RowGuard(read_program(concrete, CHECKED))
+    _guards.move_to_end(key)
+    while len(_guards) > KEPT:
+        _guards.popitem(last=False)
+    return _guards[key]
+
+
+def _step(model: Model, arrays: Sequence[Any]) -> Any:
+    """Traced: the loss and the metrics of a batch in training."""
+    x, y, weights = runtime.keras().utils.unpack_x_y_sample_weight(arrays)
+    training = {"training": True} if keras_private.takes_training(model) else {}
+    outputs = model(x, **training)
+    loss = keras_private.compute_loss(
+        model, x=x, y=y, y_pred=outputs, sample_weight=weights, training=True
+    )
+    return loss, model.compute_metrics(x, y, outputs, weights)
