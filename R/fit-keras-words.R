@@ -7,13 +7,15 @@ keras_row_arguments <- c(
 )
 
 # Arguments that the training itself has, with Keras' names.
-keras_fit_arguments <- c("initial_epoch", "validation_freq", "validation_batch_size")
+keras_fit_arguments <- c(
+  "initial_epoch", "validation_freq", "validation_batch_size", "validation_steps"
+)
 
 # Arguments without an equivalent, with hints.
 keras_only_arguments <- c(
   object = "The model is the first argument, `model`.",
   initial_epoch = "It is for gpu_fit().",
-  validation_steps = "Use `validation = gpu_dataset(f, steps = )`.",
+  validation_steps = "It is for gpu_fit().",
   validation_batch_size = "It is for gpu_fit().", validation_freq = "It is for gpu_fit().",
   view_metrics = "It is for gpu_fit().",
   steps = "Use gpu_dataset(f, steps = ).", callbacks = "It is for gpu_fit()."

@@ -130,6 +130,7 @@
 #'     epochs to validate;
 #'   - `validation_batch_size`: rows per batch of the validation; `NULL` for large batches, see the
 #'     section on losses;
+#'   - `validation_steps`: batches of a validation, from its first row on; `NULL` for all rows;
 #'   - `view_metrics`: has no effect; `plot()` draws the history.
 #' @return A `gpu_history`, with `print()`, `summary()`, `plot()`, `as.data.frame()`, `rbind()` and
 #'   `ggplot2::autoplot()`. It reports where the model ran, which engine ran it and why, rows per

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpukeras.accelerate import rows
 from gpukeras.accelerate.rows import (
+    ARRAYS,
     Given,
     as_callbacks,
     features_of,
@@ -47,11 +48,12 @@ def dataset_of(
 
 
 def with_steps(given: Given, batch_size: int, together: int) -> Given:
-    """Arrays of which so many batches make an epoch are a pipeline; so are ragged ones.
+    """So many batches of arrays to evaluate or predict are a pipeline; so are ragged arrays.
 
-    R refuses `steps_per_epoch` of arrays. So it is refused here where a pipeline does another thing
-    than Keras, which makes the last epoch of a pass a short one, and one with `steps_per_execution`
-    a longer one.
+    gpu_fit() has `steps_per_epoch` and `validation_steps` of arrays, and `fit()` hands them over by
+    itself. Other functions of R have no steps of arrays. So they are refused here where a pipeline
+    does another thing than Keras: where a pass is no multiple of the steps, and where the steps are
+    none of `steps_per_execution`.
 
     Raises:
         SpecError: as R does.
@@ -119,6 +121,8 @@ def fit(
     data = dataset_of(given, model, options, class_weight)
     validation = None
     if last is not None:
+        if last.steps and last.kind == ARRAYS:
+            last, options_of_epochs["validation_steps"] = replace(last, steps=None), last.steps
         own = _dataset_options(validation_batch_size or batch_size, False)
         validation = dataset_of(last, model, own, recipe=data.recipe)
     wanted = {"epochs": epochs, "engine": engine, **options_of_epochs}

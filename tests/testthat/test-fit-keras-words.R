@@ -130,7 +130,8 @@ test_that("words that shape epochs and validations mean what they mean in keras3
   fit <- gpu_fit(
     model, x, y,
     batch_size = 8, epochs = 7, initial_epoch = 3, steps_per_epoch = 2, validation_data = list(x, y),
-    validation_freq = list(5, 6), validation_batch_size = 4, view_metrics = "auto", verbose = 0
+    validation_freq = list(5, 6), validation_batch_size = 4, validation_steps = 2,
+    view_metrics = "auto", verbose = 0
   )
   frame <- as.data.frame(fit, wide = TRUE)
   expect_identical(frame$epoch, 4:7)

@@ -8,6 +8,7 @@ import pytest
 from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
 from gpukeras.data.dataset import build_dataset
+from gpukeras.data.streams.builder import build_stream
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -124,12 +125,26 @@ def test_the_batches_of_a_validation_are_those_asked_for():
     assert report.history["val_rows"] == [3.0]  # of the last batch: 4, 4 and 3
 
 
+@pytest.mark.parametrize(("steps", "size"), [(1, None), (2, None), (3, 5), (99, None)])
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_a_validation_of_so_many_steps_takes_the_first_rows(steps, size):
+    ours, theirs = make_model(), make_model()
+    history = theirs.fit(
+        X, Y, batch_size=SIZE, shuffle=False, verbose=0, epochs=3,
+        validation_data=(X[:27], Y[:27]), validation_steps=steps, validation_batch_size=size,
+    ).history  # fmt: skip
+    options = {"engine": "superstep", "validation_steps": steps, "validation_batch_size": size}
+    report = fit.fit(ours, rows(), {"epochs": 3, **options}, validation=rows(27))
+    np.testing.assert_allclose(report.history["val_loss"], history["val_loss"], rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"initial_epoch": -1}, "`initial_epoch` must be a whole number of at least 0"),
         ({"steps_per_epoch": 0}, "`steps_per_epoch` must be a whole number of at least 1"),
         ({"validation_freq": [0]}, "`validation_freq` must be a whole number of at least 1"),
+        ({"validation_steps": 0}, "`validation_steps` must be a whole number of at least 1"),
         ({"validation_batch_size": 1.5}, "`validation_batch_size` must be a whole number"),
         ({"steps_per_epoch": 3, "schedule": {"kind": "exponential"}}, "epochs of equal length"),
     ],
@@ -137,6 +152,13 @@ def test_the_batches_of_a_validation_are_those_asked_for():
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(SpecError, match=message):
         fit.fit(make_model(), rows(), {"epochs": 2, **options})
+
+
+def test_steps_of_a_validation_in_sequence_are_refused():
+    batches = runtime.tensorflow().data.Dataset.from_tensor_slices((X, Y)).batch(SIZE)
+    given = build_stream({"kind": "tfdata", "dataset": batches, "steps": None}, {})
+    with pytest.raises(SpecError, match="`validation_steps` needs rows by number on one device"):
+        fit.fit(make_model(), rows(), {"epochs": 1, "validation_steps": 2}, validation=given)
 
 
 def test_a_schedule_goes_on_at_the_initial_epoch():

@@ -397,6 +397,8 @@ class FitSpec(Spec):
             left.
         validation_freq: Epochs between validations, or the epochs, from 1, that are validated.
         validation_batch_size: Rows per batch of the validation, or None to choose.
+        validation_steps: Batches of a validation, of `validation_batch_size` rows or else as many
+            as training takes, from the first row on; None for all rows.
     """
 
     epochs: int = option(10, check_count)
@@ -415,3 +417,4 @@ class FitSpec(Spec):
     steps_per_epoch: int | None = option(None, check_count)
     validation_freq: int | tuple[int, ...] = option(1, _check_frequency)
     validation_batch_size: int | None = option(None, check_count)
+    validation_steps: int | None = option(None, check_count)

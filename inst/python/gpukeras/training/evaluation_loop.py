@@ -40,6 +40,7 @@ class EvaluationLoop:
         *,
         requested: str = "auto",
         rows_a_batch: int | None = None,
+        first: int | None = None,
         idle: Callable[[], None] = lambda: None,
         before: Callable[[], None] = lambda: None,
         strategy: Strategy | None = None,
@@ -54,6 +55,7 @@ class EvaluationLoop:
             epochs: How often the rows will be evaluated.
             requested: "auto" or the name of an engine.
             rows_a_batch: Rows per batch, or None for large batches.
+            first: See `open_evaluation()`.
             idle: Called while rows are waited for.
             before: Called before each evaluation.
             strategy: The replicas of the model, or None for one.
@@ -67,6 +69,7 @@ class EvaluationLoop:
             data,
             device,
             part,
+            first=first,
             check=lambda recipe: compatibility.check_fit(model, recipe),
             idle=idle,
             shares=self._strategy.shares,

@@ -291,12 +291,30 @@ class Trainer:
             self.spec.epochs,
             requested=self.spec.engine,
             rows_a_batch=size,
+            first=self._count_validated(source),
             idle=self._idle,
             before=self.callback_manager.show_averages,
             strategy=self.strategy,
         )
         tensor_ops.set_function(self.model, "test", loop)
         return loop
+
+    def _count_validated(self, source: Dataset) -> int | None:
+        """Returns how many of the first rows are validated, or None for all.
+
+        Raises:
+            SpecError: for rows in sequence, or with replicas, which share the rows otherwise.
+        """
+        steps = self.spec.validation_steps
+        if steps is None:
+            return None
+        if not isinstance(source, MapDataset) or self.strategy.shares is not None:
+            raise SpecError(
+                "`validation_steps` needs rows by number on one device.",
+                hint="Use `validation = gpu_dataset(f, steps = )`.",
+                arg="validation_steps",
+            )
+        return steps * (self.spec.validation_batch_size or self.plan.batch_size)
 
     def _begin_epoch(self, epoch: int) -> None:
         self.keras_steps.done, self._began = 0, time.perf_counter()

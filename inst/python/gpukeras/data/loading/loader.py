@@ -89,6 +89,7 @@ def open_evaluation(
     part: str = "all",
     *,
     batch_size: int | None = None,
+    first: int | None = None,
     check: Callable[[Recipe], None] = lambda recipe: None,
     idle: Callable[[], None] = lambda: None,
     shares: BatchSharding | None = None,
@@ -100,12 +101,13 @@ def open_evaluation(
         device: The device of the model.
         part: "all", "train" or "validation".
         batch_size: Rows per batch, or None for large batches, as evaluation allows them.
+        first: How many of the first rows are evaluated, of rows by number; None for all.
         check: See `IterableLoader`.
         idle: See `IterableLoader`.
         shares: See `DataLoader`.
     """
     plan, known = data.plan(device, "auto"), data.count(part)
-    most = plan.rows or EVALUATED_ROWS if known is None else known
+    most = plan.rows or EVALUATED_ROWS if known is None else min(known, first or known)
     size = batch_size or choose_evaluation_rows(data.row_bytes, most)
     size = plan.batch_size if data.obstacle else min(most, size)
     if shares is not None:
@@ -125,7 +127,7 @@ def open_evaluation(
             shares=shares,
         )
     assert isinstance(data, MapDataset)
-    steps, rows = max(1, most // size), data.rows(part)
+    steps, rows = max(1, most // size), data.rows(part)[:first]
     return MapLoader(
         data, plan, size, steps, device_transform=device_transform, rows=rows, shares=shares
     )
