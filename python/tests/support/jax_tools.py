@@ -243,17 +243,42 @@ def broken_pipeline():
 
 
 def codes():
-    """The layer that each call names for a code that its embedding has no row for."""
-    from refused_rows import BATCH, CASES
+    """The layers that the calls of each model name for a code that an embedding has no row for."""
+    from refused_rows import CASES
+
+    told = {name: codes_of(CASES[name].compiled(), CASES[name].rows) for name in CODED}
+    return {**told, "inputs": codes_of(*two_inputs(named=True)), "list": codes_of(*two_inputs())}
+
+
+CODED = ("Embedding", "Embedding of a column", "Embedding beside numbers", "Embedding in a model")
+
+
+def two_inputs(named=False):
+    """A model of codes and numbers, and its rows, of which the codes are bad or good."""
+    from refused_rows import BAD_CODES, CODES, NUMBERS, TARGET
+
+    numbers, given = keras.Input((4,), name="numbers"), keras.Input((3,), name="codes")
+    flat = keras.layers.Flatten()(keras.layers.Embedding(21, 4)(given))
+    output = keras.layers.Dense(1)(keras.layers.Concatenate()([numbers, flat]))
+    model = keras.Model([numbers, given], output)
+    model.compile("sgd", "mse")
+
+    def rows(bad):
+        x = [NUMBERS, BAD_CODES if bad else CODES]
+        return (dict(zip(("numbers", "codes"), x, strict=True)) if named else x), TARGET
+
+    return model, rows
+
+
+def codes_of(model, rows):
+    from refused_rows import BATCH
 
     from gpukeras.accelerate.rows import Given, dataset_of
     from gpukeras.core.errors import RefusedRowsError
     from gpukeras.training import evaluate, fit, predict
 
-    case = CASES["Embedding"]
-    model = case.compiled()
     options = {"shuffle": False, "batch_size": BATCH}
-    good, bad = (dataset_of(Given(*case.rows(each)), model, options) for each in (False, True))
+    good, bad = (dataset_of(Given(*rows(each)), model, options) for each in (False, True))
     told = []
     for call in (
         lambda: fit.fit(model, bad, {"epochs": 1}),

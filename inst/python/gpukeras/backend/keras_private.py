@@ -130,9 +130,15 @@ def row_orders(model: Any, rows: int) -> Callable[[], Any]:
 # Graphs of layers --------------------------------------------------------------------------------
 
 
-def takes(layer: Any, tensor: Any) -> bool:
-    """Whether a layer was called on a symbolic tensor, such as a model's input."""
-    return any(given is tensor for node in layer._inbound_nodes for given in node.input_tensors)
+def calls_of(layer: Any) -> list[list[Any]]:
+    """Returns the symbolic tensors of each call of a layer, or of an operation."""
+    return [list(node.input_tensors) for node in layer._inbound_nodes]
+
+
+def origin_of(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Returns the operation that made a symbolic tensor, and the arguments of that call."""
+    operation, place, _ = tensor._keras_history
+    return operation, tuple(operation._inbound_nodes[place].arguments.args)
 
 
 def functional_of(model: Any) -> Any | None:

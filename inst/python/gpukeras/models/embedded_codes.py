@@ -1,63 +1,164 @@
 """Checks the codes that a model's embeddings look up, where rows meet the model.
 
-JAX and GPUs look up another row, or none, for a code outside of an embedding, and say nothing.
+JAX and GPUs look up another row, or none, for a code outside of an embedding, and say nothing. What
+an embedding looks up is found in the graph of a functional model: a model's input, or a column of
+it, on which only operations stand that keep its values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import RefusedRowsError
 from gpukeras.core.keras_types import Model
 
+# Keras' operations and layers whose results have all values of their inputs, and no others.
+KEEPS = frozenset(
+    {
+        "Cast",
+        "Concatenate",
+        "Copy",
+        "ExpandDims",
+        "Flatten",
+        "Identity",
+        "Permute",
+        "Ravel",
+        "RepeatVector",
+        "Reshape",
+        "Squeeze",
+        "Stack",
+        "Transpose",
+    }
+)
 
-def find_embeddings(model: Model) -> list[Any]:
-    """Returns the embeddings that look up all numbers of a model's single input.
 
-    On a CPU TensorFlow's kernels check codes themselves, wherever they come from: then none.
+# The inputs of inner models by identity: models that have one, and its number there.
+Inner = Mapping[int, list[tuple[Any, int]]]
+Source = tuple[Any, int | slice | None]
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What an embedding looks up.
+
+    Args:
+        layer: The embedding.
+        input: The number of the model's input.
+        name: The input's name.
+        columns: Which numbers of the input's last axis; None for all.
+    """
+
+    layer: Any
+    input: int
+    name: str
+    columns: int | slice | None = None
+
+
+def find_lookups(model: Model) -> list[Lookup]:
+    """Returns what a functional model's embeddings look up, as far as its graph says it.
+
+    On a CPU TensorFlow's kernels check codes themselves, wherever they come from: then nothing.
     """
     checked = runtime.backend() == "tensorflow" and not runtime.physical_devices("GPU")
     if checked and not getattr(model, "jit_compile", False):
         return []
     graph = keras_private.functional_of(model) or model
     inputs = getattr(graph, "inputs", None)
-    if not isinstance(inputs, list) or len(inputs) != 1:
+    if not isinstance(inputs, list):
         return []
+    layers = keras_private.list_layers(graph, include_self=False)
+    inner: dict[int, list[tuple[Any, int]]] = {}
+    for layer in layers:
+        for place, tensor in enumerate(getattr(layer, "inputs", None) or ()):
+            inner.setdefault(id(tensor), []).append((layer, place))
+    outer = {id(tensor): place for place, tensor in enumerate(inputs)}
     embedding = runtime.keras().layers.Embedding
     return [
-        layer
-        for layer in graph.layers
-        if isinstance(layer, embedding) and keras_private.takes(layer, inputs[0])
+        Lookup(layer, outer[id(source)], keras_private.origin_of(source)[0].name, columns)
+        for layer in layers
+        if isinstance(layer, embedding)
+        for called in keras_private.calls_of(layer)
+        for source, columns in _follow(called[0], outer, inner)
     ]
 
 
-def check_codes(embeddings: list[Any], rows: np.ndarray, arg: str = "data") -> None:
-    """Checks that embeddings have a row for each code.
+def refuse_codes(lookups: list[Lookup], features: Any, arg: str = "data") -> None:
+    """Refuses codes that an embedding has no row for.
 
     Negative codes count from an embedding's end, as in Keras.
 
     Args:
-        embeddings: See `find_embeddings()`.
-        rows: Rows of codes.
+        lookups: See `find_lookups()`.
+        features: Rows as the model takes them: an array, a list, or a mapping by input.
         arg: The user's name for the rows.
 
     Raises:
         RefusedRowsError: if one has not.
     """
-    if not embeddings or not rows.size or rows.dtype.kind not in "fiu":
+    flat = [] if isinstance(features, Mapping) else runtime.tree().flatten(features)
+    for lookup in lookups:
+        if isinstance(features, Mapping):
+            rows = features.get(lookup.name)
+        else:
+            rows = flat[lookup.input] if lookup.input < len(flat) else None
+        if rows is not None:
+            _check(lookup, rows, arg)
+
+
+def _follow(tensor: Any, outer: Mapping[int, int], inner: Inner) -> Iterator[Source]:
+    """Yields the inputs, and their columns, whose values a symbolic tensor has, and no others."""
+    if id(tensor) in outer:
+        yield tensor, None
         return
-    low, high = float(rows.min()), float(rows.max())
-    for layer in embeddings:
-        if not -layer.input_dim - 1 < low <= high < layer.input_dim:
-            raise outside(layer, [int(low), int(high)], arg=arg)
+    operation, args = keras_private.origin_of(tensor)
+    own = type(operation).__module__.startswith("keras.")
+    kind = type(operation).__name__ if own else ""
+    if kind == "GetItem" and id(args[0]) in outer and _takes_columns(*args):
+        yield args[0], args[1][-1]
+        return
+    for given in _list_equal(tensor, kind, args, inner):
+        yield from _follow(given, outer, inner)
+
+
+def _list_equal(tensor: Any, kind: str, args: tuple[Any, ...], inner: Inner) -> list[Any]:
+    """Returns the tensors that a tensor has its values from, and all values of."""
+    if id(tensor) in inner:  # the input of a model, which is called on others
+        return [
+            called[place]
+            for model, place in inner[id(tensor)]
+            for called in keras_private.calls_of(model)
+        ]
+    given = runtime.tree().flatten(args) if kind in KEEPS else []
+    return [each for each in given if runtime.keras().backend.is_keras_tensor(each)]
+
+
+def _takes_columns(tensor: Any, key: Any) -> bool:
+    """Whether a key names numbers of the last axis, such as `x[:, 3]`."""
+    if not isinstance(key, tuple) or len(key) != len(tensor.shape):
+        return False
+    return all(each == slice(None) for each in key[:-1]) and isinstance(key[-1], int | slice)
+
+
+def _check(lookup: Lookup, rows: Any, arg: str) -> None:
+    """Checks the rows of an input."""
+    taken = rows if lookup.columns is None else rows[..., lookup.columns]
+    found = tensor_ops.extremes(taken)
+    if found is None:
+        return
+    low, high = float(np.min(found[0])), float(np.max(found[1]))
+    if not -lookup.layer.input_dim - 1 < low <= high < lookup.layer.input_dim:
+        found_codes = [int(each) if np.isfinite(each) else each for each in (low, high)]
+        raise outside(lookup.layer, found_codes, arg=arg)
 
 
 def outside(
     layer: Any,
-    found: list[int],
+    found: Sequence[float],
     reason: str = "",
     origin: BaseException | None = None,
     arg: str = "data",
@@ -66,13 +167,13 @@ def outside(
 
     Args:
         layer: The embedding.
-        found: The code, or the smallest and largest ones.
+        found: The code, or the smallest and largest ones; NaN where one is missing.
         reason: TensorFlow's sentence, or "".
         origin: TensorFlow's error, or None.
         arg: The user's name for the rows.
     """
     last = int(layer.input_dim) - 1
-    codes = " to ".join(str(code) for code in dict.fromkeys(found))
+    codes = " to ".join(dict.fromkeys(str(code) for code in found))
     says = f" TensorFlow says: {reason}." if reason else ""
     return RefusedRowsError(
         f"The layer `{layer.name}` takes the codes 0 to {last}, but the rows have {codes}.{says}",

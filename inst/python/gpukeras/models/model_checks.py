@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import refused_value
 from gpukeras.data.base import Dataset
+from gpukeras.data.dataset import MapDataset
+from gpukeras.data.loading.loader import sample_rows
 from gpukeras.data.preprocessing.compatibility import check_numbers
 from gpukeras.data.preprocessing.recipe import AS_IS
 from gpukeras.data.preprocessing.targets import NO_WEIGHTS, LabelRule, outputs_by_name
-from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.models.compatibility import check_fit, read_variable_axes, weighed_outputs
 from gpukeras.models.compilation import require_known_layers, require_no_strategy
-from gpukeras.models.embedded_codes import check_codes, find_embeddings
+from gpukeras.models.embedded_codes import find_lookups, refuse_codes
 from gpukeras.models.identifiers import check_names, suggest
 from gpukeras.models.targets import check_weights
 from gpukeras.models.variables import has_call
 
+CHECKED_ROWS = 65_536  # whose codes are looked at together
+NO_ROWS = np.zeros(0, np.int32)
 # Modules of Keras 2's classes, in tf_keras and in old versions of keras.
 OLD_KERAS = ("tf_keras.", "keras.engine.", "keras.src.engine.", "tensorflow.python.keras.")
 
@@ -141,10 +146,13 @@ def check_rows(
 
 
 def _check_codes(model: Model, data: Dataset, arg: str) -> None:
-    """Checks codes of rows in memory; a function of the user's may change them on their way."""
-    source = data.sources[0]
-    if isinstance(source, MemoryRows) and not source.texts and data.map is None:
-        check_codes(find_embeddings(model), source.array, arg)
+    """Checks the codes of rows, as the model takes them; streams are not read twice."""
+    if not isinstance(data, MapDataset) or data.sources[0].texts:
+        return
+    lookups = find_lookups(model)
+    numbers = data.rows("all") if lookups else NO_ROWS
+    for start in range(0, len(numbers), CHECKED_ROWS):
+        refuse_codes(lookups, sample_rows(data, numbers[start : start + CHECKED_ROWS])[0], arg)
 
 
 def _check_weights(model: Model, label: LabelRule | None, shape: tuple[int, ...]) -> None:
