@@ -68,7 +68,7 @@ test_that("ordered classes, classes and hazards have the names and values of the
   expect_equal(coef(model), c(coef(known), known$zeta), tolerance = 1e-2)
   expect_equal(AIC(gpu_summary(model, rows)), AIC(known), tolerance = 1e-4)
   known <- nnet::multinom(class ~ a + g, rows, trace = FALSE)
-  model <- linear_model(class ~ a + g, rows, NULL, epochs = 1500)
+  model <- linear_model(class ~ a + g, rows, NULL, epochs = 4000)
   expected <- t(coef(known))
   names <- paste0(rep(colnames(expected), each = nrow(expected)), ":", rownames(expected))
   expect_equal(coef(model), stats::setNames(as.vector(expected), names), tolerance = 1e-2)

@@ -65,7 +65,7 @@ def test_a_model_for_which_memory_runs_out_is_left_to_fit():
             return x
 
     models = [make_model(layers=[Large()])]
-    Large.refusals = 2  # the stack's of two models, and that of the first
+    Large.refusals = 3  # that of its checks, the stack's of two models, and that of the first
     fits = fit_many(models, make_dataset(rows=64), seeds=[1, 2], epochs=1)
     assert Large.refusals == 0
     assert fits.plan.alone == (0, 1)

@@ -320,6 +320,8 @@ class _Job:
                 try:
                     save_checkpoints(folder / STACK, one.checkpoints)
                 except (OSError, CheckpointError) as error:
+                    if isinstance(error, CheckpointError) and error.__cause__ is None:
+                        raise  # not the disk's fault, such as files of the user's
                     self._sequential.give_up_states(error)
 
     def _make_task(self, batch_size: int, done: int) -> Task:
