@@ -203,10 +203,8 @@ def test_types_that_do_not_meet_are_the_user_s_and_keras_error(policy):
     data = make_dataset(64)
     model = keras.Sequential([keras.Input((5,)), Adds(), keras.layers.Dense(3, "softmax")])
     model.compile("sgd", "sparse_categorical_crossentropy")
-    said = (
-        "mixes numbers of float32 and b?float16|has type float32 that does not match type b?float16"
-    )
+    said = "has type float32 that does not match type b?float16"
     with pytest.raises(TypeError, match=said):
         model.fit(*data.arrays, verbose=0)
-    with pytest.raises((TypeError, ModelError), match=said):
+    with pytest.raises(ModelError, match="Adds .* mixes numbers of float32 and b?float16"):
         fit.fit(model, data, {"epochs": 1})
