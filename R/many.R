@@ -17,8 +17,8 @@
 #' Some models train one after another, as [gpu_fit()] trains them: those with their own
 #' `train_step()`, stateful layers or texts, on TensorFlow with recurrent layers, and those of a
 #' kind that a stack makes slower. On a CPU these are models with convolutions, and large ones;
-#' `most` as a number stacks them all the same. Where rows are not known to pass a check that XLA would
-#' drop (an assertion, a lookup, codes of an embedding), models train alone, and wrong rows are
+#' `most` as a number stacks them all the same. Where rows are not known to pass a check that XLA
+#' would drop (an assertion, a lookup, codes of an embedding), models train alone, and wrong rows are
 #' refused, as by [gpu_fit()]. What is faster on a GPU was never measured. On a CPU the models of a
 #' program are divided among its cores.
 #'
