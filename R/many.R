@@ -18,8 +18,8 @@
 #' `train_step()`, stateful layers or texts, on TensorFlow with recurrent layers, and those of a
 #' kind that a stack makes slower. On a CPU these are models with convolutions, and large ones;
 #' `most` as a number stacks them all the same. Where rows are not known to pass a check that XLA
-#' would drop (an assertion, a lookup, codes of an embedding), models train alone, and wrong rows are
-#' refused, as by [gpu_fit()]. What is faster on a GPU was never measured. On a CPU the models of a
+#' would drop (an assertion, a lookup, codes of an embedding), models train alone, and wrong rows
+#' are refused, as by [gpu_fit()]. What is faster on a GPU was never measured. On a CPU the models of a
 #' program are divided among its cores.
 #'
 #' `workers` trains models that do not stack in processes of their own, several at a time: each on a
