@@ -19,8 +19,8 @@
 #' kind that a stack makes slower. On a CPU these are models with convolutions, and large ones;
 #' `most` as a number stacks them all the same. Where rows are not known to pass a check that XLA
 #' would drop (an assertion, a lookup, codes of an embedding), models train alone, and wrong rows
-#' are refused, as by [gpu_fit()]. What is faster on a GPU was never measured. On a CPU the models of
-#' a program are divided among its cores.
+#' are refused, as by [gpu_fit()]. What is faster on a GPU was never measured. On a CPU the models
+#' of a program are divided among its cores.
 #'
 #' `workers` trains models that do not stack in processes of their own, several at a time: each on a
 #' share of the CPU's cores, or on a GPU. More workers than GPUs share cards, each with a limit of
