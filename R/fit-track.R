@@ -13,7 +13,9 @@
 #'
 #' @section A folder:
 #' `"csv"` makes a folder `run` in `path`, with `parameters.json`, `metrics.csv` (a row for each
-#' epoch), `result.json`, `history.png` and `model.keras`, which [gpu_load()] loads.
+#' epoch), `result.json`, `history.png` and `model.keras`, which [gpu_load()] loads. In the result
+#' `rows` is the number of rows of an epoch, `trained_rows` that of all epochs together, and
+#' `best_epoch` is null unless early stopping found one.
 #'
 #' @section MLflow:
 #' `"mlflow"` needs `pip install mlflow-skinny` in the Python that gpukeras uses. It creates a run,
@@ -145,10 +147,15 @@ close_tracking <- function(tracking, status, results = list(), files = list()) {
 }
 
 as_results <- function(history) {
-  names <- c("epochs", "rows", "elapsed_s", "device", "precision", "best_epoch", "replicas")
+  names <- c("epochs", "elapsed_s", "device", "precision", "replicas")
   c(
     history[names],
-    list(chosen_engine = history$engine$engine, trained_batch_size = history$plan$batch_size)
+    list(
+      rows = if (length(history$epoch_rows) > 0) max(history$epoch_rows),
+      trained_rows = history$rows,
+      best_epoch = if (history$best_epoch > 0) history$best_epoch,
+      chosen_engine = history$engine$engine, trained_batch_size = history$plan$batch_size
+    )
   )
 }
 

@@ -55,7 +55,8 @@ new_saved <- function(packed) {
 #' `ifelse()`, `factor()` and `cut()`, and of `poly()`, `splines::ns()`, `splines::bs()` and
 #' `scale()` with the numbers that they have learned; otherwise an error names what it contains. For
 #' your own model whose formula calls other functions, give the rows as
-#' `gpu_dataset(formula, data = , recipe = model)`. A damaged history is left out, with a note.
+#' `gpu_dataset(formula, data = , recipe = model)`; `gpu_load()` warns of such a formula
+#' (`gpukeras_warning_formula`). A damaged history is left out, with a note.
 #' @section Custom layers, losses and functions:
 #' A file holds their names, not their code: [gpu_save()] lists the names. Pass the objects as
 #' `custom_objects = list(Scale = Scale, my_loss = my_loss)`: Python classes, results of keras3's
@@ -113,7 +114,25 @@ gpu_load <- function(x, custom_objects = NULL, safe_mode = TRUE) {
       i = paste0("The history in ", basename(x), " is left out: ", record$history_fault, ".")
     )
   }
+  warn_disallowed(record$recipe$recipe$formula %||% "", x)
   record$model
+}
+
+# Says early that predictions of a data frame will be refused.
+warn_disallowed <- function(formula, path) {
+  if (!nzchar(formula)) {
+    return()
+  }
+  tryCatch(read_formula(formula), gpukeras_error_data = function(condition) {
+    file <- basename(path)
+    warn_gpukeras(
+      c(
+        sprintf("%s is loaded, but its formula will not be applied to a data frame.", file),
+        x = condition$message, i = condition$hint
+      ),
+      "formula"
+    )
+  })
 }
 
 # Says which unknown names compile() needs.

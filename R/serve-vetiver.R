@@ -106,7 +106,7 @@ are_variables <- function(columns, formula) {
 }
 
 empty_columns <- list(
-  number = function(column) numeric(),
+  number = function(column) if (isTRUE(column$logical)) logical() else numeric(),
   category = function(column) factor(character(), levels = as_chr(column$levels)),
   date = function(column) structure(numeric(), class = "Date"),
   time = function(column) as.POSIXct(numeric(), tz = column$zone, origin = "1970-01-01")

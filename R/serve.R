@@ -20,10 +20,11 @@
 #' - `{"x": [[1, 2], ...]}` for a model of a matrix or array, or one that gpukeras did not train.
 #'
 #' Beside it may stand `"type"`, `"response"` or `"class"`, and `"interval"`, such as 0.9, for a
-#' model of [gpu_calibrate()]. Factors are texts, a missing value is `null`, a date is
-#' `"2026-11-24"` and a time `"2026-11-24T12:00:00Z"`, with an offset from UTC. Other columns are
-#' ignored. Terms that R computes, such as `log(wt)` in a formula, are columns of that name:
-#' clients compute them, and `$terms` lists them.
+#' model of [gpu_calibrate()]. Factors are texts, logicals `true` and `false`, a missing value is
+#' `null`, a date is `"2026-11-24"`, and a time is `"2026-11-24T12:00:00Z"` or, with decimals and
+#' another offset from UTC, `"2026-11-24T14:00:00.250+02:00"`; no other forms are read. Other
+#' columns are ignored. Terms that R computes, such as `log(wt)` in a formula, are columns of that
+#' name: clients compute them, and `$terms` lists them.
 #'
 #' The answer is `{"predictions": [...]}` with a value for each row: a number, a class, or an object
 #' for several (by class, by output, or `.pred`, `.pred_lower` and `.pred_upper`). `null` stands for
@@ -36,7 +37,8 @@
 #' [gpu_predict()] would raise: status 422 for rows that do not fit; 400 for a body that is not
 #' JSON, 401 without the token, 403 for another `Host` than this computer, 404, 405, 408 for a body
 #' that takes more than 20 seconds, 413 and 415 as HTTP defines them; 503 with `Retry-After` if too
-#' many rows wait. Messages show no value of a row.
+#' many rows wait. A body whose `Content-Length` is too large gets its 413 before it is read.
+#' Messages show no value of a row.
 #'
 #' @section Access:
 #' Without a token anybody who can log in to this computer can ask for predictions. Web pages
@@ -106,10 +108,12 @@ new_gpu_server <- function(record) {
 
 #' @export
 format.gpu_server <- function(x, ...) {
-  running <- x$running()
+  if (!x$running()) {
+    return(c("<gpu_server> has ended", "gpu_serve() starts another"))
+  }
   asked <- if (x$token) "with the token" else "from this computer, without a token"
   format_fields(
-    paste("<gpu_server>", if (running) x$url else "has ended"),
+    paste("<gpu_server>", x$url),
     requests = paste("POST", paste0(x$url, "predict,"), asked),
     batches = sprintf(
       "of at most %s, after %s ms", count_of(x$max_batch, "rows"), format_number(x$max_wait, 3)
@@ -117,6 +121,6 @@ format.gpu_server <- function(x, ...) {
     terms = if (length(x$terms) > 0) {
       paste(paste(x$terms, collapse = ", "), "(clients send their values)")
     },
-    if (running) "ends with $stop() or with this R session"
+    "ends with $stop() or with this R session"
   )
 }

@@ -43,6 +43,23 @@ test_that("a model comes back with recipe and history", {
   expect_identical(format(saved), format(fit))
 })
 
+test_that("a formula that a later session will refuse is told when the model is loaded", {
+  skip_without_tensorflow()
+  silence_tensorflow()
+  withr::local_dir(withr::local_tempdir())
+  local_function <- function(x) x / 2
+  data <- gpu_dataset(mpg ~ local_function(wt) + hp, mtcars, seed = 1)
+  model <- gpu_mlp(data, units = 2, seed = 1)
+  gpu_fit(model, data, epochs = 1, verbose = FALSE)
+  gpu_save(model, "own.keras", verbose = FALSE)
+  expect_silent(gpu_load("own.keras")) # this session knows the function
+  known <- the$formulas
+  withr::defer(the$formulas <- known)
+  the$formulas <- list() # as in a later session
+  expect_snapshot(again <- gpu_load("own.keras"))
+  expect_error(gpu_predict(again, mtcars), "local_function", class = "gpukeras_error_data")
+})
+
 test_that("files are not overwritten unasked", {
   skip_without_tensorflow()
   path <- file.path(withr::local_tempdir(), "model.keras")

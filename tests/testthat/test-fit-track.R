@@ -39,6 +39,12 @@ test_that("gpu_fit() records a training, and one that fails, and warns about a t
   expect_output(print(fit), basename(run), fixed = TRUE)
   result <- jsonlite::read_json(file.path(run, "result.json"))
   expect_identical(result$trained_batch_size, fit$plan$batch_size)
+  expect_identical(result[c("rows", "trained_rows", "epochs")], list(
+    rows = nrow(mtcars), trained_rows = 2L * nrow(mtcars), epochs = 2L
+  ))
+  expect_true("best_epoch" %in% names(result) && is.null(result$best_epoch))
+  lines <- readLines(file.path(run, "parameters.json"))
+  expect_match(lines, '"epochs": 2,', fixed = TRUE, all = FALSE)
   kept <- gpu_load(file.path(run, "model.keras"))
   expect_identical(gpu_predict(kept, mtcars), gpu_predict(model, mtcars))
   saved <- withr::local_tempfile(fileext = ".keras")

@@ -21,6 +21,8 @@ test_that("the prototype has the recipe's names, types and levels", {
   expected <- data.frame(a = numeric(), b = factor(character(), c("u", "v")), day = Sys.Date()[0])
   names(expected)[2] <- "b c"
   expect_identical(vetiver_prototype(model), expected)
+  flags <- with_recipe(list(list(name = "f", kind = "number", logical = TRUE)))
+  expect_identical(vetiver_prototype(flags), data.frame(f = logical()))
   timed <- with_recipe(list(list(name = "at", kind = "time", zone = "UTC")))
   expect_identical(attr(vetiver_prototype(timed)$at, "tzone"), "UTC")
 })

@@ -69,6 +69,53 @@ def test_dates_are_days_since_1970():
         to_column(ColumnRule("d", "date"), ["2026-13-01", 5, "yesterday"], "rows")
 
 
+LOGICAL = ColumnRule("f", "number", logical=True)
+
+
+def test_logicals_are_true_and_false_and_nothing_else():
+    column = to_column(LOGICAL, [True, False, None], "rows")
+    assert column["kind"] == "logical"
+    np.testing.assert_array_equal(column["values"], [1, 0, np.nan])
+    with pytest.raises(DataError, match="must hold true or false, but 3 of 4 are not"):
+        to_column(LOGICAL, [1, "TRUE", 0.0, True], "rows")
+
+
+@pytest.mark.parametrize(
+    "other", ["20261124", "2026-W48-2", "2026-11-24T00:00:00", " 2026-11-24", "٢٠٢٦-11-24"]
+)
+def test_dates_have_one_form_whatever_pythons_version(other):
+    with pytest.raises(DataError, match="but 1 of 1 are not"):
+        to_column(ColumnRule("d", "date"), [other], "rows")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "20261124T120000Z",
+        "2026-11-24 12:00:00Z",
+        "2026-11-24T12Z",
+        "2026-11-24T12:00Z",
+        "2026-11-24T12:00:00,5Z",
+        "2026-11-24T12:00:00z",
+        "2026-11-24T12:00:00+02",
+        "2026-11-24T24:00:00Z",
+        "2026-11-24T12:00:00+24:00",
+        "0001-01-01T00:00:00+10:00",
+        "9999-12-31T23:59:59-10:00",
+        5,
+    ],
+)
+def test_times_have_one_form_whatever_pythons_version(other):
+    with pytest.raises(DataError, match="but 1 of 1 are not"):
+        to_column(ColumnRule("t", "time", zone="Europe/Berlin"), [other], "rows")
+
+
+def test_times_may_have_decimals():
+    given = ["2026-07-01T00:00:00.5Z", "2026-07-01T00:00:00.123456789Z"]
+    column = to_column(ColumnRule("t", "time"), given, "rows")
+    np.testing.assert_allclose(column["values"] - 1782864000, [0.5, 0.123456], atol=1e-6)
+
+
 def test_times_need_an_offset_and_have_that_of_the_zone_of_training():
     rule = ColumnRule("t", "time", zone="Europe/Berlin")
     given = ["2026-07-01T00:00:00Z", "2026-01-01T01:00:00+01:00", None]

@@ -37,6 +37,9 @@ class Echo:
             raise ZeroDivisionError("with 13, which nobody may see")
         if any(14 in rows for rows in found):
             raise ModelError("`model` takes no 14.")
+        if any(15 in rows for rows in found):
+            text = "Column `newdata` of `newdata` has values."
+            raise DataError(text, hint="Look at `newdata`.", arg="newdata")
         return found
 
 
@@ -68,12 +71,12 @@ def read_end(client):
     return said
 
 
-def trickle(client):
-    """Sends a byte now and then ("slow loris"); returns whether the server ends that."""
+def trickle(client, sent=b"a"):
+    """Sends some bytes now and then ("slow loris"); returns whether the server ends that."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
-            client.sendall(b"a")
+            client.sendall(sent)
         except (BrokenPipeError, ConnectionResetError):
             return True
         time.sleep(0.05)
@@ -113,6 +116,41 @@ def test_a_chunked_body_has_the_same_limit(port):
         client.sendall(b"800\r\n" + b" " * 0x800 + b"\r\n0\r\n\r\n")
         client.settimeout(PATIENCE_S)
         assert client.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_announced_as_too_large_is_refused_before_its_first_byte(port):
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    for more in (b"", b"Expect: 100-continue\r\n"):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.settimeout(PATIENCE_S)
+            client.sendall(head + more + b"Content-Length: 3000\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += client.recv(4096)
+            assert answer.startswith(b"HTTP/1.1 413 ")
+            assert b"100 Continue" not in answer
+            assert answer.count(b"HTTP/1.1") == 1
+            if not more:
+                client.sendall(b" " * 3000)  # as clients do that do not look up
+            assert client.recv(4096) == b""
+
+
+def test_of_a_body_that_is_too_large_only_so_much_is_thrown_away(port):
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(head + b"Content-Length: 1000000000\r\n\r\n")
+        assert trickle(client, b" " * 2000)
+
+
+def test_errors_name_the_rows_as_the_request_does(port):
+    status, answer, _ = ask(port, body={"x": [[15]]})
+    assert status == 422
+    assert answer["error"] == {
+        "code": "data",
+        "message": "Column `newdata` of `x` has values.",
+        "hint": "Look at `x`.",
+        "arg": "x",
+    }
 
 
 def test_endless_bodies_and_heads_end(port):

@@ -164,10 +164,22 @@ def test_a_body_that_is_too_large_is_told_the_limit(served):
         ("/health", "GET", {"Host": "evil.example"}, 403),
         ("/model", "GET", {"Host": "evil.example:80"}, 403),
         ("/model", "GET", {"Host": "LOCALHOST:9"}, 200),
+        ("/model/", "GET", {"Host": "evil.example"}, 403),
+        ("/nothing", "GET", {"Host": "evil.example"}, 403),
     ],
 )
 def test_other_paths_methods_types_and_hosts(served, path, method, headers, status):
-    assert ask(served["port"], path, headers=headers, method=method)[0] == status
+    status_found, answer, sent = ask(served["port"], path, headers=headers, method=method)
+    assert status_found == status
+    assert "evil" not in json.dumps([answer, sent])
+
+
+def test_a_redirect_is_to_the_server_itself(served):
+    connection = http.client.HTTPConnection("127.0.0.1", served["port"], timeout=PATIENCE_S)
+    connection.request("GET", "/model/")
+    answer = connection.getresponse()
+    assert (answer.status, answer.getheader("location")) == (307, f"{served['url']}model")
+    connection.close()
 
 
 def test_without_the_token_there_is_only_the_health(guarded, rows):

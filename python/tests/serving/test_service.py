@@ -5,7 +5,7 @@ import pytest
 from served import frame_dataset, make_columns, to_json_rows
 from small_fits import make_dataset, make_model
 
-from gpukeras import ModelError
+from gpukeras import DataError, ModelError
 from gpukeras.export import archive
 from gpukeras.models import mlp
 from gpukeras.serving.requests import parse_request
@@ -35,6 +35,25 @@ def test_requests_are_answered_as_predict_does_whatever_their_number(regression)
     found = ask(served, {"rows": rows[:1]}, {"rows": rows[1:4]}, {"rows": rows[4:]})
     assert list(map(len, found)) == [1, 3, 26]
     np.testing.assert_allclose(sum(found, []), expected, rtol=1e-6)
+
+
+def test_logical_columns_are_described_and_checked_as_such():
+    columns = make_columns()
+    flags = {"name": "f", "kind": "logical", "values": columns[0]["values"] > 0}
+    model = mlp.build_mlp(frame_dataset([*columns, flags]), {"units": [4], "seed": 1})
+    fit.fit(model, frame_dataset([*columns, flags]), {"epochs": 1})
+    served = ServedModel(model, 4)
+    about = served.describe()["inputs"]["columns"][-1]
+    assert about == {"name": "f", "kind": "logical", "values": "true or false"}
+    rows = [
+        {**row, "f": bool(flag)}
+        for row, flag in zip(to_json_rows(columns), flags["values"], strict=True)
+    ]
+    given = {"kind": "columns", "columns": [*columns, flags]}
+    expected = predict.predict(model, given)["values"]
+    np.testing.assert_allclose(sum(ask(served, {"rows": rows}), []), expected, rtol=1e-6)
+    with pytest.raises(DataError, match="Column `f` of `rows` must hold true or false"):
+        ask(served, {"rows": [{**rows[0], "f": 1}]})
 
 
 def test_intervals_are_those_of_a_calibrated_model(regression):

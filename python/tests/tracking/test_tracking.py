@@ -99,6 +99,18 @@ def test_columns_are_those_of_the_first_epoch(tmp_path):
     assert kept == {"rate": None, "loss": "mse", "flag": True}
 
 
+def test_whole_numbers_are_whole_and_what_there_is_not_is_null(tmp_path):
+    tracking = Tracking(FolderTracker(str(tmp_path), "one"), keeps_model=False)
+    tracking.start({"epochs": 10.0, "rate": 0.1, "at": float("inf"), "flag": True})
+    tracking.end("completed", {"rows": 32.0, "best_epoch": None}, [], 30)
+    assert not tracking.fault
+    texts = [(tmp_path / "one" / f"{name}.json").read_text() for name in ("parameters", "result")]
+    assert json.loads(texts[0]) == {"epochs": 10, "rate": 0.1, "at": None, "flag": True}
+    assert json.loads(texts[1]) == {"status": "completed", "rows": 32, "best_epoch": None}
+    assert "10.0" not in texts[0]
+    assert "32.0" not in texts[1]
+
+
 @pytest.mark.parametrize("fails", ["start", "epoch", "end"])
 def test_a_failure_ends_the_tracking_once_and_shows_no_password(fails):
     tracker = Broken(fails)

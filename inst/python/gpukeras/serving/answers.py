@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -98,6 +99,20 @@ def error_body(error: GpuKerasError) -> dict[str, Any]:
     for name in ("arg", "column"):
         found[name] = error.details.get(name, "")
     return {"error": {name: value for name, value in found.items() if value}}
+
+
+def name_rows(error: GpuKerasError, arg: str) -> GpuKerasError:
+    """Returns an error of `predict()`, which knows rows as R's `newdata`, in a request's words.
+
+    Args:
+        error: The error.
+        arg: The field of the request that holds the rows.
+    """
+    named = {"arg": arg} if error.details.get("arg") == "newdata" else {}
+    message, hint = (
+        re.sub("(?<!olumn )`newdata`", f"`{arg}`", text) for text in (error.message, error.hint)
+    )
+    return type(error)(message, hint=hint, **{**error.details, **named})
 
 
 def http_error(status: int, message: str, hint: str = "", **details: Any) -> ServiceError:

@@ -7,27 +7,29 @@ import contextlib
 import hmac
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpukeras import __version__
 from gpukeras.core.errors import GpuKerasError, ServiceError
-from gpukeras.serving.answers import error_body, http_error, spread, status_of
+from gpukeras.serving.answers import error_body, http_error, name_rows, spread, status_of
 from gpukeras.serving.batching import RETRY_AFTER_S, Batcher
 from gpukeras.serving.options import ServeSpec
 from gpukeras.serving.requests import parse_request
 from gpukeras.serving.service import ServedModel
 
 BODIES = 32  # of the allowed size, together; as arrays they take four times as much at most
-READ_ON = 8  # how many times the allowed size is read of a body that is too large
+READ_ON = 8  # how many times the allowed size is thrown away of a body that is too large
 BODY_S = 20.0  # for a body to arrive; who sends more slowly is sent away
 LOG = logging.getLogger("gpukeras.serving")
 Handler = Callable[[HttpRequest], Awaitable[Response]]
@@ -57,7 +59,10 @@ def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> S
         with budget.reserve() as take:
             body = await read_body(request, spec.max_body, body_s, take)
             asked = parse_request(body, served.recipe, served.shape)
-            found = await batcher.submit(asked)
+            try:
+                found = await batcher.submit(asked)
+            except GpuKerasError as error:
+                raise name_rows(error, asked.arg) from error
         return JSONResponse({"predictions": spread(found, asked.rows.complete)})
 
     @contextlib.asynccontextmanager
@@ -72,17 +77,17 @@ def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> S
             Route("/model", guard(model, spec), methods=["GET"]),
             Route("/predict", guard(predict, spec), methods=["POST"]),
         ],
+        middleware=[Middleware(HostCheck, spec=spec)],
         exception_handlers={HTTPException: tell_http_error, Exception: tell_fault},
         lifespan=lifespan,
     )
 
 
 def guard(handler: Handler, spec: ServeSpec, secret: bool = True) -> Handler:
-    """Returns a handler that first checks host and token, and answers errors as JSON."""
+    """Returns a handler that first checks the token, and answers errors as JSON."""
 
     async def guarded(request: HttpRequest) -> Response:
         try:
-            check_host(request, spec)
             if secret:
                 check_token(request, spec.token)
             return await handler(request)
@@ -95,6 +100,29 @@ def guard(handler: Handler, spec: ServeSpec, secret: bool = True) -> Handler:
 
 
 # Checks -------------------------------------------------------------------------------------------
+
+
+class HostCheck:
+    """Asks `check_host()` before anything else: a redirect would repeat a wrong `Host`.
+
+    Args:
+        app: The application.
+        spec: The options.
+    """
+
+    def __init__(self, app: ASGIApp, spec: ServeSpec) -> None:
+        """Wraps the application."""
+        self._app, self._spec = app, spec
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, or refuses it."""
+        answer: ASGIApp = self._app
+        if scope["type"] == "http":
+            try:
+                check_host(HttpRequest(scope), self._spec)
+            except ServiceError as error:
+                answer = tell_error(error)
+        await answer(scope, receive, send)
 
 
 def check_host(request: HttpRequest, spec: ServeSpec) -> None:
@@ -182,12 +210,13 @@ class ByteBudget:
 async def read_body(request: HttpRequest, most: int, limit_s: float, take: Take) -> bytes:
     """Returns a request's body; `take` is told of its bytes as they come, see `ByteBudget`.
 
-    A body that is too large is read on for a while and thrown away, because clients that are still
-    sending when the connection closes do not see the answer.
-
     Raises:
-        ServiceError: if it is too large (413) or too slow (408), or there is no room (503).
+        ServiceError: if it is too large (413), which is said before the first byte of it where its
+            length is announced, or too slow (408), or there is no room (503).
     """
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > most:
+        raise _too_large(most)
     try:
         return await asyncio.wait_for(_read_chunks(request, most, take), limit_s)
     except asyncio.TimeoutError:
@@ -196,16 +225,12 @@ async def read_body(request: HttpRequest, most: int, limit_s: float, take: Take)
 
 
 async def _read_chunks(request: HttpRequest, most: int, take: Take) -> bytes:
-    body, size = bytearray(), 0
+    body = bytearray()
     async for chunk in request.stream():
-        size += len(chunk)
-        if size <= most:
-            take(len(chunk))
-            body += chunk
-        elif size > READ_ON * most:
-            break
-    if size > most:
-        raise _too_large(most)
+        if len(body) + len(chunk) > most:
+            raise _too_large(most)
+        take(len(chunk))
+        body += chunk
     return bytes(body)
 
 
@@ -215,7 +240,55 @@ def _too_large(most: int) -> ServiceError:
         f"The body is larger than {most:,} bytes.",
         "Send fewer rows at a time, or start the server with a larger `max_body`.",
         arg="body",
+        read_on=READ_ON * most,
     )
+
+
+class LingeringResponse(JSONResponse):
+    """An answer to a request whose body is still coming, the rest of which is thrown away.
+
+    Clients that are still sending when the connection closes may not see the answer.
+
+    Args:
+        content: The answer.
+        status_code: Its status.
+        headers: Its headers.
+        most: Bytes that are thrown away before the connection closes.
+        limit_s: Seconds until then.
+    """
+
+    def __init__(
+        self,
+        content: Any,
+        status_code: int,
+        headers: Mapping[str, str],
+        most: int,
+        limit_s: float = BODY_S,
+    ) -> None:
+        """Renders the answer."""
+        super().__init__(content, status_code, headers)
+        self._most, self._limit_s = most, limit_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the answer whole, and ends it once the body has come or is given up."""
+
+        async def send_open(message: Message) -> None:
+            await send({**message, "more_body": True} if "body" in message else message)
+
+        await super().__call__(scope, receive, send_open)
+        # A client that waits for "100 Continue" sends no body after another answer.
+        if b"expect" not in dict(scope["headers"]):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._discard(receive), self._limit_s)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _discard(self, receive: Receive) -> None:
+        left = self._most
+        while left > 0:
+            message = await receive()
+            if not message.get("more_body"):
+                return
+            left -= len(message["body"])
 
 
 # Answers ------------------------------------------------------------------------------------------
@@ -235,6 +308,8 @@ def tell_error(error: GpuKerasError) -> JSONResponse:
         HTTPStatus.SERVICE_UNAVAILABLE,
     ):
         headers["Connection"] = "close"
+    if "read_on" in error.details:
+        return LingeringResponse(error_body(error), status, headers, error.details["read_on"])
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         LOG.error("%s: %s", type(error).__name__, error.message)
     return JSONResponse(error_body(error), status, headers)

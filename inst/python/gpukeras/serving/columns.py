@@ -1,14 +1,16 @@
 """Turns a column's values out of JSON into a column as R passes it, checked by type.
 
 JSON knows numbers, texts, true, false and null. null is a missing value; a date is the text
-"2026-11-24", a time one with its offset from UTC, such as "2026-11-24T12:00:00Z". Messages count
-values and never show one.
+"2026-11-24", a time one with its offset from UTC, such as "2026-11-24T12:00:00Z", as in RFC 3339.
+Which other texts `fromisoformat()` reads depends on Python's version, so these are matched first.
+Messages count values and never show one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timezone
+from datetime import MAXYEAR, MINYEAR, date, datetime, timezone
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -21,8 +23,13 @@ from gpukeras.data.preprocessing.columns import ColumnRule
 
 Column = dict[str, Any]
 EPOCH = date(1970, 1, 1)
+DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+TIME = re.compile(
+    r"(\d{4}-\d{2}-\d{2}T[0-2]\d:\d{2}:\d{2})(?:\.(\d{1,9}))?(Z|[+-]\d{2}:[0-5]\d)", re.ASCII
+)
 EXPECTED = {
     "number": "numbers",
+    "logical": "true or false",
     "duration": "numbers",
     "category": "texts",
     "text": "texts",
@@ -46,13 +53,18 @@ def to_column(rule: ColumnRule, values: Sequence[Any], arg: str) -> Column:
         return _to_codes(rule, values, arg)
     if rule.kind == "time":
         return _to_times(rule, values, arg)
-    read = _read_day if rule.kind == "date" else _read_number
-    kind = {"date": "date", "duration": "duration"}.get(rule.kind, "numeric")
+    read = {"date": _read_day, "logical": _read_logical}.get(json_kind(rule), _read_number)
+    kind = {"number": "numeric"}.get(json_kind(rule), json_kind(rule))
     numbers = np.array(_read_all(rule, values, read, arg), np.float64)
     infinite = int(np.isinf(numbers).sum())
     if infinite:
         raise column_error(rule.name, arg, infinite=infinite)
     return {"name": rule.name, "kind": kind, "values": numbers, "units": rule.units}
+
+
+def json_kind(rule: ColumnRule) -> str:
+    """Returns the kind of a column's values, a key of `EXPECTED`."""
+    return "logical" if rule.logical else rule.kind
 
 
 def _to_codes(rule: ColumnRule, values: Sequence[Any], arg: str) -> Column:
@@ -126,7 +138,8 @@ def _read_all(
         except (TypeError, ValueError, OverflowError):
             wrong += 1
     if wrong:
-        problem = f"must hold {EXPECTED[rule.kind]}, but {wrong:,} of {len(values):,} are not."
+        expected = EXPECTED[json_kind(rule)]
+        problem = f"must hold {expected}, but {wrong:,} of {len(values):,} are not."
         raise column_fault(rule.name, arg, problem)
     return found
 
@@ -140,6 +153,12 @@ def _read_number(value: Any) -> float:
     return float(value)
 
 
+def _read_logical(value: Any) -> float:
+    if value is not None and not isinstance(value, bool):
+        raise TypeError
+    return _read_number(value)
+
+
 def _read_text(value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise TypeError
@@ -147,15 +166,23 @@ def _read_text(value: Any) -> str | None:
 
 
 def _read_day(value: Any) -> float:
-    return np.nan if value is None else float((date.fromisoformat(value) - EPOCH).days)
+    if value is None:
+        return np.nan
+    if not DAY.fullmatch(value):
+        raise ValueError
+    return float((date.fromisoformat(value) - EPOCH).days)
 
 
 def _read_time(value: Any) -> datetime | None:
     if value is None:
         return None
-    # Python before 3.11 does not read the Z.
-    text = value[:-1] + "+00:00" if isinstance(value, str) and value[-1:] in "Zz" else value
+    matched = TIME.fullmatch(value)
+    if matched is None:
+        raise ValueError
+    seconds, fraction, offset = matched.groups(default="")
+    # Python before 3.11 reads neither the Z nor any number of decimals.
+    text = f"{seconds}.{fraction[:6]:0<6}{'+00:00' if offset == 'Z' else offset}"
     time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
+    if time.year in (MINYEAR, MAXYEAR):  # its day in another zone may have no date
         raise ValueError
     return time

@@ -12,7 +12,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.options import check_choice, check_fraction
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.serving.answers import http_error
-from gpukeras.serving.rows import ARRAY, COLUMNS, ROWS, GivenRows, Shape, read_rows
+from gpukeras.serving.rows import ARRAY, COLUMNS, ROWS, GivenRows, Shape, find_form, read_rows
 
 TYPES = ("response", "class")
 FIELDS = (ROWS, COLUMNS, ARRAY, "type", "interval")
@@ -26,11 +26,13 @@ class Request:
         rows: The rows.
         type: "response" or "class".
         interval: The probability of an interval, or None for none.
+        arg: The field that holds the rows, for messages.
     """
 
     rows: GivenRows
     type: str = "response"
     interval: float | None = None
+    arg: str = ROWS
 
     @property
     def group(self) -> tuple[Any, ...]:
@@ -65,7 +67,8 @@ def parse_request(body: bytes, recipe: Recipe | None, shape: Shape = None) -> Re
         interval = check_fraction("interval", interval)
     if interval is not None and kind != "response":
         raise SpecError('`interval` is of the type "response" only.', arg="interval")
-    return Request(read_rows(recipe, given, shape), kind, interval)
+    rows = read_rows(recipe, given, shape)
+    return Request(rows, kind, interval, find_form(given)[0])
 
 
 def parse_json(body: bytes) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from gpukeras.data.arrays import column_error
 from gpukeras.data.preprocessing.columns import ColumnRule
 from gpukeras.data.preprocessing.imputation import is_missing
 from gpukeras.data.preprocessing.recipe import Recipe, lacking_column
-from gpukeras.serving.columns import find_zone, to_column
+from gpukeras.serving.columns import find_zone, json_kind, to_column
 
 ROWS, COLUMNS, ARRAY = "rows", "columns", "x"
 MOST_AXES = 5  # of an array: rows, depth, height, width and channels
@@ -93,7 +93,7 @@ def read_rows(recipe: Recipe | None, body: Mapping[str, Any], shape: Shape = Non
         DataError: for rows of another form, missing columns, values of another type and missing
             values; names the column.
     """
-    given = [name for name in (ROWS, COLUMNS, ARRAY) if name in body]
+    given = find_form(body)
     frame = recipe is not None and recipe.kind == "columns"
     wanted = (ROWS, COLUMNS) if frame else (ARRAY,)
     if len(given) != 1 or given[0] not in wanted:
@@ -107,6 +107,11 @@ def read_rows(recipe: Recipe | None, body: Mapping[str, Any], shape: Shape = Non
     by_row = given[0] == ROWS
     find = _find_in_rows if by_row else _find_in_columns
     return _read_frame(recipe, find(recipe, body[given[0]]), given[0])
+
+
+def find_form(body: Mapping[str, Any]) -> list[str]:
+    """Returns the fields of a request that hold rows: one, if it is right."""
+    return [name for name in (ROWS, COLUMNS, ARRAY) if name in body]
 
 
 def _example(recipe: Recipe | None) -> str:
@@ -305,4 +310,5 @@ def blank_rows(recipe: Recipe | None, shape: Shape) -> GivenRows | None:
 def _blank(rule: ColumnRule) -> Any:
     if rule.kind in ("category", "text"):
         return rule.levels[0] if rule.levels else "a"
-    return {"date": "2000-01-01", "time": "2000-01-01T00:00:00Z"}.get(rule.kind, rule.center)
+    blanks = {"date": "2000-01-01", "time": "2000-01-01T00:00:00Z", "logical": False}
+    return blanks.get(json_kind(rule), rule.center)

@@ -22,7 +22,7 @@ from gpukeras.export import archive
 from gpukeras.models import model_recipes
 from gpukeras.serving import rows
 from gpukeras.serving.answers import interval_rows, to_rows
-from gpukeras.serving.columns import EXPECTED
+from gpukeras.serving.columns import EXPECTED, json_kind
 from gpukeras.serving.requests import TYPES, Request
 from gpukeras.training.calibrate import predict_interval
 from gpukeras.training.predict import open_rows, predict
@@ -168,7 +168,8 @@ def describe_inputs(recipe: Recipe | None, shape: tuple[int | None, ...] | None)
 
 def describe_column(rule: ColumnRule) -> dict[str, Any]:
     """Returns name, kind and JSON's values of a column, whether null may stand, and its levels."""
-    found: dict[str, Any] = {"name": rule.name, "kind": rule.kind, "values": EXPECTED[rule.kind]}
+    kind = json_kind(rule)
+    found: dict[str, Any] = {"name": rule.name, "kind": kind, "values": EXPECTED[kind]}
     if rule.levels:
         found |= {"levels": list(rule.levels), "new_levels": rule.new_levels}
     if rule.units:

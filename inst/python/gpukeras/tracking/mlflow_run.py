@@ -94,7 +94,8 @@ class MlflowTracker:
     def _log_parameters(self, values: Mapping[str, Parameter]) -> None:
         from mlflow.entities import Param
 
-        logged = [Param(name, str(value)[:LONGEST]) for name, value in values.items()]
+        known = {name: value for name, value in values.items() if value is not None}
+        logged = [Param(name, str(value)[:LONGEST]) for name, value in known.items()]
         self._client.log_batch(self._run, params=logged)
 
     def _log_model(self, file: Path) -> None:

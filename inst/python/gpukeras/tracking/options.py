@@ -13,7 +13,7 @@ from gpukeras.core.errors import RuntimeMissingError, SpecError
 from gpukeras.core.options import A_FOLDER, Spec, check_choice, check_flag, check_text, option
 
 KINDS = ("csv", "mlflow")
-Parameter = str | int | float | bool
+Parameter = str | int | float | bool | None
 _RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,99}")
 
 

@@ -56,7 +56,8 @@ class Tracking:
 
     def start(self, parameters: Mapping[str, Parameter]) -> None:
         """Begins the record."""
-        self._add("its start", lambda: self._tracker.start(parameters))
+        known = keep_whole(parameters)
+        self._add("its start", lambda: self._tracker.start(known))
 
     def epoch(self, number: int, logs: Mapping[str, Any]) -> None:
         """Adds the metrics of an epoch, counted from 1."""
@@ -67,7 +68,8 @@ class Tracking:
         self, status: str, results: Mapping[str, Parameter], files: Sequence[Path], wait_s: float
     ) -> None:
         """Ends the record, and waits for that."""
-        self._add("its end", lambda: self._tracker.end(status, results, files))
+        known = keep_whole(results)
+        self._add("its end", lambda: self._tracker.end(status, known, files))
         self._jobs.put(None)
         self._thread.join(wait_s)
         if self._thread.is_alive():
@@ -184,6 +186,14 @@ def close_tracking(
         kept += [Path(file) for file in files]
         tracking.end(status, results or {}, kept, wait_s)
     return {"where": tracking.where, "fault": tracking.fault}
+
+
+def keep_whole(values: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """Returns the values with whole numbers as integers: R's 10 is 10.0."""
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in values.items()
+    }
 
 
 def read_parameters(model: Model) -> dict[str, Parameter]:

@@ -74,6 +74,7 @@ class ColumnRule:
         offset: Whether the number is taken as it is: an offset, or the number of a stratum.
         strata: How many strata there are, of which it is the number from 0; 0 for other columns.
         new_levels: Whether levels that training did not see are encoded, see `targets.recode()`.
+        logical: Whether the number is a logical, TRUE being 1.
     """
 
     name: str
@@ -91,6 +92,7 @@ class ColumnRule:
     offset: bool = False
     strata: int = 0
     new_levels: bool = False
+    logical: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -251,9 +253,10 @@ def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
         return ColumnRule(name, kind, offset=True, strata=int(column.get("strata") or 0))
     zone, units = column.get("zone") or "", column.get("units") or ""
     # Unscaled, days since 1970 are too large for a network.
-    scale = (how.scale and column["kind"] != "logical") or kind in CYCLES
+    logical = column["kind"] == "logical"
+    scale = (how.scale and not logical) or kind in CYCLES
     if not scale and not how.impute:
-        return ColumnRule(name, kind, zone=zone, units=units)
+        return ColumnRule(name, kind, zone=zone, units=units, logical=logical)
     column = take_rows(column, how.complete)
     values = _finite(column, read_number(column, units), how.arg, missing=how.impute)
     _check_size(values, name, how.arg)
@@ -268,6 +271,7 @@ def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
         indicator=_needs_indicator(column, how),
         zone=zone,
         units=units,
+        logical=logical,
     )
 
 

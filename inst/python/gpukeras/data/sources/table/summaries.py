@@ -118,7 +118,8 @@ class NumberSummary:
     def rule(self) -> ColumnRule:
         """Returns the column's rule."""
         kind, zone, units = (self._column[key] for key in ("kind", "zone", "units"))
-        same: dict[str, Any] = {"zone": zone, "units": units}
+        logical = self._column["kind"] == "logical"
+        same: dict[str, Any] = {"zone": zone, "units": units, "logical": logical}
         if not self.needed:
             return ColumnRule(self.name, kind_of(self._column), **same)
         fill = None
