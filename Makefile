@@ -41,7 +41,7 @@ INSTALLED := .rlib/gpukeras/.installed
 .PHONY: help demo test test-plan test-fast test-python test-r test-nightly test-precisions test-peer test-matrix \
 	coverage lint format doc site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
-	bench-compression bench-serve bench-tabular gpu-evidence contract install clean
+	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -175,6 +175,11 @@ bench-tabular: setup-bench ## compare networks for tables with boosted trees (ho
 	@.venv/bin/python -m pip install --quiet -r python/benchmarks/requirements-tabular.txt
 	@PYTHONPATH=inst/python:python/benchmarks .venv/bin/python \
 	python/benchmarks/bench_tabular.py $(OPTIONS)
+
+# KERAS3_SOURCE is an unpacked tree of keras3; R needs keras3, tensorflow and tfdatasets. OPTIONS
+# such as --only getting_started.
+bench-accelerate: setup-bench install ## run keras3's guides under accelerate(), for a vignette (2 hours)
+	@Rscript python/benchmarks/bench_accelerate.R "$(KERAS3_SOURCE)" $(OPTIONS)
 
 # The Python core alone. BACKEND=jax proves it through JAX. EVIDENCE_PYTHON names a Python that has
 # TensorFlow (or JAX with CUDA, and Keras) and pytest already. OPTIONS such as --only dense_small or

@@ -1,17 +1,21 @@
-# Runs the guides and examples of keras3 as they are, by Keras and under accelerate(), and compares
-# the losses and times of each fit():
-#   Rscript python/benchmarks/bench_accelerate.R FOLDER [--only REGEX] [--json PATH]
-# FOLDER is an unpacked tree of keras3's sources; its code is read there and copied nowhere. Code
-# blocks that download are left out, and so is what needs them; dataset_mnist() and its like are
-# made up, as many rows of the same shape. Each guide has a process of its own, once by Keras and
-# once under accelerate(). Each code block starts with the same random seed.
+# Runs the guides and examples of keras3 as they are, by Keras and under accelerate(), which is
+# called before and after library(keras3). Compares what each fit(), evaluate() and predict()
+# returned, and writes the tables of vignettes/old-scripts.Rmd:
+#   Rscript python/benchmarks/bench_accelerate.R FOLDER [--only REGEX] [--results FOLDER]
+# FOLDER is an unpacked tree of keras3's sources; its code is read there and copied nowhere. R needs
+# keras3, tensorflow and tfdatasets. Each guide has a process of its own for each of the three ways,
+# and each code block starts with the same random seed. Code blocks that download are left out, and
+# so is what needs them; dataset_mnist() and its like are made up, see accelerate_guide.R. With
+# --only the vignette is not written; --results keeps what was found, and goes on from it.
 
 here <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)) |>
   normalizePath() |>
   dirname()
-most_s <- 900 # of a guide
-same <- 1e-4 # of losses, relative: other programs round otherwise in float32
-similar <- 0.5 # of the last loss, where random numbers of layers differ
+vignette <- file.path(here, "..", "..", "vignettes", "old-scripts.Rmd")
+marks <- sprintf("<!-- %s of what `make bench-accelerate` writes -->", c("begin", "end"))
+ways <- c("keras", "before", "after")
+most_s <- 600 # of a process
+same <- 1e-4 # relative: other programs round otherwise in float32
 
 option_of <- function(arguments, name, default) {
   at <- match(name, arguments)
@@ -20,82 +24,137 @@ option_of <- function(arguments, name, default) {
 
 list_guides <- function(folder, only) {
   files <- list.files(
-    file.path(folder, "vignettes-src"), "[.]Rmd$", recursive = TRUE, full.names = TRUE
+    file.path(folder, "vignettes-src"), "[.]Rmd$",
+    recursive = TRUE, full.names = TRUE
   )
   files <- files[!grepl("parked|index", files) & grepl(only, basename(files))]
-  Filter(function(file) any(grepl("fit(", readLines(file), fixed = TRUE)), files)
+  calls <- "(^|>|%|<-) *(fit|evaluate|predict)[(]" # not those of its prose
+  Filter(function(file) any(grepl(calls, readLines(file))), files)
 }
 
-# One process; a list of its fits, or none where it failed.
-run_guide <- function(file, way) {
-  out <- tempfile(fileext = ".json")
-  on.exit(unlink(out))
+# One process; what it found, or an empty list where it failed before the first block's end.
+run_guide <- function(file, way, results) {
+  out <- file.path(results, paste0(name_of(file), "-", way, ".rds"))
+  if (file.exists(out)) return(readRDS(out))
+  said <- tempfile()
+  on.exit(unlink(said))
   child <- c(file.path(here, "accelerate_guide.R"), file, way, out)
-  began <- proc.time()[["elapsed"]]
-  status <- system2("timeout", c(most_s, file.path(R.home("bin"), "Rscript"), shQuote(child)),
-    stdout = FALSE, stderr = FALSE
+  status <- system2(
+    "timeout", c(most_s, file.path(R.home("bin"), "Rscript"), shQuote(child)),
+    stdout = FALSE, stderr = said
   )
-  took <- proc.time()[["elapsed"]] - began
-  if (!file.exists(out)) {
-    message(sprintf("  %s: status %d, nothing said", way, status))
-    return(list(seconds = took, fits = list()))
+  if (status != 0) {
+    message(sprintf("  %s: status %d", way, status))
+    message(paste0("  | ", utils::tail(readLines(said, warn = FALSE), 15), collapse = "\n"))
   }
-  c(list(seconds = took), jsonlite::read_json(out, simplifyVector = FALSE))
+  if (file.exists(out)) readRDS(out) else list()
 }
 
-# The largest relative difference of two histories, and that of the last loss.
+name_of <- function(file) sub("[.]Rmd$", "", basename(file))
+
+# What a call is, so that the same calls of two processes meet: the line of its block, its function,
+# and the how many-th call of that function in the block.
+name_calls <- function(calls) {
+  names <- vapply(calls, function(call) paste0(call$block, " ", call$call, "()"), "")
+  nth <- stats::ave(seq_along(names), names, FUN = seq_along)
+  stats::setNames(calls, paste(names, nth))
+}
+
+# The largest relative difference. Losses are compared one by one, predictions with the largest.
 differ <- function(one, other) {
-  if (!setequal(names(one), names(other))) return(c(all = Inf, last = Inf))
-  gap <- function(name) {
-    a <- as.numeric(unlist(one[[name]]))
-    b <- as.numeric(unlist(other[[name]]))
-    if (length(a) != length(b)) return(Inf)
-    apart <- abs(a - b) / pmax(1e-3, abs(a))
-    apart[is.nan(a) & is.nan(b)] <- 0
+  if (!identical(unlist(one$names), unlist(other$names))) return(Inf)
+  gap <- function(a, b) {
+    scale <- pmax(1e-3, if (one$call == "predict") max(abs(a), 0, na.rm = TRUE) else abs(a))
+    apart <- abs(a - b) / scale
+    apart[is.nan(a) & is.nan(b) | a == b] <- 0
     max(apart, 0)
   }
-  last <- function(history) utils::tail(as.numeric(unlist(history[["loss"]])), 1)
-  ends <- abs(last(one) - last(other)) / max(1e-3, abs(last(one)))
-  c(all = max(vapply(names(one), gap, 0)), last = if (length(ends) > 0) ends else Inf)
+  max(mapply(gap, lapply(one$values, as.numeric), lapply(other$values, as.numeric)), 0)
 }
 
-compare_guide <- function(file) {
-  name <- sub("[.]Rmd$", "", basename(file))
-  message(name)
-  plain <- run_guide(file, "keras")
-  ours <- run_guide(file, "accelerate")
-  count <- min(length(plain$fits), length(ours$fits))
-  one <- function(index) {
-    a <- plain$fits[[index]]
-    b <- ours$fits[[index]]
-    gaps <- differ(a$history, b$history)
-    verdict <- if (gaps[["last"]] <= similar) "similar" else "differs"
-    verdict <- if (gaps[["all"]] <= same) "same" else verdict
+compare_guide <- function(file, results) {
+  message(format(Sys.time(), "%H:%M "), name_of(file))
+  found <- lapply(stats::setNames(nm = ways), function(way) run_guide(file, way, results))
+  for (way in ways[-1]) {
+    if (!identical(found[[way]]$errors, found$keras$errors)) message("  ", way, ": other errors")
+  }
+  calls <- lapply(found, function(one) name_calls(one$calls))
+  if (length(calls$keras) == 0) return(NULL)
+  rows <- lapply(names(calls$keras), function(call) compare_call(call, calls))
+  cbind(guide = name_of(file), do.call(rbind, rows), versions = found$keras$versions)
+}
+
+# A row; a call that is missing under accelerate() differs by Inf.
+compare_call <- function(name, calls) {
+  plain <- calls$keras[[name]]
+  ours <- lapply(calls[ways[-1]], `[[`, name)
+  gaps <- vapply(ours, function(one) if (is.null(one)) Inf else differ(plain, one), 0)
+  of <- function(field) unique(unlist(lapply(ours, `[[`, field)))
+  data.frame(
+    call = name, engine = paste(of("engine"), collapse = " or "), gap = max(gaps),
+    keras_s = plain$seconds, ours_s = mean(vapply(ours, function(one) one$seconds %||% NA, 0)),
+    random = plain$random, reason = paste(of("reason"), collapse = " or ")
+  )
+}
+
+`%||%` <- function(a, b) if (is.null(a)) b else a
+
+table_of <- function(frame, align) {
+  line <- function(cells) paste0("| ", paste(cells, collapse = " | "), " |")
+  c(line(names(frame)), paste0("|", paste(align, collapse = "|"), "|"), apply(frame, 1, line))
+}
+
+table_guides <- function(found) {
+  rows <- lapply(split(found, factor(found$guide, unique(found$guide))), function(part) {
+    taken <- part[part$engine == "gpukeras", ]
     data.frame(
-      guide = name, block = a$block, fit = index, engine = b$engine, verdict = verdict,
-      gap = signif(gaps[["all"]], 2), keras_s = round(a$seconds, 2), ours_s = round(b$seconds, 2),
-      dropout = a$random, reason = b$reason
+      guide = sprintf("`%s`", part$guide[1]), calls = nrow(part), `taken over` = nrow(taken),
+      equal = sum(part$gap <= same), `largest difference` = sprintf("%.0e", max(part$gap)),
+      `s by Keras` = sprintf("%.1f", sum(taken$keras_s)),
+      `s by gpukeras` = sprintf("%.1f", sum(taken$ours_s)), check.names = FALSE
     )
-  }
-  if (length(plain$fits) != length(ours$fits)) {
-    message(sprintf("  %d fits and %d", length(plain$fits), length(ours$fits)))
-  }
-  do.call(rbind, lapply(seq_len(count), one))
+  })
+  table_of(do.call(rbind, rows), c("---", rep("--:", 6)))
+}
+
+table_reasons <- function(found) {
+  left <- found[found$engine != "gpukeras", ]
+  reasons <- gsub(" [(][0-9,]+[)]", "", left$reason)
+  rows <- lapply(split(left, reasons), function(part) {
+    data.frame(calls = nrow(part), guides = length(unique(part$guide)))
+  })
+  frame <- cbind(`why Keras ran it` = names(rows), do.call(rbind, rows))
+  table_of(frame[order(-frame$calls), ], c("---", "--:", "--:"))
+}
+
+sum_up <- function(found) {
+  taken <- sum(found$engine == "gpukeras")
+  guides <- length(unique(found$guide))
+  sprintf(
+    paste(
+      "Of %d calls in %d guides and examples, %d went through gpukeras, and %d returned the same",
+      "values. %s, with %s; %d cores that other programs used too."
+    ),
+    nrow(found), guides, taken, sum(found$gap <= same), Sys.Date(), found$versions[1],
+    parallel::detectCores()
+  )
+}
+
+write_between <- function(file, text) {
+  lines <- readLines(file)
+  at <- match(marks, lines)
+  stopifnot(!anyNA(at))
+  writeLines(c(lines[seq_len(at[1])], "", text, "", lines[at[2]:length(lines)]), file)
 }
 
 arguments <- commandArgs(trailingOnly = TRUE)
-folder <- arguments[1]
-files <- list_guides(folder, option_of(arguments, "--only", "."))
-found <- do.call(rbind, lapply(files, compare_guide))
+only <- option_of(arguments, "--only", ".")
+results <- option_of(arguments, "--results", tempfile("results"))
+dir.create(results, showWarnings = FALSE, recursive = TRUE)
+files <- list_guides(arguments[1], only)
+found <- do.call(rbind, lapply(files, compare_guide, results))
 options(width = 200)
-print(found[names(found) != "reason"], row.names = FALSE)
-print(as.data.frame(table(engine = found$engine, verdict = found$verdict)), row.names = FALSE)
-print(sort(table(found$reason[found$engine == "keras"]), decreasing = TRUE))
-taken <- found[found$engine == "gpukeras", ]
-cat(sprintf(
-  "%d of %d fit() calls taken over, %d with the same losses; %.2f times as fast, at most %.1f\n",
-  nrow(taken), nrow(found), sum(taken$verdict == "same"), sum(taken$keras_s) / sum(taken$ours_s),
-  max(taken$keras_s / taken$ours_s, -Inf)
-))
-path <- option_of(arguments, "--json", "")
-if (nzchar(path)) jsonlite::write_json(found, path, digits = NA, pretty = TRUE)
+print(found[names(found) != "versions"], row.names = FALSE, digits = 3)
+text <- c(sum_up(found), "", table_guides(found), "", table_reasons(found))
+writeLines(text)
+if (only == ".") write_between(vignette, text)
