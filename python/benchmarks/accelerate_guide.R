@@ -71,7 +71,7 @@ def made_up(shape, columns, counts):
 
 keras.datasets.mnist.load_data = made_up((28, 28), (), mnist_rows)
 keras.datasets.fashion_mnist.load_data = made_up((28, 28), (), mnist_rows)
-keras.datasets.cifar10.load_data = made_up((32, 32, 3), (1,), (3000, 1000))
+keras.datasets.cifar10.load_data = made_up((32, 32, 3), (1,), (1000, 1000))
 keras.utils.set_random_seed(1)
 "
 
@@ -122,7 +122,7 @@ library(keras3)
 if (way == "after") gpukeras::accelerate()
 reticulate::py_register_load_hook("keras", function() {
   counts_on <- any(grepl("\\b[16]0000\\b", readLines(file)))
-  rows <- if (counts_on) "60000, 10000" else "3000, 1000"
+  rows <- if (counts_on) "60000, 10000" else "1000, 1000"
   reticulate::py_run_string(paste("mnist_rows =", rows))
   reticulate::py_run_string(keras_hook)
 })
