@@ -38,7 +38,7 @@ KEPT = {
     "the model's class has its own make_train_function()": {"own_method": "make_train_function"},
     "keras.config limits epochs or steps": {"limited": True},
     "`callbacks` brings a progress bar or a list of its own": {"own_list": True},
-    "`callbacks` are given": {"function": "predict", "batch_hook": "History"},
+    "`callbacks` are given": {"function": "predict", "callbacks": True},
     "the callback Mine works on each batch": {"batch_hook": "Mine"},
     "the callback Yours works on each batch": {"test_hook": "Yours"},
     "the rows are neither arrays, batches nor a pipeline": {"rows": "other"},

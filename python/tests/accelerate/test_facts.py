@@ -73,11 +73,18 @@ def test_callbacks_that_see_batches_are_named(model):
         def on_test_batch_end(self, batch, logs=None):
             pass
 
+    class Predict(keras.callbacks.Callback):
+        def on_predict_batch_begin(self, batch, logs=None):
+            pass
+
     stopping = keras.callbacks.EarlyStopping()
     assert read(model, callbacks=[stopping, Mine()]).batch_hook == "Mine"
     assert read(model, callbacks=[Test()]).test_hook == "Test"
     assert read(model, callbacks=[stopping]).batch_hook == ""
-    assert read(model, "evaluate", callbacks=[stopping]).batch_hook == "EarlyStopping"
+    evaluation = read(model, "evaluate", callbacks=[stopping])
+    assert (evaluation.batch_hook, evaluation.callbacks) == ("", True)
+    assert read(model, "evaluate", callbacks=[Mine(), Test()]).batch_hook == "Test"
+    assert read(model, "predict", callbacks=[Test(), Predict()]).batch_hook == "Predict"
     assert read(model, callbacks=keras.callbacks.CallbackList([stopping])).own_list
     assert read(model, callbacks=[keras.callbacks.ProgbarLogger()]).own_list
 

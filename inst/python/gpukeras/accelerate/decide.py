@@ -51,8 +51,9 @@ class CallFacts:
         both_weights: Whether `class_weight` and `sample_weight` were given.
         weighs_classes: Whether `class_weight` was given.
         epochs: Epochs to train.
-        batch_hook: A callback that works on batches, or "".
-        test_hook: A callback that works on batches of validation rows, or "".
+        batch_hook: A callback that works on batches of the call, or "".
+        test_hook: A callback of `fit()` that works on batches of validation rows, or "".
+        callbacks: Whether an evaluation or a prediction has any.
         own_list: Whether `callbacks` is a CallbackList, or holds a progress bar.
         limited: Whether Keras was told to limit epochs or steps.
         together: Batches of a call of Keras' own function, its `steps_per_execution`.
@@ -86,6 +87,7 @@ class CallFacts:
     epochs: int = 1
     batch_hook: str = ""
     test_hook: str = ""
+    callbacks: bool = False
     own_list: bool = False
     limited: bool = False
     together: int = 1
@@ -119,9 +121,9 @@ RULES: tuple[Rule, ...] = (
     (lambda facts: bool(facts.own_method), "the model's class has its own {own_method}()"),
     (lambda facts: facts.limited, "keras.config limits epochs or steps"),
     (lambda facts: facts.own_list, "`callbacks` brings a progress bar or a list of its own"),
-    (lambda facts: facts.function != "fit" and bool(facts.batch_hook), "`callbacks` are given"),
     (lambda facts: bool(facts.batch_hook), "the callback {batch_hook} works on each batch"),
     (lambda facts: bool(facts.test_hook), "the callback {test_hook} works on each batch"),
+    (lambda facts: facts.callbacks, "`callbacks` are given"),
     (lambda facts: facts.rows == OTHER, "the rows are neither arrays, batches nor a pipeline"),
     (
         lambda facts: facts.held == OTHER,

@@ -23,7 +23,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.arrays import EXACT_FLOAT32
 from gpukeras.data.streams.keras_stream import why_not_joined
 from gpukeras.data.streams.passthrough import why_not_batchable
-from gpukeras.engine.engine_facts import find_batch_hook, find_test_hook
+from gpukeras.engine.engine_facts import find_batch_hook, find_predict_hook, find_test_hook
 
 KERAS_ROWS = 32  # of a batch, where nothing is said
 # What gpukeras runs in a way of its own, so that a class's own would not be asked.
@@ -32,6 +32,7 @@ OWN_METHODS = {
     "evaluate": ("evaluate", "make_test_function"),
     "predict": ("make_predict_function", "predict_step"),
 }
+FIND_HOOK = {"fit": find_batch_hook, "evaluate": find_test_hook, "predict": find_predict_hook}
 
 Arguments = Mapping[str, Any]
 
@@ -83,8 +84,9 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         both_weights=call.get("class_weight") is not None and given.weights is not None,
         weighs_classes=call.get("class_weight") is not None,
         epochs=epochs,
-        batch_hook=_find_hook(function, callbacks),
-        test_hook=find_test_hook(callbacks),
+        batch_hook=FIND_HOOK[function](callbacks),
+        test_hook=find_test_hook(callbacks) if function == "fit" else "",
+        callbacks=function != "fit" and len(callbacks) > 0,
         own_list=own or bars,
         together=int(getattr(model, "steps_per_execution", 1) or 1),
         limited=any(
@@ -111,12 +113,6 @@ def _count_labels(given: Given) -> int:
         labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
     several = isinstance(labels, (Mapping, list, tuple)) and given.kind in (ARRAYS, PIPELINE)
     return len(labels) if several else 1
-
-
-def _find_hook(function: str, callbacks: Any) -> str:
-    if function != "fit":
-        return type(callbacks[0]).__name__ if callbacks else ""
-    return find_batch_hook(callbacks)
 
 
 def _in_strategy(model: Model) -> bool:

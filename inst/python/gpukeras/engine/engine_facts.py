@@ -12,6 +12,7 @@ from gpukeras.engine.autotune import EngineFacts
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
+PREDICT_HOOKS = ("on_predict_batch_begin", "on_predict_batch_end")
 # Layers of Keras that are matrix products, or work on single numbers.
 DENSE_LAYERS = frozenset(
     (
@@ -118,9 +119,17 @@ def find_batch_hook(callbacks: Sequence[Any]) -> str:
 
 
 def find_test_hook(callbacks: Sequence[Any]) -> str:
-    """Returns the name of the first callback that works on batches of validation rows; or ""."""
-    found = (type(one).__name__ for one in callbacks if _overrides(one, TEST_HOOKS))
-    return next(found, "")
+    """Returns the name of the first callback that works on batches of an evaluation; or ""."""
+    return _find_hook(callbacks, TEST_HOOKS)
+
+
+def find_predict_hook(callbacks: Sequence[Any]) -> str:
+    """Returns the name of the first callback that works on batches of a prediction; or ""."""
+    return _find_hook(callbacks, PREDICT_HOOKS)
+
+
+def _find_hook(callbacks: Sequence[Any], hooks: Sequence[str]) -> str:
+    return next((type(one).__name__ for one in callbacks if _overrides(one, hooks)), "")
 
 
 def _overrides(callback: Any, hooks: Sequence[str]) -> bool:
