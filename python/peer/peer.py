@@ -1,6 +1,7 @@
 """Keras' own tests, once with Keras and once with its `fit()` going through gpukeras.
 
-    KERAS_SOURCE=folder python python/peer/peer.py [--engines auto,keras] [--only EXPRESSION]
+    KERAS_SOURCE=folder python python/peer/peer.py [--backend jax] [--engines auto,keras]
+        [--only EXPRESSION]
 
 The folder is a git clone or an unpacked archive of Keras' sources at the installed version. The
 tests of its trainers, callbacks, optimizers and models that call `fit()`, `evaluate()` or
@@ -70,16 +71,19 @@ def read_records(path: Path) -> Records:
     return records
 
 
-def run_tests(source: Path, tests: list[str], engine: str, only: str, folder: Path) -> Records:
+def run_tests(
+    source: Path, tests: list[str], engine: str, folder: Path, *, only: str, backend: str
+) -> Records:
     """Runs tests in a process of their own; "" as the engine is Keras alone."""
-    records, chosen = folder / f"{engine or 'native'}.jsonl", folder / "tests.txt"
+    records = folder / f"{engine or 'native'}.jsonl"
+    chosen = folder / "tests.txt"
     records.unlink(missing_ok=True)
     chosen.write_text("\n".join(tests), "utf-8")
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, (source, HERE, CORE))),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "KERAS_BACKEND": "tensorflow",
+        "KERAS_BACKEND": backend,
         "PEER_ENGINE": engine,
         "PEER_RECORDS": str(records),
     }
@@ -152,6 +156,7 @@ def show_native(records: Records) -> None:
 def read_arguments() -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--backend", default="tensorflow", choices=("tensorflow", "jax"))
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--only", default="", help="as pytest's -k")
     parser.add_argument("--records", help="a folder that keeps what the runs said")
@@ -166,12 +171,14 @@ def main() -> int:
     if refused:
         print(refused, file=sys.stderr)
         return 2
-    source, kept = Path(folder).resolve(), Path(options.records or tempfile.mkdtemp())
+    source = Path(folder).resolve()
+    kept = Path(options.records or tempfile.mkdtemp())
+    how = {"only": options.only, "backend": options.backend}
     kept.mkdir(parents=True, exist_ok=True)
     if options.again:
         native = read_records(kept / "native.jsonl")
     else:
-        native = run_tests(source, find_files(source), "", options.only, kept)
+        native = run_tests(source, find_files(source), "", kept, **how)
     show_native(native)
     wanted = [
         test for test, one in native.items() if one["outcome"] == "passed" and one.get("calls")
@@ -179,7 +186,7 @@ def main() -> int:
     print(f"{len(wanted)} tests train, evaluate or predict, and pass.", flush=True)
     differs = 0
     for engine in options.engines.split(",") if wanted else []:
-        found = compare(wanted, run_tests(source, wanted, engine, options.only, kept))
+        found = compare(wanted, run_tests(source, wanted, engine, kept, **how))
         show(engine, found)
         differs += len(found["differs"])
     return 1 if differs or not wanted else 0

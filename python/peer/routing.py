@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
 
 from gpukeras.accelerate import rows
 from gpukeras.accelerate.rows import (
@@ -21,7 +23,6 @@ from gpukeras.accelerate.rows import (
     take_last,
     validation_of,
 )
-from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
 from gpukeras.models import model_recipes
 from gpukeras.training import evaluate as training_evaluate
@@ -58,11 +59,11 @@ def with_steps(given: Given, batch_size: int, together: int) -> Given:
     Raises:
         SpecError: as R does.
     """
-    ragged = isinstance(given.x, runtime.tensorflow().RaggedTensor)
+    ragged = isinstance(given.x, tf.RaggedTensor)
     if (given.steps is None and not ragged) or given.is_pipeline or given.is_sequence:
         return given
     parts = tuple(part for part in (given.x, given.y, given.weights) if part is not None)
-    batches = runtime.tensorflow().data.Dataset.from_tensor_slices(parts).batch(batch_size)
+    batches = tf.data.Dataset.from_tensor_slices(parts).batch(batch_size)
     if given.steps and (int(batches.cardinality()) % given.steps or given.steps % together):
         raise SpecError(
             "`steps_per_epoch` is for rows that come in sequence: an epoch is all rows of `data`.",
@@ -180,7 +181,7 @@ def predict(
         known = getattr(model, "output", [] if unnamed else {})
         if isinstance(known, Mapping):
             return dict(zip(names, outputs, strict=True))
-        return runtime.tensorflow().nest.pack_sequence_as(known, outputs) if known else outputs
+        return keras.tree.pack_sequence_as(known, outputs) if known else outputs
     return _as_array(record, model)
 
 
