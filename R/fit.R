@@ -155,7 +155,7 @@
 #' `gpukeras_error_data`, and the model has its state from before the call. JAX and GPUs
 #' check no code, so gpukeras looks at the rows of a model's input, or of a column of it, that an
 #' embedding looks up. It cannot see codes that are computed in a layer of your own, or in
-#' `ops.take`, nor those of streams: check these yourself on JAX.
+#' `ops.take`: check these yourself on JAX.
 #' @section Losses:
 #' The loss of an epoch is the mean over its rows. With several outputs, the loss of each output is
 #' such a mean too: multiplied by the loss weights, they add up to the total. (Keras' own `fit()`

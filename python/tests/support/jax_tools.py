@@ -1,5 +1,7 @@
 """What searches, measures and keeps models does on JAX, in a process of its own: see `jax_runs`."""
 
+import contextlib
+import itertools
 import os
 import sys
 import tempfile
@@ -16,6 +18,7 @@ from jax_memory import distance, exhausted  # noqa: E402, F401 (a part)
 from jax_runs import report  # noqa: E402
 from pictures import encode_bmp, write  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
+from streamed import chunk, numbers, stream  # noqa: E402
 
 from gpukeras.backend import keras_private  # noqa: E402
 from gpukeras.core.errors import GpuKerasError  # noqa: E402
@@ -274,11 +277,46 @@ def codes_of(model, rows):
     from refused_rows import BATCH
 
     from gpukeras.accelerate.rows import Given, dataset_of
-    from gpukeras.core.errors import RefusedRowsError
-    from gpukeras.training import evaluate, fit, predict
 
     options = {"shuffle": False, "batch_size": BATCH}
     good, bad = (dataset_of(Given(*rows(each)), model, options) for each in (False, True))
+    return layers_told(model, good, bad)
+
+
+def codes_in_sequence():
+    """The layers that calls name for rows of a function; how far a refused fit moved a model."""
+    from refused_rows import BAD_CODES, BATCH, CASES, CODES
+
+    model = CASES["Embedding"].compiled()
+    good, bad = (stream(each_epoch(codes), batch_size=BATCH) for codes in (CODES, BAD_CODES))
+    before = model.get_weights()
+    with contextlib.suppress(GpuKerasError):
+        fit.fit(model, bad, {"epochs": 1})
+    moved = distance(before, model.get_weights())
+    return {"layers": layers_told(model, good, bad), "moved": moved}
+
+
+def each_epoch(codes):
+    """A user's function: chunks of these codes and labels, then an end, then again."""
+    from refused_rows import BATCH, TARGET
+
+    starts = itertools.cycle([*range(0, len(codes), BATCH), None])
+
+    def call(epoch, batch):
+        start = next(starts)
+        if start is None:
+            return None
+        part = slice(start, start + BATCH)
+        return chunk(codes[part], numbers(TARGET[part].ravel()))
+
+    return call
+
+
+def layers_told(model, good, bad):
+    """The layers that the calls name for bad rows, of which the good ones train."""
+    from gpukeras.core.errors import RefusedRowsError
+    from gpukeras.training import evaluate, fit, predict
+
     told = []
     for call in (
         lambda: fit.fit(model, bad, {"epochs": 1}),

@@ -6,7 +6,7 @@ from jax_runs import needs_jax, run_part
 from gpukeras.backend.features import FEATURES
 
 pytestmark = [pytest.mark.process, needs_jax]
-PARTS = ("precision", "interrupted", "exhausted", "refused", "codes")
+PARTS = ("precision", "interrupted", "exhausted", "refused", "codes", "codes_in_sequence")
 
 
 def test_half_precision_trains_as_keras_does():

@@ -21,7 +21,7 @@ from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
-PARTS = ("precision", "interrupted", "exhausted", "refused", "codes")
+PARTS = ("precision", "interrupted", "exhausted", "refused", "codes", "codes_in_sequence")
 OPTIONS = {"shuffle": False, "batch_size": BATCH}
 
 
@@ -169,3 +169,12 @@ def test_codes_are_refused_on_jax_too():
     for name, layers in found.items():
         assert len(layers) == 4, name  # training, validation, evaluation, predictions
         assert all(layer.startswith("embedding") for layer in layers), name
+
+
+@needs_jax
+@pytest.mark.process
+def test_codes_of_rows_in_sequence_are_refused_on_jax_too():
+    found = run_part("jax_tools", "codes_in_sequence", PARTS)
+    assert len(found["layers"]) == 4  # training, validation, evaluation, predictions
+    assert all(layer.startswith("embedding") for layer in found["layers"])
+    assert found["moved"] == 0

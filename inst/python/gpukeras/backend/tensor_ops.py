@@ -225,9 +225,20 @@ MOST_COLUMNS = 4096  # of a last axis, each of which has extremes of its own
 
 
 def extremes(values: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns the least and largest numbers of rows (float64), see `measure_extremes()`."""
+    measured = measure_extremes(values)
+    return None if measured is None else (as_float64(measured[0]), as_float64(measured[1]))
+
+
+def as_float64(tensor: Any) -> np.ndarray:
+    """Returns a tensor's numbers in host memory, once its device has them."""
+    return np.asarray(runtime.keras().ops.convert_to_numpy(tensor), np.float64)
+
+
+def measure_extremes(values: Any) -> tuple[Any, Any] | None:
     """Returns the least and largest numbers of rows, by column of the last axis; None for text.
 
-    They are found on the device of the rows.
+    They are tensors on the device of the rows, which a GPU may still have to compute.
     """
     kind = runtime.keras().backend.standardize_dtype(values.dtype)
     if kind == "string" or not np.prod(values.shape):
@@ -236,9 +247,7 @@ def extremes(values: Any) -> tuple[np.ndarray, np.ndarray] | None:
     numbers = ops.cast(values, "int32") if kind == "bool" else values
     by_column = len(values.shape) > 1 and values.shape[-1] <= MOST_COLUMNS
     axes = tuple(range(len(values.shape) - 1)) if by_column else None
-    low, high = ops.min(numbers, axes), ops.max(numbers, axes)
-    least, most = (np.asarray(ops.convert_to_numpy(one), np.float64) for one in (low, high))
-    return least, most
+    return ops.min(numbers, axes), ops.max(numbers, axes)
 
 
 @by_backend

@@ -34,7 +34,7 @@ from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.engine.refusals import is_inability, raise_explained
-from gpukeras.models.embedded_codes import Lookup, find_lookups, refuse_codes
+from gpukeras.models.embedded_codes import Lookup, find_lookups, open_code_check, refuse_codes
 
 # Batches at a time: a million rows of 20 columns took 0.25 s with one, 0.19 s with two and 0.18 s
 # with three (2 cores).
@@ -104,6 +104,7 @@ def predict_stream(
     Where the shape of an output's rows varies, there is one array per batch: `Batches`.
     """
     device, nest = model_device(model), runtime.tree()
+    data.code_check = open_code_check(model, "newdata")
     loader = open_evaluation(data, device, batch_size=batch_size)
     most = choose_rows(2**31, data.row_bytes, count_row_bytes(model), device)
     size = fixed_rows(model) or batch_size or most

@@ -9,20 +9,17 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.backend.graph_reader import read_program
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.block import Block
-from gpukeras.data.loading.loader import sample_rows
+from gpukeras.data.loading.loader import iterate_rows, sample_rows
 from gpukeras.engine.row_guard import RowGuard
 from gpukeras.engine.value_ranges import CHECKED
 from gpukeras.many.structure import describe_structure
 
 KEPT = 8  # structures whose checks are kept: tracing a small model takes 50 ms
-CHUNK = 65_536  # rows that are read at a time
 
 _guards: OrderedDict[tuple[str, str], RowGuard] = OrderedDict()
 
@@ -38,18 +35,16 @@ def find_unchecked_rows(model: Model, data: MapDataset) -> str:
     """
     if runtime.backend() != "tensorflow":  # JAX checks nothing, alone neither
         return ""
-    numbers = np.arange(len(data.sources[0]), dtype=np.int32)
     try:
-        guard = _open_guard(model, sample_rows(data, numbers[:1]))
+        guard = _open_guard(model, sample_rows(data, 1))
     except tensor_ops.exhausted():
         return ""  # the stack is halved then
     except (*REFUSALS, TypeError, ValueError):
         return "its step cannot be read"
     if not guard.graph.nodes:
         return ""
-    for start in range(0, len(numbers), CHUNK):
-        arrays = sample_rows(data, numbers[start : start + CHUNK])
-        why = guard.refuse(Block(arrays, 1, len(numbers)))
+    for arrays in iterate_rows(data):
+        why = guard.refuse(Block(arrays, 1, len(data)))
         if why or not guard.measures:
             return why
     return ""
@@ -57,7 +52,9 @@ def find_unchecked_rows(model: Model, data: MapDataset) -> str:
 
 def _open_guard(model: Model, arrays: Any) -> RowGuard:
     """Returns the guard of a model's forward pass, loss and metrics."""
-    structure, tree, tf = describe_structure(model), runtime.tree(), runtime.tensorflow()
+    structure = describe_structure(model)
+    tree = runtime.tree()
+    tf = runtime.tensorflow()
     flat = tree.flatten(arrays)
     specs = [tf.TensorSpec([2, *array.shape[1:]], array.dtype) for array in flat]
     key = structure.key, str(tree.pack_sequence_as(arrays, specs))

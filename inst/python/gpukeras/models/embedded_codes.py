@@ -58,6 +58,11 @@ class Lookup:
     name: str
     columns: int | slice | None = None
 
+    @property
+    def asks(self) -> tuple[Any, ...]:
+        """What rows are asked: lookups that are equal in it pass together."""
+        return self.input, self.name, str(self.columns), self.layer.input_dim
+
 
 def find_lookups(model: Model) -> list[Lookup]:
     """Returns what a functional model's embeddings look up, as far as its graph says it.
@@ -87,7 +92,7 @@ def find_lookups(model: Model) -> list[Lookup]:
     ]
 
 
-def refuse_codes(lookups: list[Lookup], features: Any, arg: str = "data") -> None:
+def refuse_codes(lookups: Sequence[Lookup], features: Any, arg: str = "data") -> None:
     """Refuses codes that an embedding has no row for.
 
     Negative codes count from an embedding's end, as in Keras.
@@ -100,14 +105,54 @@ def refuse_codes(lookups: list[Lookup], features: Any, arg: str = "data") -> Non
     Raises:
         RefusedRowsError: if one has not.
     """
-    flat = [] if isinstance(features, Mapping) else runtime.tree().flatten(features)
     for lookup in lookups:
-        if isinstance(features, Mapping):
-            rows = features.get(lookup.name)
-        else:
-            rows = flat[lookup.input] if lookup.input < len(flat) else None
-        if rows is not None:
-            _check(lookup, rows, arg)
+        taken = _take(lookup, features)
+        if taken is not None:
+            _refuse(lookup, tensor_ops.measure_extremes(taken), arg)
+
+
+class CodeCheck:
+    """Checks the codes of rows that come in sequence, block by block.
+
+    What a block's codes are is asked when the next one comes: a GPU goes on with its work.
+
+    Args:
+        lookups: See `find_lookups()`.
+        arg: The user's name for the rows.
+    """
+
+    def __init__(self, lookups: Sequence[Lookup], arg: str) -> None:
+        """Waits for the first block."""
+        self.lookups = lookups
+        self._arg = arg
+        self._measured: list[tuple[Lookup, tuple[Any, Any] | None]] = []
+
+    def add(self, features: Any) -> None:
+        """Measures a block's codes, and checks those of the block before.
+
+        Raises:
+            RefusedRowsError: for a code that an embedding has no row for.
+        """
+        self.finish()
+        taken = [(lookup, _take(lookup, features)) for lookup in self.lookups]
+        self._measured = [
+            (lookup, tensor_ops.measure_extremes(codes))
+            for lookup, codes in taken
+            if codes is not None
+        ]
+
+    def finish(self) -> None:
+        """Checks the codes of the last block, as `add()` does."""
+        measured = self._measured
+        self._measured = []
+        for lookup, found in measured:
+            _refuse(lookup, found, self._arg)
+
+
+def open_code_check(model: Model, arg: str) -> CodeCheck | None:
+    """Returns the check of rows in sequence for a model; None where nothing is to check."""
+    lookups = find_lookups(model)
+    return CodeCheck(lookups, arg) if lookups else None
 
 
 def _follow(tensor: Any, outer: Mapping[int, int], inner: Inner) -> Iterator[Source]:
@@ -144,13 +189,22 @@ def _takes_columns(tensor: Any, key: Any) -> bool:
     return all(each == slice(None) for each in key[:-1]) and isinstance(key[-1], int | slice)
 
 
-def _check(lookup: Lookup, rows: Any, arg: str) -> None:
-    """Checks the rows of an input."""
-    taken = rows if lookup.columns is None else rows[..., lookup.columns]
-    found = tensor_ops.extremes(taken)
+def _take(lookup: Lookup, features: Any) -> Any:
+    """Returns the numbers of rows that are looked up, or None where the rows lack the input."""
+    if isinstance(features, Mapping):
+        rows = features.get(lookup.name)
+    else:
+        flat = runtime.tree().flatten(features)
+        rows = flat[lookup.input] if lookup.input < len(flat) else None
+    return rows if rows is None or lookup.columns is None else rows[..., lookup.columns]
+
+
+def _refuse(lookup: Lookup, found: tuple[Any, Any] | None, arg: str) -> None:
+    """Refuses codes by the least and largest ones, which are None for text."""
     if found is None:
         return
-    low, high = float(np.min(found[0])), float(np.max(found[1]))
+    low = float(np.min(tensor_ops.as_float64(found[0])))
+    high = float(np.max(tensor_ops.as_float64(found[1])))
     if not -lookup.layer.input_dim - 1 < low <= high < lookup.layer.input_dim:
         found_codes = [int(each) if np.isfinite(each) else each for each in (low, high)]
         raise outside(lookup.layer, found_codes, arg=arg)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
+from weakref import WeakKeyDictionary
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError, ModelError, SpecError
@@ -14,21 +13,23 @@ from gpukeras.core.messages import find_reason
 from gpukeras.core.options import refused_value
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
-from gpukeras.data.loading.loader import sample_rows
+from gpukeras.data.loading.loader import iterate_rows
 from gpukeras.data.preprocessing.compatibility import check_numbers
 from gpukeras.data.preprocessing.recipe import AS_IS
 from gpukeras.data.preprocessing.targets import NO_WEIGHTS, LabelRule, outputs_by_name
+from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.models.compatibility import check_fit, read_variable_axes, weighed_outputs
 from gpukeras.models.compilation import require_known_layers, require_no_strategy
-from gpukeras.models.embedded_codes import find_lookups, refuse_codes
+from gpukeras.models.embedded_codes import CodeCheck, find_lookups, open_code_check
 from gpukeras.models.identifiers import check_names, suggest
 from gpukeras.models.targets import check_weights
 from gpukeras.models.variables import has_call
 
-CHECKED_ROWS = 65_536  # whose codes are looked at together
-NO_ROWS = np.zeros(0, np.int32)
 # Modules of Keras 2's classes, in tf_keras and in old versions of keras.
 OLD_KERAS = ("tf_keras.", "keras.engine.", "keras.src.engine.", "tensorflow.python.keras.")
+
+# What a dataset's codes were asked for and passed, see `Lookup.asks`.
+_passed: WeakKeyDictionary[MapDataset, set[tuple[Any, ...]]] = WeakKeyDictionary()
 
 
 def check_model(model: Model, *, compiled: bool = True, arg: str = "model") -> None:
@@ -130,6 +131,8 @@ def check_rows(
     data.variable_axes = read_variable_axes(model)
     if not fits:
         check_numbers(data, arg)
+    if isinstance(data, IterableDataset):
+        data.code_check = open_code_check(model, arg)
     if data.recipe.kind == AS_IS:
         return
     check_call(model, step)
@@ -140,19 +143,21 @@ def check_rows(
             arg=arg,
         )
     check_fit(model, data.recipe)
-    _check_codes(model, data, arg)
+    if isinstance(data, MapDataset):
+        _check_codes(model, data, arg)
     if len(data.sources) > 2:
         _check_weights(model, data.recipe.label, data.sources[2].shape[1:])
 
 
-def _check_codes(model: Model, data: Dataset, arg: str) -> None:
-    """Checks the codes of rows, as the model takes them; streams are not read twice."""
-    if not isinstance(data, MapDataset) or data.sources[0].texts:
-        return
-    lookups = find_lookups(model)
-    numbers = data.rows("all") if lookups else NO_ROWS
-    for start in range(0, len(numbers), CHECKED_ROWS):
-        refuse_codes(lookups, sample_rows(data, numbers[start : start + CHECKED_ROWS])[0], arg)
+def _check_codes(model: Model, data: MapDataset, arg: str) -> None:
+    """Checks the codes of a dataset's rows, once for equal lookups."""
+    lookups = [] if data.sources[0].texts else find_lookups(model)
+    passed = _passed.setdefault(data, set())
+    check = CodeCheck([each for each in lookups if each.asks not in passed], arg)
+    for rows in iterate_rows(data) if check.lookups else ():
+        check.add(rows[0])
+    check.finish()
+    passed.update(each.asks for each in lookups)
 
 
 def _check_weights(model: Model, label: LabelRule | None, shape: tuple[int, ...]) -> None:

@@ -90,8 +90,11 @@ class IterableLoader(DataLoader):
                 del arrays, piece
                 self.wait_s += time.perf_counter() - began
                 steps, rows = steps + batches, rows + count
+                self._check_codes(block)
                 yield block
                 del block
+            if self._data.code_check is not None:
+                self._data.code_check.finish()
             self.steps, self._rows, self._dropped = steps, rows, self._pass.dropped
         finally:
             blocks.close()
@@ -115,6 +118,14 @@ class IterableLoader(DataLoader):
             parts = [tuple(map(constant, part)) for part in zip(*columns, strict=True)]
         end_stage(self._pass.stage, parts)
         return Block(self._complete_parts(parts, key), batches, size, tail)
+
+    def _check_codes(self, block: Block) -> None:
+        """Hands the features of a block, or of its parts, to the check of the model's codes."""
+        if self._data.code_check is None or self._data.obstacle:
+            return
+        unpack = runtime.keras().utils.unpack_x_y_sample_weight
+        for arrays in [block.arrays] if self.shares is None else block.arrays:
+            self._data.code_check.add(unpack(arrays)[0])
 
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
         """Returns the plan with the rows of the last finished epoch."""

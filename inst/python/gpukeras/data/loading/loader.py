@@ -6,7 +6,7 @@ rows in sequence: chunks --> IterableLoader --------+--> Block (many batches) --
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from gpukeras.data.sharding import BatchSharding, round_batch_size
 from gpukeras.data.streams.dataset import IterableDataset
 
 EVALUATED_ROWS = 2**20  # assumed length of an epoch whose length is unknown
+ROWS_AT_ONCE = 65_536  # rows that are read together where all are looked at
 
 
 def open_loader(
@@ -143,3 +144,10 @@ def sample_rows(data: Dataset, rows: int | np.ndarray) -> tuple[Any, ...]:
     with runtime.on_device("CPU:0", soft=True):
         arrays = tuple(map(convert, data.batch(rows)))
         return as_floats(arrays if device_transform is None else device_transform(arrays, (0, 0)))
+
+
+def iterate_rows(data: MapDataset) -> Iterator[tuple[Any, ...]]:
+    """Yields all rows of a dataset as the model takes them, so many at a time."""
+    numbers = data.rows("all")
+    for start in range(0, len(numbers), ROWS_AT_ONCE):
+        yield sample_rows(data, numbers[start : start + ROWS_AT_ONCE])

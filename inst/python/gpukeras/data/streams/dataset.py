@@ -57,6 +57,16 @@ class Pass(Protocol):
         """Abandons the current epoch."""
 
 
+class CodeCheck(Protocol):
+    """Checks the codes that a model looks up, block by block."""
+
+    def add(self, features: Any) -> None:
+        """Takes the features of a block; raises an error for a code that the model lacks."""
+
+    def finish(self) -> None:
+        """Checks what is not checked yet, at the end of an epoch."""
+
+
 class Stream(Protocol):
     """A source of rows in sequence: a function or a pipeline."""
 
@@ -83,9 +93,13 @@ class IterableDataset(Dataset):
         spec: The dataset's options.
         head: The first chunk, encoded: features, labels and weights.
         facts: The facts from which the plan is made.
+
+    Attributes:
+        code_check: Checks the codes that the model looks up; None where it has nothing to check.
     """
 
     size = None
+    code_check: CodeCheck | None = None
 
     def __init__(
         self, stream: Stream, recipe: Recipe, spec: DatasetSpec, head: Arrays, facts: StreamFacts
