@@ -16,10 +16,11 @@
 #' @param memory How much of a GPU's memory TensorFlow takes: `"growth"` (only what it needs, so
 #'   that other sessions can use the rest), `"all"`, or a number of MiB.
 #' @param precision `"auto"` (`"mixed_bfloat16"` from compute capability 8.0, `"mixed_float16"` from
-#'   7.0, otherwise `"float32"`; with several GPUs the weakest decides), or one of these or
-#'   `"float64"` by name. Under a mixed precision layers compute in 16 bits: numbers of bfloat16
-#'   have 2 to 3 digits, those of float16 have 3. Give the last layer `dtype = "float32"`, as
-#'   [gpu_mlp()] does, where more digits of predictions count.
+#'   7.0, otherwise `"float32"`, as on cards of 7.5 that have no tensor cores: GTX 16xx, MX450,
+#'   T400 to T1200; with several GPUs the weakest decides), or one of these or `"float64"` by name.
+#'   Under a mixed precision layers compute in 16 bits: numbers of bfloat16 have 2 to 3 digits,
+#'   those of float16 have 3. Give the last layer `dtype = "float32"`, as [gpu_mlp()] does, where
+#'   more digits of predictions count.
 #' @param tf32 Whether float32 products and convolutions may run on tensor cores, as TF32 with 10 of
 #'   the 23 bits of the mantissa. This needs compute capability 8.0. `"auto"` is TensorFlow's
 #'   default, which is yes. Use `FALSE` if the digits matter more than the speed.

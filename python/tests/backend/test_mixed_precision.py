@@ -1,6 +1,6 @@
 import pytest
 
-from gpukeras.backend.mixed_precision import choose_policy, parse_capability
+from gpukeras.backend.mixed_precision import Gpu, choose_policy, parse_capability
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from gpukeras.backend.mixed_precision import choose_policy, parse_capability
     ],
 )
 def test_auto_goes_by_the_weakest_gpu(gpus, policy):
-    precision = choose_policy("auto", gpus)
+    precision = choose_policy("auto", list(map(Gpu, gpus)))
     assert precision.policy == policy
     assert precision.reason
 
@@ -30,7 +30,7 @@ def test_auto_goes_by_the_weakest_gpu(gpus, policy):
 @pytest.mark.parametrize("wanted", ["float32", "float64", "mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize("gpus", [[], ["6.1"], ["9.0"], [""]])
 def test_a_wish_is_honoured(wanted, gpus):
-    precision = choose_policy(wanted, gpus)
+    precision = choose_policy(wanted, list(map(Gpu, gpus)))
     assert precision.policy == wanted
     assert precision.reason.startswith("as asked")
 
@@ -45,7 +45,16 @@ def test_a_wish_is_honoured(wanted, gpus):
     ],
 )
 def test_a_wish_that_does_not_suit_is_warned_of(wanted, gpus, warning):
-    assert warning in choose_policy(wanted, gpus).reason
+    assert warning in choose_policy(wanted, list(map(Gpu, gpus))).reason
+
+
+def test_a_card_without_tensor_cores_computes_in_float32():
+    small = Gpu("7.5", "NVIDIA GeForce GTX 1650")
+    precision = choose_policy("auto", [Gpu("8.6", "NVIDIA GeForce RTX 3060"), small])
+    assert precision.policy == "float32"
+    assert "GTX 1650 has no tensor cores" in precision.reason
+    assert "GTX 1650 has no tensor cores" in choose_policy("mixed_float16", [small]).reason
+    assert choose_policy("auto", [Gpu("7.5", "Tesla T4")]).policy == "mixed_float16"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from gpukeras.diagnostics import usage
 from gpukeras.profiler import placement
 from gpukeras.training import model_guard
 
-CPU_UNREAD = {"numeric", "peak_rise_bytes", "capability", "cpu_only_ops"}
+CPU_UNREAD = {"numeric", "peak_rise_bytes", "capability", "card", "cpu_only_ops"}
 
 
 def make_sequences(rows=48, steps=6, columns=3):

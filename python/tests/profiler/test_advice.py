@@ -37,6 +37,7 @@ def facts(shares=None, **changes):
         device="CPU:0",
         gpus=0,
         capability="",
+        card="",
         policy="float32",
         input=InputCost(1.0, 0.0, 1.0, 0.1, 1.0, stages(gather=0.1)),
         source="rows",
@@ -165,6 +166,12 @@ def test_mixed_precision_is_advised_where_the_gpu_has_it(capability, policy, dev
     found = advice(capability=capability, policy=policy, device=device).get("precision")
     assert (found is None) == (wanted is None)
     assert found is None or wanted in found.text
+
+
+def test_mixed_precision_is_not_advised_for_a_card_without_tensor_cores():
+    given = {"capability": "7.5", "policy": "float32", "device": "GPU:0"}
+    assert "precision" in advice(**given, card="Tesla T4")
+    assert "precision" not in advice(**given, card="NVIDIA GeForce GTX 1660 Ti")
 
 
 def test_layers_that_dominate_may_be_replaced_by_cheaper_ones():

@@ -5,7 +5,7 @@ from small_fits import make_model
 
 from gpukeras.profiler import peak_use
 from gpukeras.profiler.peak_use import compare_with_peak, measure_peak_use, read_card
-from gpukeras.system.peak_flops import Peak, find_peak
+from gpukeras.system.cards import Peak, find_peak
 
 
 def test_the_share_is_flops_over_seconds_and_peak():

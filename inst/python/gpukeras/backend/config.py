@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.backend.mixed_precision import TF32_FROM, Precision, choose_policy, parse_capability
+from gpukeras.backend.mixed_precision import (
+    TF32_FROM,
+    Gpu,
+    Precision,
+    choose_policy,
+    parse_capability,
+)
 from gpukeras.core.errors import NoDeviceError
 from gpukeras.core.options import SetupSpec, refused_value
 from gpukeras.system.facts import parse_numbers
@@ -206,7 +212,8 @@ def plan_setup(spec: SetupSpec, facts: SetupFacts) -> SetupPlan:
         spec.device, [gpu.name for gpu in facts.reachable_gpus], framework=facts.framework
     )
     used = _choose_gpus(spec, choice, facts)
-    precision = choose_policy(spec.precision, [gpu.compute_capability for gpu in used])
+    cards = [Gpu(gpu.compute_capability, gpu.label) for gpu in used]
+    precision = choose_policy(spec.precision, cards)
     names = tuple(gpu.name for gpu in used)
     settings = (
         Setting("device", choice.name, "applied", choice.reason),

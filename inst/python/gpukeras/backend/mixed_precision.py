@@ -4,13 +4,15 @@ Sources: NVIDIA, "Train With Mixed Precision" (docs.nvidia.com/deeplearning/perf
 mixed-precision-training): tensor cores for float16 from compute capability 7.0 (Volta), for
 bfloat16 from 8.0 (Ampere). Keras, "Mixed precision" guide: variables stay float32; float16 needs
 loss scaling, which Keras' `LossScaleOptimizer` adds by itself in `compile()`; bfloat16 has
-float32's range and needs none.
+float32's range and needs none. Some cards of capability 7.5 have no tensor cores: `system.cards`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from gpukeras.system.cards import lacks_tensor_cores
 
 FLOAT16_FROM = 7.0
 BFLOAT16_FROM = 8.0
@@ -25,22 +27,39 @@ class Precision:
     reason: str
 
 
-def choose_policy(requested: str, gpus: Sequence[str]) -> Precision:
+@dataclass(frozen=True)
+class Gpu:
+    """What of a GPU decides how it computes.
+
+    Args:
+        capability: Its compute capability, such as "8.6", or "" if unknown.
+        name: The name that its driver tells, or "" if unknown.
+    """
+
+    capability: str
+    name: str = ""
+
+    @property
+    def tensor_cores(self) -> float | None:
+        """The capability that its tensor cores have; 0 without them, None if unknown."""
+        return 0.0 if lacks_tensor_cores(self.name) else parse_capability(self.capability)
+
+
+def choose_policy(requested: str, gpus: Sequence[Gpu]) -> Precision:
     """Chooses the policy for these GPUs; with several, the weakest decides.
 
     Args:
         requested: "auto" or a policy's name, which is used on any hardware.
-        gpus: Compute capability of each GPU to be used, such as "8.6", or "" if unknown. An empty
-            sequence means the CPU.
+        gpus: The GPUs to be used. An empty sequence means the CPU.
     """
-    capabilities = [parse_capability(text) for text in gpus]
-    weakest = min((value for value in capabilities if value is not None), default=None)
-    if None in capabilities:
+    known = [gpu for gpu in gpus if gpu.tensor_cores is not None]
+    weakest = min(known, key=lambda gpu: gpu.tensor_cores or 0.0, default=None)
+    if len(known) < len(gpus):
         policy, reason = "float32", "the GPU's compute capability is not known"
     elif weakest is None:
         policy, reason = "float32", "the CPU computes it fastest"
     else:
-        policy, reason = _suit_capability(weakest, len(capabilities))
+        policy, reason = _suit(weakest, len(gpus))
     if requested != "auto":
         policy, reason = requested, _judge_wish(requested, weakest)
     return Precision(policy, reason)
@@ -54,7 +73,10 @@ def parse_capability(text: str) -> float | None:
         return None
 
 
-def _suit_capability(capability: float, count: int) -> tuple[str, str]:
+def _suit(gpu: Gpu, count: int) -> tuple[str, str]:
+    if lacks_tensor_cores(gpu.name):
+        return "float32", f"{gpu.name} has no tensor cores, and computes 16 bits more slowly"
+    capability = gpu.tensor_cores or 0.0
     whose = "compute capability" if count == 1 else "the weakest GPU's compute capability"
     shown = f"{whose} {capability:.1f}"
     if capability >= BFLOAT16_FROM:
@@ -64,17 +86,18 @@ def _suit_capability(capability: float, count: int) -> tuple[str, str]:
     return "float32", f"{shown} has no tensor cores (from {FLOAT16_FROM})"
 
 
-def _judge_wish(requested: str, capability: float | None) -> str:
+def _judge_wish(requested: str, gpu: Gpu | None) -> str:
     """Returns the reason for an explicit policy, with a warning if the hardware lacks support."""
     needed = {"mixed_float16": FLOAT16_FROM, "mixed_bfloat16": BFLOAT16_FROM}.get(requested)
     if requested == "float64":
         return "as asked; on a GPU float64 is many times slower than float32"
     if needed is None:
         return "as asked"
-    if capability is None:
+    if gpu is None:
         return f"as asked; fast on a GPU of compute capability {needed} or more, slow on a CPU"
-    if capability < needed:
-        return (
-            f"as asked; compute capability {capability:.1f} is below {needed}, so it will be slow"
-        )
+    if lacks_tensor_cores(gpu.name):
+        return f"as asked; {gpu.name} has no tensor cores, so it will be slow"
+    if (gpu.tensor_cores or 0.0) < needed:
+        below = f"compute capability {gpu.capability} is below {needed}"
+        return f"as asked; {below}, so it will be slow"
     return "as asked"

@@ -57,6 +57,7 @@ def read_steps(model: Model, source: Source, device: str, batches: int) -> dict[
         "tf32": runtime.tensor_float_32,
         "policy": lambda: placement.read_policy(model),
         "capability": lambda: placement.read_capability(device),
+        "card": lambda: placement.read_card(device) or None,
     }
     for name, read in readers.items():
         try:

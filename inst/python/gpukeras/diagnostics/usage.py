@@ -39,6 +39,7 @@ PASSES = 3  # one outlier does not change a median of three
 PASS_BATCHES = 8
 NONE_MEANS = {
     "capability": "the device is not a GPU of this computer",
+    "card": "the device is not a GPU of this computer",
     "cpu_only_ops": "a TensorFlow built for the CPU has no GPU kernels at all",
 }
 FACTS = [
@@ -62,6 +63,7 @@ FACTS = [
     "tf32",
     "policy",
     "capability",
+    "card",
     "input_dtypes",
     "rnn",
     "cpu_only_ops",
@@ -156,6 +158,7 @@ class _Reading:
             "tf32": runtime.tensor_float_32,
             "policy": lambda: placement.read_policy(model),
             "capability": lambda: placement.read_capability(self.device),
+            "card": lambda: placement.read_card(self.device) or None,
             "input_dtypes": lambda: [str(self.source.sources[0].dtype)],
             "rnn": lambda: placement.read_rnn(model),
             "py_function": lambda: bool(self._traced() & placement.PYTHON_OPS),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from gpukeras.backend.mixed_precision import FLOAT16_FROM, choose_policy, parse_capability
+from gpukeras.backend.mixed_precision import Gpu, choose_policy
 from gpukeras.core.messages import percent
 from gpukeras.profiler.bottleneck import Shares
 from gpukeras.profiler.cost.suggestions import Suggestion
@@ -44,6 +44,7 @@ class AdviceFacts:
         device: The model's device, such as "GPU:0".
         gpus: Number of GPUs that TensorFlow sees.
         capability: The GPU's compute capability, such as "8.6", or "".
+        card: The name that the GPU's driver tells, or "".
         policy: Keras' dtype policy of the model.
         input: Cost of the input.
         source: "function" or "pipeline" (the user's own), or "rows" (which gpukeras gathers).
@@ -61,6 +62,7 @@ class AdviceFacts:
     device: str
     gpus: int
     capability: str
+    card: str
     policy: str
     input: InputCost
     source: str
@@ -236,11 +238,11 @@ def _choose_remedy(facts: AdviceFacts, stage: str) -> str:
 
 
 def _advise_precision(facts: AdviceFacts) -> Advice | None:
-    capability = parse_capability(facts.capability)
-    old = capability is None or capability < FLOAT16_FROM
-    if old or facts.policy != "float32" or facts.device.startswith("CPU"):
+    if facts.policy != "float32" or facts.device.startswith("CPU"):
         return None
-    policy = choose_policy("auto", [facts.capability]).policy
+    policy = choose_policy("auto", [Gpu(facts.capability, facts.card)]).policy
+    if policy == "float32":
+        return None
     text = f'Use gpu_setup(precision = "{policy}") before the model is made.'
     why = (
         f"Kernels take {percent(facts.kernels)} of the step, in float32; numbers of half the "

@@ -8,8 +8,8 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.core.keras_types import Model
 from gpukeras.profiler.cost.model_cost import STEP, count_flops
-from gpukeras.profiler.placement import read_policy
-from gpukeras.system.peak_flops import Peak, find_peak
+from gpukeras.profiler.placement import read_card, read_policy
+from gpukeras.system.cards import Peak, find_peak
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ def measure_peak_use(
         step_s: Seconds of a step.
     """
     card = read_card(device)
-    if not card:
+    # What JAX multiplies float32 with depends on its version, so its peak is not known.
+    if not card or runtime.backend() != "tensorflow":
         return None, ""
     peak = find_peak(card, read_policy(model), runtime.tensor_float_32())
     if peak is None:
@@ -58,16 +59,3 @@ def compare_with_peak(peak: Peak, step_flops: float, step_s: float) -> PeakUse:
     """Returns the use of a peak by steps of so many FLOPs and seconds."""
     reached = step_flops / step_s / 1e12
     return PeakUse(peak.card, peak.dtype, peak.tflops, peak.source, reached, reached / peak.tflops)
-
-
-def read_card(device: str) -> str:
-    """Returns the name of a GPU as its driver tells it; "" for other devices, and on JAX.
-
-    What JAX multiplies float32 with depends on its version, so its peak is not known.
-    """
-    if not device.startswith("GPU") or runtime.backend() != "tensorflow":
-        return ""
-    visible, number = runtime.visible_devices("GPU"), int(device.rpartition(":")[2])
-    if number >= len(visible):
-        return ""
-    return str(runtime.device_details(visible[number]).get("device_name", ""))

@@ -190,9 +190,18 @@ def choose_count(step_s: float, most: int) -> int:
 
 def read_capability(device: str) -> str | None:
     """Returns the compute capability of a GPU, such as "8.6", or None for another device."""
+    found = _read_details(device).get("compute_capability", ())
+    return ".".join(str(part) for part in found) or None
+
+
+def read_card(device: str) -> str:
+    """Returns the name of a GPU as its driver tells it, or "" for another device."""
+    return str(_read_details(device).get("device_name", ""))
+
+
+def _read_details(device: str) -> dict[str, Any]:
     visible = runtime.visible_devices("GPU")
     number = device.rpartition(":")[2]
     if not device.startswith("GPU") or int(number) >= len(visible):
-        return None
-    details = runtime.device_details(visible[int(number)])
-    return ".".join(str(part) for part in details.get("compute_capability", ())) or None
+        return {}
+    return dict(runtime.device_details(visible[int(number)]))

@@ -288,6 +288,7 @@ class _Profile:
             device=self.plan.device,
             gpus=len(runtime.visible_devices("GPU")),
             capability=placement.read_capability(self.plan.device) or "",
+            card=placement.read_card(self.plan.device),
             policy=placement.read_policy(self.model),
             input=cost,
             source=self.data.source_kind,

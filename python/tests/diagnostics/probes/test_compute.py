@@ -46,7 +46,13 @@ def test_the_cpu_proves_itself_in_all_stages(tmp_path):
     assert use["trace"]["kernels"] == 0
     assert use["jit"] is False
     assert any("Conv2D" in op for op in use["placement"]["CPU:0"])
-    assert set(use["unread"]) <= {"numeric", "peak_rise_bytes", "capability", "cpu_only_ops"}
+    assert set(use["unread"]) <= {
+        "numeric",
+        "peak_rise_bytes",
+        "capability",
+        "card",
+        "cpu_only_ops",
+    }
 
 
 @pytest.mark.nightly

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from gpukeras.diagnostics.rules import placement
 from gpukeras.diagnostics.rules.placement import count_heavy, uses_gpu
 from gpukeras.diagnostics.rules.rule import Cause
+from gpukeras.system.cards import lacks_tensor_cores
 from gpukeras.system.facts import (
     Facts,
     find_dict,
@@ -42,6 +43,12 @@ def find_capability(facts: Facts) -> tuple[int, ...]:
     """Returns the compute capability of the training's GPU, else of the first; () if unknown."""
     own = parse_numbers(find_fact(facts, "use", "capability"))
     return own or next(iter(list_capabilities(facts)), ())
+
+
+def find_card(facts: Facts) -> str:
+    """Returns the name of the training's GPU, else of the first; "" if unknown."""
+    names = [find_text(gpu, "name") for gpu in find_records(facts, "cuda", "devices")]
+    return find_text(facts, "use", "card") or next(filter(None, names), "")
 
 
 def is_set(facts: Facts, name: str, values: Iterable[str]) -> bool:
@@ -130,6 +137,8 @@ def detect_full_precision(facts: Facts) -> str | None:
     wide = find_text(facts, "use", "policy") == "float32"
     if not uses_gpu(facts) or not wide or not capability or capability < HALF_PRECISION:
         return None
+    if lacks_tensor_cores(find_card(facts)):
+        return None
     return f"the dtype policy is float32, the compute capability {_dot(capability)}"
 
 
@@ -137,7 +146,11 @@ def detect_half_precision(facts: Facts) -> str | None:
     """Detects E10p: 16-bit floats on a card without tensor cores for them."""
     capability, policy = find_capability(facts), find_text(facts, "use", "policy") or ""
     needed = {"mixed_float16": HALF_PRECISION, "mixed_bfloat16": BFLOAT16}.get(policy)
-    if not uses_gpu(facts) or not needed or not capability or capability >= needed:
+    if not uses_gpu(facts) or not needed:
+        return None
+    if lacks_tensor_cores(card := find_card(facts)):
+        return f"the dtype policy is {policy}, and {card} has no tensor cores"
+    if not capability or capability >= needed:
         return None
     found, least = _dot(capability), _dot(needed)
     return f"the dtype policy is {policy}, the compute capability {found}, below {least}"

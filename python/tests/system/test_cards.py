@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpukeras.system.peak_flops import PATH, find_peak
+from gpukeras.system.cards import PATH, find_peak, lacks_tensor_cores
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,40 @@ def test_the_list_is_plausible():
         assert card["float16"] >= 2 * card["float32"] * 0.98
         assert card.get("bfloat16", card["float16"]) == card["float16"]
         assert card.get("tf32", card["float32"]) >= card["float32"]
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        "NVIDIA GeForce GTX 1650",
+        "GeForce GTX 1650 with Max-Q Design",
+        "NVIDIA GeForce GTX 1650 SUPER",
+        "NVIDIA GeForce GTX 1660 Ti",
+        "NVIDIA GeForce MX450",
+        "NVIDIA T400 4GB",
+        "NVIDIA T500",
+        "NVIDIA T600 Laptop GPU",
+        "NVIDIA T1000 8GB",
+        "Quadro T2000 with Max-Q Design",
+    ],
+)
+def test_small_cards_of_capability_7_5_have_no_tensor_cores(card):
+    assert lacks_tensor_cores(card)
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        "",
+        "Tesla T4",
+        "NVIDIA T4",
+        "NVIDIA GeForce RTX 2060",
+        "NVIDIA TITAN RTX",
+        "Quadro RTX 4000",
+        "NVIDIA GeForce GTX 1080 Ti",
+        "NVIDIA T4G",
+        "NVIDIA RTX T1000 of another maker",
+    ],
+)
+def test_other_cards_are_judged_by_their_capability(card):
+    assert not lacks_tensor_cores(card)
