@@ -100,16 +100,20 @@ read_versions <- function() {
   )
 }
 
-# As knitr does with `error = TRUE`: the next expression goes on after one that failed.
+# As knitr does with `error = TRUE`: the next expression goes on after one that failed. A block may
+# need a later R, which R 4.2 cannot parse.
 run_block <- function(code, frame) {
   if (keras_is_loaded()) keras3::set_random_seed(1L)
-  unlist(lapply(parse(text = code), function(expression) {
+  said <- function(condition) substr(conditionMessage(condition), 1, 150)
+  parsed <- tryCatch(parse(text = code), error = said)
+  if (is.character(parsed)) return(parsed)
+  unlist(lapply(parsed, function(expression) {
     tryCatch(
       {
         utils::capture.output(eval(expression, frame))
         NULL
       },
-      error = function(condition) substr(conditionMessage(condition), 1, 150)
+      error = said
     )
   }))
 }
