@@ -35,6 +35,7 @@ KEPT = {
     "the model is not compiled": {"compiled": False},
     "`run_eagerly`: each batch runs as Python code": {"eager": True},
     "the model belongs to a strategy of TensorFlow's": {"strategy": True},
+    "keras.distribution spreads the model over devices": {"distribution": True},
     "the model's class has its own make_train_function()": {"own_method": "make_train_function"},
     "keras.config limits epochs or steps": {"limited": True},
     "`callbacks` brings a progress bar or a list of its own": {"own_list": True},

@@ -46,3 +46,41 @@ def test_calls_give_what_keras_gives(named):
     )
     assert apart < 1e-6
     assert (engines, count) == (["gpukeras"], 4)
+
+
+FALLS_BACK = """
+from gpukeras.core.errors import DataError
+from gpukeras.training.keras_steps import KerasSteps
+
+def fail(self):
+    raise DataError("made up")
+
+KerasSteps.advance = fail
+""" + SCRIPT.format(named=True)
+
+
+def test_keras_shuffles_as_ever_after_a_failed_start():
+    apart, engines, _ = run_script(
+        FALLS_BACK, KERAS_BACKEND="jax", CUDA_VISIBLE_DEVICES="-1", **QUICK
+    )
+    assert apart == 0
+    assert engines == ["gpukeras", "keras"]  # evaluations and predictions have no such step
+
+
+SPREAD = """
+import keras
+keras.distribution.set_distribution(keras.distribution.DataParallel(
+    devices=keras.distribution.list_devices()
+))
+""" + SCRIPT.format(named=True)
+
+
+def test_models_that_keras_spreads_over_devices_are_left_to_keras():
+    apart, engines, count = run_script(
+        SPREAD,
+        KERAS_BACKEND="jax",
+        CUDA_VISIBLE_DEVICES="-1",
+        XLA_FLAGS=f"{QUICK['XLA_FLAGS']} --xla_force_host_platform_device_count=2",
+    )
+    assert apart == 0
+    assert (engines, count) == (["keras"], 4)

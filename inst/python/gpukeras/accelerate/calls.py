@@ -103,7 +103,7 @@ def _open_training(
     size, held_size = _size_of(call), call["validation_batch_size"] or call["batch_size"]
     validation: Dataset | None = None
     if way == ROWS:
-        data, steps = _open_rows(model, given, call), count_steps(given, size)
+        data, steps = _open_rows(model, given, call, terms), count_steps(given, size)
     else:
         terms.taken = isinstance(given.x, Iterator)
         shuffled = {"shuffle": call["shuffle"], "class_weight": call["class_weight"]}
@@ -119,13 +119,14 @@ def _open_training(
     return data, validation, steps
 
 
-def _open_rows(model: Model, given: Given, call: Arguments) -> Dataset:
+def _open_rows(model: Model, given: Given, call: Arguments, terms: KerasTerms) -> Dataset:
     """Returns rows of arrays, which are shuffled in Keras' order."""
     given = _weigh_classes(given, call["class_weight"])
     options = {"shuffle": bool(call["shuffle"]), "batch_size": _size_of(call)}
     data = dataset_of(given, model, options)
     if isinstance(data, MapDataset) and call["shuffle"]:
         data.draw = keras_private.row_orders(model, len(data.train_rows))
+        terms.once_built = np.random.get_state()
     return data
 
 

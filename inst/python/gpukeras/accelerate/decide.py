@@ -29,6 +29,7 @@ class CallFacts:
         compiled: Whether the model was compiled.
         eager: Whether it was compiled with `run_eagerly`.
         strategy: Whether it was made in a strategy of TensorFlow's.
+        distribution: Whether `keras.distribution` spreads models over devices.
         own_method: A method of Keras' trainer that the model's class has its own of, such as
             "make_train_function"; or "".
         rows: How the rows come, see `rows.Given.kind`.
@@ -66,6 +67,7 @@ class CallFacts:
     compiled: bool = True
     eager: bool = False
     strategy: bool = False
+    distribution: bool = False
     own_method: str = ""
     rows: str = ARRAYS
     held: str = ""
@@ -118,6 +120,7 @@ RULES: tuple[Rule, ...] = (
     (lambda facts: not facts.compiled, "the model is not compiled"),
     (lambda facts: facts.eager, "`run_eagerly`: each batch runs as Python code"),
     (lambda facts: facts.strategy, "the model belongs to a strategy of TensorFlow's"),
+    (lambda facts: facts.distribution, "keras.distribution spreads the model over devices"),
     (lambda facts: bool(facts.own_method), "the model's class has its own {own_method}()"),
     (lambda facts: facts.limited, "keras.config limits epochs or steps"),
     (lambda facts: facts.own_list, "`callbacks` brings a progress bar or a list of its own"),

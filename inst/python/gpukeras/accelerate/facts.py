@@ -70,6 +70,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         compiled=function == "predict" or bool(model.compiled),
         eager=bool(model.run_eagerly),
         strategy=_in_strategy(model),
+        distribution=keras.distribution.distribution() is not None,
         own_method=_own_method(model, function),
         rows=given.kind,
         held="" if held is None else held.kind,

@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from gpukeras.accelerate import calls
 from gpukeras.accelerate.decide import BATCHES, GPUKERAS, KERAS, ROWS, CallPlan, plan_call
 from gpukeras.accelerate.facts import read_facts
-from gpukeras.backend import import_hook, runtime
+from gpukeras.backend import import_hook, keras_private, runtime
 from gpukeras.core.errors import DataError, GpuKerasError, RefusedRowsError, RuntimeMissingError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -261,6 +263,7 @@ def _try(name: str, model: Model, given: dict[str, Any], way: str) -> tuple[bool
         trained, so that Keras can run it.
     """
     terms, before = KerasTerms(), _here.trained
+    drawn = np.random.get_state()
     try:
         with calls.unnoticed(model):
             if name != "fit":
@@ -270,6 +273,9 @@ def _try(name: str, model: Model, given: dict[str, Any], way: str) -> tuple[bool
             return True, *calls.fit(model, given, terms, way)
     except Exception as error:
         _raise_where_keras_cannot_run(error, name, model, given, terms)
+        # Keras draws orders of rows again on JAX, but for that by which a model is built.
+        built = terms.once_built is not None and keras_private.is_ready(model)
+        np.random.set_state(terms.once_built if built else drawn)
         refused = isinstance(error, DataError) and not isinstance(error, RefusedRowsError)
         if way == ROWS and refused and not terms.began and calls.has_batches(name):
             return _try(name, model, given, BATCHES)

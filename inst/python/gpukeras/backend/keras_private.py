@@ -118,13 +118,18 @@ def row_orders(model: Any, rows: int) -> Callable[[], Any]:
     from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
     if keras.backend.backend() != "tensorflow":
-        parts = (*list_layers(model), model._compile_loss, model._compile_metrics)
-        if not all(part is None or part.built for part in parts):
+        if not is_ready(model):
             np.random.permutation(rows)
         return lambda: np.random.permutation(rows)
     adapter = ArrayDataAdapter(np.arange(rows), batch_size=rows, shuffle=True)
     pipeline = adapter.get_tf_dataset()
     return lambda: np.asarray(next(iter(pipeline)))
+
+
+def is_ready(model: Any) -> bool:
+    """Whether the layers, losses and metrics of a compiled model are built."""
+    parts = (*list_layers(model), model._compile_loss, model._compile_metrics)
+    return all(part is None or part.built for part in parts)
 
 
 # Graphs of layers --------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ class KerasTerms:
         failed: The error of such a call, or None.
         cause: What that was raised from, or None.
         undone: Whether that was the first call, and the model has the state from before it.
+        once_built: The state of NumPy's global generator after Keras has built the model, whose
+            rows it shuffles by that generator on JAX; None where they are not shuffled.
     """
 
     validation_rows: int | None = None
@@ -35,6 +37,7 @@ class KerasTerms:
     failed: Exception | None = None
     cause: BaseException | None = None
     undone: bool = False
+    once_built: Any = None
 
     def run(self, advance: Callable[[], Any], restore: Callable[[], Any]) -> Any:
         """Runs one call of Keras' train function, and records whether and how it failed.
