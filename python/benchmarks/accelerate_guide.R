@@ -104,7 +104,9 @@ read_versions <- function() {
 # need a later R, which R 4.2 cannot parse.
 run_block <- function(code, frame) {
   if (keras_is_loaded()) keras3::set_random_seed(1L)
-  said <- function(condition) substr(conditionMessage(condition), 1, 150)
+  said <- function(condition) {
+    substr(gsub(getwd(), ".", conditionMessage(condition), fixed = TRUE), 1, 150)
+  }
   parsed <- tryCatch(parse(text = code), error = said)
   if (is.character(parsed)) return(parsed)
   unlist(lapply(parsed, function(expression) {

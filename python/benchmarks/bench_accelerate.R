@@ -13,7 +13,7 @@ here <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)) |>
   dirname()
 vignette <- file.path(here, "..", "..", "vignettes", "old-scripts.Rmd")
 marks <- sprintf("<!-- %s of what `make bench-accelerate` writes -->", c("begin", "end"))
-ways <- c("keras", "before", "after")
+ways <- c("before", "after") # library(keras3)
 most_s <- 600 # of a process
 same <- 1e-4 # relative: other programs round otherwise in float32
 
@@ -74,20 +74,21 @@ differ <- function(one, other) {
 
 compare_guide <- function(file, results) {
   message(format(Sys.time(), "%H:%M "), name_of(file))
-  found <- lapply(stats::setNames(nm = ways), function(way) run_guide(file, way, results))
-  for (way in ways[-1]) {
-    if (!identical(found[[way]]$errors, found$keras$errors)) message("  ", way, ": other errors")
+  plain <- run_guide(file, "keras", results)
+  if (length(plain$calls) == 0) return(NULL)
+  ours <- lapply(stats::setNames(nm = ways), function(way) run_guide(file, way, results))
+  for (way in ways) {
+    if (!identical(ours[[way]]$errors, plain$errors)) message("  ", way, ": other errors")
   }
-  calls <- lapply(found, function(one) name_calls(one$calls))
-  if (length(calls$keras) == 0) return(NULL)
+  calls <- lapply(c(keras = list(plain), ours), function(one) name_calls(one$calls))
   rows <- lapply(names(calls$keras), function(call) compare_call(call, calls))
-  cbind(guide = name_of(file), do.call(rbind, rows), versions = found$keras$versions)
+  cbind(guide = name_of(file), do.call(rbind, rows), versions = plain$versions)
 }
 
 # A row; a call that is missing under accelerate() differs by Inf.
 compare_call <- function(name, calls) {
   plain <- calls$keras[[name]]
-  ours <- lapply(calls[ways[-1]], `[[`, name)
+  ours <- lapply(calls[ways], `[[`, name)
   gaps <- vapply(ours, function(one) if (is.null(one)) Inf else differ(plain, one), 0)
   of <- function(field) unique(unlist(lapply(ours, `[[`, field)))
   data.frame(
