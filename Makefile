@@ -126,7 +126,8 @@ doc: setup-doc ## write man/ and NAMESPACE from the code; run all examples; vign
 site: setup-site install ## build the pages of pkgdown in doc/site
 	@Rscript tools/site.R doc/site
 
-check: setup-check ## run R CMD check --as-cran on the package
+check: setup-check ## run R CMD check --as-cran on the package, without Python and with it
+	@tools/check.sh without-python
 	@tools/check.sh
 
 check-matrix: check ## run R CMD check --as-cran here and on Debian 13 (needs root)

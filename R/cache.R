@@ -1,10 +1,11 @@
-# gpu_cache(): encoded rows that lie on disk between sessions.
+# gpu_cache(): encoded rows, and programs, that lie on disk between sessions.
 
-#' Encoded rows that are kept on disk
+#' What is kept on disk between sessions
 #'
 #' `gpu_dataset(cache = "disk")` keeps the encoded rows of files on disk. A later call with the same
 #' files and options, in this session or another one, neither reads the files nor learns from them
-#' again. `gpu_cache()` lists what is kept, and removes it.
+#' again. `gpu_cache()` lists what is kept, and removes it. So it does with the programs that XLA has
+#' compiled, which are kept too (see the section Engines of [gpu_fit()]).
 #'
 #' @section What is kept:
 #' The rows of tables, TFRecord and `.npy` files, of folders of images, and of data frames with a
@@ -28,17 +29,18 @@
 #' session, unencrypted, until they are removed**: for data that must not lie on this disk, use
 #' another `cache`, or `"off"`.
 #'
-#' The entries take at most 10 GiB, or as many GiB as the environment variable
-#' `GPUKERAS_DATA_CACHE_GIB` says. Beyond that, those that were used least recently are removed, but
+#' The entries take at most 2 GiB, or as many GiB as the environment variable
+#' `GPUKERAS_DATA_CACHE_GIB` says; rows that are more are not kept, and `print()` of the dataset says
+#' so. Beyond that, those that were used least recently are removed, but
 #' none that a dataset reads. Several sessions may use the cache at once. Checksums are verified
 #' whenever an entry is opened; a damaged one is made anew, with a warning. A first call takes
 #' longer than without the cache, because it writes the rows and reads them back to verify them.
 #' @param clean Whether to remove all entries first, but those that a dataset of this or another
-#'   session reads.
+#'   session reads, and all programs of XLA.
 #' @return A `gpu_cache`: a data frame with one row per entry, the last used first, and the columns
 #'   `kind`, `source` (the name of the file or folder, without its path), `rows`, `bytes`, `used`
 #'   (the time of the last use) and `in_use`. Its attributes `folder` and `limit_bytes` are the
-#'   folder and the bound.
+#'   folder and the bound, `program_bytes` the bytes of XLA's programs.
 #' @section Errors:
 #' `gpukeras_error_spec` if `GPUKERAS_DATA_CACHE_GIB` is no number.
 #' @seealso [gpu_dataset_save()] writes rows to a folder of your choice, where they stay.
@@ -61,9 +63,8 @@ new_gpu_cache <- function(record) {
   columns <- list(kind = "", source = "", rows = 0, bytes = 0, used = 0, in_use = NA)
   frame <- typed_frame(record$entries, columns)
   frame$used <- as.POSIXct(frame$used, origin = "1970-01-01")
-  attributes(frame)[c("folder", "limit_bytes", "reason")] <- record[
-    c("folder", "limit_bytes", "reason")
-  ]
+  facts <- c("folder", "limit_bytes", "reason", "program_bytes")
+  attributes(frame)[facts] <- record[facts]
   new_result_frame(frame, "gpu_cache")
 }
 
@@ -88,7 +89,10 @@ format.gpu_cache <- function(x, ...) {
   c(
     head,
     if (nzchar(attr(x, "folder") %||% "")) paste("folder:  ", attr(x, "folder")),
-    if (nzchar(reason)) paste0("Nothing is kept: ", reason, "."),
+    if (nzchar(reason)) paste0("No rows are kept: ", reason, "."),
+    if (attr(x, "program_bytes") > 0) {
+      paste("programs:", format_bytes(attr(x, "program_bytes")), "that XLA compiled")
+    },
     if (nrow(x) > 0) format_columns(cells, c("left", "left", "right", "right", "left", "left"))
   )
 }

@@ -18,7 +18,7 @@
 #' `gpukeras_error_cluster` if the two workers do not train at all,
 #' `gpukeras_error_runtime_missing` on Windows, `gpukeras_error_spec` for a wrong option.
 #' @seealso [gpu_cluster()], whose `$timeouts` are learned.
-#' @examplesIf gpukeras:::can_run_examples()
+#' @examplesIf gpukeras:::can_run_examples(processes = TRUE)
 #' # Two processes start, which takes some ten seconds.
 #' gpu_cluster_test("kill")
 #' @export

@@ -238,7 +238,7 @@ format_channel <- function(x) {
 #'   `CUDA_VISIBLE_DEVICES`, `""` if it is not set for the worker) and `command`, which starts the
 #'   worker by hand.
 #' @seealso [gpu_cluster()].
-#' @examplesIf gpukeras:::can_run_examples()
+#' @examplesIf gpukeras:::can_run_examples(processes = TRUE)
 #' script <- tempfile(fileext = ".R")
 #' writeLines("cat('I am', Sys.getenv('TF_CONFIG'))", script)
 #' launch <- gpu_launch(script, workers = 2)

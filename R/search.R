@@ -197,6 +197,14 @@ taken_settings <- function(builder, settings) {
 
 # Evaluates code with R's generator seeded, and leaves the generator as it was.
 with_seed <- function(seed, code) {
+  keep_seed({
+    set.seed(seed)
+    code
+  })
+}
+
+# Evaluates code, and leaves R's generator as it was, however the code ends.
+keep_seed <- function(code) {
   home <- globalenv()
   before <- get0(".Random.seed", home, inherits = FALSE)
   on.exit(if (is.null(before)) {
@@ -204,7 +212,6 @@ with_seed <- function(seed, code) {
   } else {
     assign(".Random.seed", before, envir = home)
   })
-  set.seed(seed)
   code
 }
 

@@ -36,7 +36,7 @@
 #' `gpukeras_error_runtime_missing` if TensorBoard is not installed or does not start,
 #' `gpukeras_error_spec` for a port in use, `gpukeras_error_data` if `log_dir` is a file.
 #' @seealso [gpu_fit()].
-#' @examplesIf gpukeras:::can_run_examples(c("tensorflow", "tensorboard"))
+#' @examplesIf gpukeras:::can_run_examples(c("tensorflow", "tensorboard"), processes = TRUE)
 #' logs <- tempfile("logs-")
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, validation = 0.2)
 #' for (rate in c(0.1, 0.01)) {

@@ -95,10 +95,10 @@ run_together <- function(run, verbose, workers = "auto",
   the$together <- rlang::env(recording = TRUE, asked = list(), rows = list(), alone = character())
   on.exit(the$together <- NULL)
   if (!exists(".Random.seed", globalenv(), inherits = FALSE)) draw_seed()
-  seed <- get(".Random.seed", globalenv(), inherits = FALSE)
-  suppressWarnings(suppressMessages(run(TRUE)))
-  train_asked(the$together, workers, listener, call)
-  assign(".Random.seed", seed, globalenv())
+  keep_seed({ # both runs draw the same, and an error or an interrupt leaves no trace
+    suppressWarnings(suppressMessages(run(TRUE)))
+    train_asked(the$together, workers, listener, call)
+  })
   found <- run(FALSE)
   if (verbose) tell_alone(the$together$alone)
   found

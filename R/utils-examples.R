@@ -2,10 +2,11 @@
 
 # Whether the Python that gpukeras would use meets its requirements on TensorFlow, with which the
 # examples are written, and has these modules besides. Child processes look for them and import
-# nothing, so that neither Python nor a download starts in this session.
-can_run_examples <- function(modules = character()) {
+# nothing, so that neither Python nor a download starts in this session. Under R CMD check no
+# example starts `processes`: servers and workers.
+can_run_examples <- function(modules = character(), processes = FALSE) {
   python <- examples_python()
-  if (!nzchar(python)) {
+  if (!nzchar(python) || (processes && is_under_check())) {
     return(FALSE)
   }
   facts <- ask_python(python, choose_least(backend = "tensorflow"), isolated = FALSE)

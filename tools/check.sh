@@ -1,6 +1,9 @@
 #!/bin/sh
 # R CMD check --as-cran on the package; fails unless it says "Status: OK", or notes nothing but that
 # the package is larger than 5 MB because of the folder python, see CONTRIBUTING.md.
+#   tools/check.sh [without-python]
+# without-python is what repositories have: no Python is chosen or found in an environment, and R's
+# own libraries are all there are. Nothing that needs TensorFlow may run, and nothing may fail.
 #
 # R CMD build first copies the folder whole, so it gets one without gigabytes of .venv.  As on CRAN
 # the vignettes show their code and do not run it: make doc runs them.  Without a network CRAN's
@@ -27,9 +30,15 @@ if ! command -v qpdf >/dev/null; then R_QPDF=$(command -v true) && export R_QPDF
 export _R_CHECK_CRAN_INCOMING_REMOTE_=false _R_CHECK_SYSTEM_CLOCK_=false TZ="${TZ:-UTC}"
 export _R_CHECK_PACKAGE_DEPENDS_IGNORE_MISSING_ENHANCES_=true _R_CHECK_FORCE_SUGGESTS_=false
 export _R_CHECK_EXAMPLE_TIMING_THRESHOLD_=600  # a busy computer is no fault of theirs
-export GPUKERAS_XLA_CACHE=off GPUKERAS_DATA_CACHE=off  # R looks for files that examples leave in the user's folders
+if [ "${1:-}" = without-python ]; then
+    unset R_LIBS RETICULATE_PYTHON RETICULATE_PYTHON_ENV RETICULATE_PYTHON_FALLBACK VIRTUAL_ENV CONDA_PREFIX
+    mkdir "$copy/home" "$copy/library"
+    export HOME="$copy/home" WORKON_HOME="$copy/home/none" R_LIBS_USER="$copy/library"
+fi
 R CMD build gpukeras
 R CMD check --as-cran --no-manual gpukeras_*.tar.gz
+left=$([ ! -d "$copy/home" ] || find "$copy/home" -mindepth 1)
+if [ -n "$left" ]; then echo "left in the home folder: $left" && exit 1; fi
 
 # The note, as R before 4.5 words it; a folder beside python that grows to a megabyte is one line more.
 log=gpukeras.Rcheck/00check.log

@@ -52,7 +52,9 @@ runtime <- function() {
 
 has_tensorflow <- function() {
   if (is.null(known$tensorflow)) {
-    found <- tryCatch(runtime()$tensorflow(), error = function(condition) NULL)
+    found <- if (can_run_examples()) {
+      tryCatch(runtime()$tensorflow(), error = function(condition) NULL)
+    }
     known$tensorflow <- !is.null(found)
   }
   known$tensorflow

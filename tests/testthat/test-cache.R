@@ -8,7 +8,8 @@ a_cache <- function(...) {
     )
   }
   record <- list(
-    folder = "/home/me/.cache/R/gpukeras/data", limit_bytes = 10 * 2^30, reason = "",
+    folder = "/home/me/.cache/R/gpukeras/data", limit_bytes = 2 * 2^30, reason = "",
+    program_bytes = 12345678,
     entries = list(
       entry("table", "flights-*.csv", 500000L, 80123456, TRUE),
       entry("images", "pets", 2000L, 24576000, FALSE)
@@ -23,7 +24,7 @@ test_that("a cache prints its entries, its folder and its bound", {
   withr::local_envvar(TZ = "UTC")
   expect_snapshot({
     print(a_cache())
-    print(a_cache(entries = list()))
+    print(a_cache(entries = list(), program_bytes = 0))
     print(a_cache(entries = list(), folder = "", reason = "GPUKERAS_DATA_CACHE is off"))
     print(a_cache()[1, ])
     print(a_cache()[c("kind", "source")])
@@ -34,7 +35,7 @@ test_that("a cache is a data frame", {
   expect_s3_class(a_cache(), c("gpu_cache", "gpu_result", "data.frame"), exact = TRUE)
   expect_named(a_cache(), c("kind", "source", "rows", "bytes", "used", "in_use"))
   expect_s3_class(a_cache(entries = list())$used, "POSIXct")
-  expect_identical(attr(a_cache(), "limit_bytes"), 10 * 2^30)
+  expect_identical(attr(a_cache(), "limit_bytes"), 2 * 2^30)
 })
 
 test_that("rows of a file are kept until they are removed", {

@@ -68,6 +68,20 @@ test_that("what is asked for in the first run ends by an error of a class of its
   expect_identical(the$together$asked[[1]]$refused, "`fit_engine` is \"keras\"")
 })
 
+test_that("an error or an interrupt leaves R's generator where it was", {
+  set.seed(5)
+  before <- .Random.seed
+  expect_error(run_together(function(quiet) stop(stats::runif(1)), FALSE))
+  expect_identical(.Random.seed, before)
+  stopped <- function(quiet) if (stats::runif(1) > -1) rlang::interrupt()
+  ended <- tryCatch(run_together(stopped, FALSE), interrupt = function(condition) "ended")
+  expect_identical(ended, "ended")
+  expect_identical(.Random.seed, before)
+  drawn <- run_together(function(quiet) stats::runif(3), FALSE)
+  set.seed(5)
+  expect_identical(drawn, stats::runif(3)) # as one run draws
+})
+
 test_that("an interrupt ends it", {
   skip_without_tensorflow()
   cases <- list(a_case(1:32, seed = 1), a_case(1:32, seed = 2))

@@ -18,7 +18,7 @@ from typing import BinaryIO
 PROGRAM = "xla_compile_cache__"  # how the names of TensorFlow's programs begin
 JAX_PROGRAM = "-cache"  # how the names of JAX's programs end
 PATTERNS = (f"tensorflow-*/{PROGRAM}*", f"jax-*/*{JAX_PROGRAM}")
-MOST_BYTES = 2**30
+MOST_BYTES = 128 * 2**20  # some 300 programs of small models
 LEAST_FREE_BYTES = 256 * 2**20  # on the disk; TensorFlow fails where it cannot write a program
 TRIED_BYTES = 4 * 2**20  # written to find out whether a quota allows a program
 UNFINISHED_S = 3600.0  # age from which a program that was not renamed belongs to a killed process
@@ -75,6 +75,15 @@ def clean(whole: Path, most_bytes: int = MOST_BYTES) -> None:
         with contextlib.suppress(OSError):
             file.unlink()
         excess -= size
+
+
+def count_bytes(whole: Path) -> int:
+    """Returns the bytes of all programs."""
+    found = 0
+    for file in _list_programs(whole):
+        with contextlib.suppress(OSError):
+            found += file.stat().st_size
+    return found
 
 
 def _list_programs(whole: Path) -> Iterator[Path]:

@@ -124,7 +124,7 @@ def test_a_full_disk_keeps_nothing(opened, monkeypatch):
     assert [each.name for each in opened.folder.iterdir()] == [".lock"]
 
 
-@pytest.mark.parametrize(("given", "limit"), [("", 10), ("0.5", 0.5), ("0", 0), ("200", 200)])
+@pytest.mark.parametrize(("given", "limit"), [("", 2), ("0.5", 0.5), ("0", 0), ("200", 200)])
 def test_the_limit_is_the_user_s(given, limit):
     assert cache.read_limit({"GPUKERAS_DATA_CACHE_GIB": given}) == limit * 2**30
 
@@ -238,10 +238,12 @@ def test_processes_that_make_an_entry_at_once_share_it(opened, tmp_path):
 
 def test_looking_makes_no_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("GPUKERAS_DATA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("GPUKERAS_XLA_CACHE", str(tmp_path / "xla"))
     told = cache.list_cache(clean=True)
     assert told == {
         "folder": str(tmp_path / "cache" / "data"),
-        "limit_bytes": 10 * 2**30,
+        "limit_bytes": 2 * 2**30,
+        "program_bytes": 0,
         "reason": "",
         "entries": [],
     }
@@ -252,6 +254,20 @@ def test_the_list_begins_with_what_was_used_last_and_cleans(opened):
     store(opened, "a", "b")
     assert [entry.key[0] for entry in cache.list_cache()["entries"]] == ["b", "a"]
     assert cache.list_cache(clean=True)["entries"] == []
+
+
+def test_programs_of_xla_are_counted_and_removed_but_not_their_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUKERAS_DATA_CACHE", "off")
+    monkeypatch.setenv("GPUKERAS_XLA_CACHE", str(tmp_path))
+    kind = tmp_path / "jax-0.7.1-0123"
+    kind.mkdir()
+    (kind / "program-cache").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(96))
+    (kind / "mine.txt").write_text("not a program")
+    assert cache.list_cache()["program_bytes"] == 100
+    assert cache.list_cache(clean=True)["program_bytes"] == 0
+    assert [path.name for path in kind.iterdir()] == ["mine.txt"]
+    monkeypatch.setenv("GPUKERAS_XLA_CACHE", "off")
+    assert cache.list_cache()["program_bytes"] == 0
 
 
 def test_the_list_says_why_there_is_no_cache(opened, monkeypatch):

@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gpukeras.backend import xla_cache, xla_cache_files
 from gpukeras.core import cache_folder
 from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder, write_text
 from gpukeras.core.errors import DataError, GpuKerasError, SpecError
@@ -40,7 +41,7 @@ from gpukeras.system import environment
 
 SWITCH = "GPUKERAS_DATA_CACHE"
 LIMIT = "GPUKERAS_DATA_CACHE_GIB"
-DEFAULT_GIB = 10.0
+DEFAULT_GIB = 2.0
 GIB = 2**30
 ROWS, FACTS, LOCK = "rows", "entry.json", "lock"
 KEY_LENGTH = 32
@@ -156,7 +157,8 @@ class Cache:
         with self._alone():
             self._clean_up()
             if not self._make_room(needed):
-                raise NotKeptError(f"{mib(needed)} do not fit into the cache's {mib(self.limit)}")
+                limit = f"the cache's {mib(self.limit)}, see {LIMIT}"
+                raise NotKeptError(f"{mib(needed)} do not fit into {limit}")
         form = "tfrecord" if find_spec("pyarrow") is None else "parquet"
         facts = Facts(made_from.kind, made_from.source, len(data), data.notes, data.skipped)
         try:
@@ -312,16 +314,18 @@ def read_limit(variables: Mapping[str, str]) -> float:
 
 
 def list_cache(clean: bool = False) -> dict[str, Any]:
-    """Returns the entries of the cache.
+    """Returns the entries of the cache, and the size of XLA's.
 
     Args:
-        clean: Remove all of them first, but those that a dataset reads.
+        clean: Remove all of them first, but those that a dataset reads, and XLA's programs.
 
     Returns:
-        `{folder, limit_bytes, reason, entries}`: `reason` says why there is no cache, or "".
+        `{folder, limit_bytes, program_bytes, reason, entries}`: `reason` says why there is no
+        cache, or "".
     """
     folder, limit = _read_settings()
-    record = {"folder": str(folder or ""), "limit_bytes": limit}
+    programs = _count_programs(clean)
+    record = {"folder": str(folder or ""), "limit_bytes": limit, "program_bytes": programs}
     try:
         if folder is not None and not folder.exists():  # looking makes no folder
             return {**record, "reason": "", "entries": []}
@@ -332,6 +336,17 @@ def list_cache(clean: bool = False) -> dict[str, Any]:
     except NotKeptError as error:
         return {**record, "reason": str(error), "entries": []}
     return {**record, "reason": "", "entries": entries[::-1]}
+
+
+def _count_programs(clean: bool) -> float:
+    """Returns the bytes of XLA's programs, removed first on request; their folders stay in use."""
+    variables = environment.current_variables()
+    whole = cache_folder.read_folder("xla", xla_cache.SWITCH, variables)
+    if whole is None or cache_folder.find_risk(whole):
+        return 0.0
+    if clean:
+        xla_cache_files.clean(whole, 0)
+    return float(xla_cache_files.count_bytes(whole))
 
 
 def read_facts(folder: Path) -> Facts:

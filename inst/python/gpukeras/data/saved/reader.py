@@ -9,7 +9,6 @@ through memory maps of the shards, without a second copy.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of, mib, system_reason
 from gpukeras.core.options import DatasetSpec
+from gpukeras.core.prefetch import count_cores
 from gpukeras.data.dataset import MapDataset, take_shard
 from gpukeras.data.files.errors import AGAIN, file_error, path_error, read_stamp
 from gpukeras.data.files.remote_file import Stamp
@@ -282,7 +282,7 @@ def check_shards(
             that the manifest does not list. With `on_error` = "skip" only if no shard is intact.
     """
     faults = dict(_check_extra(manifest, folder))
-    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(THREADS, count_cores())) as pool:
         found = list(pool.map(lambda shard: _find_fault(shard, folder), manifest.shards))
     faults.update(
         (shard.file, fault) for shard, fault in zip(manifest.shards, found, strict=True) if fault

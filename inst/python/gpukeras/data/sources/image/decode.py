@@ -18,7 +18,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.memory import aligned_empty
-from gpukeras.core.prefetch import map_ahead
+from gpukeras.core.prefetch import count_cores, map_ahead
 from gpukeras.data.sources.image import tiff
 from gpukeras.data.sources.image.paths import ImageFiles
 from gpukeras.data.sources.image.png import is_palette, read_bits, read_palette_as_grey
@@ -226,7 +226,7 @@ def _map_strings(work: Callable[[Any], Any], shape: tuple[int, ...], dtype: Any)
     Each result has the given dtype and shape.
     """
     tf = runtime.reader()
-    spec, parallel = tf.TensorSpec(shape, dtype), 2 * (os.cpu_count() or 2)
+    spec, parallel = tf.TensorSpec(shape, dtype), 2 * count_cores()
 
     def work_all(strings: Any) -> Any:
         return tf.map_fn(work, strings, fn_output_signature=spec, parallel_iterations=parallel)
