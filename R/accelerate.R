@@ -56,7 +56,8 @@
 #' | texts; ragged and sparse batches of pipelines | keras |
 #' | `predict()` of pipelines that do not tell the shape of rows | keras |
 #' | on JAX: all but arrays; several outputs with a short last batch | keras |
-#' | `run_eagerly`; a `fit()` or `make_train_function()` of one's own; a strategy's models | keras |
+#' | `run_eagerly`; a `fit()` or `make_train_function()` of one's own | keras |
+#' | models of a strategy of TensorFlow's, or that `keras.distribution` spreads on JAX | keras |
 #' | calls that callbacks make while a training runs; a second training in another thread | keras |
 #' | `train_on_batch()` and loops of one's own | not looked at |
 #' @param on Whether calls are looked at; `FALSE` gives Keras its own functions back.

@@ -13,7 +13,7 @@ here <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)) |>
   dirname()
 vignette <- file.path(here, "..", "..", "vignettes", "old-scripts.Rmd")
 marks <- sprintf("<!-- %s of what `make bench-accelerate` writes -->", c("begin", "end"))
-ways <- c("before", "after") # library(keras3)
+ways <- c("before", "after") # where accelerate() stands, seen from library(keras3)
 most_s <- 600 # of a process
 same <- 1e-4 # relative: other programs round otherwise in float32
 
