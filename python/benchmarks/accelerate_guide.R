@@ -136,10 +136,11 @@ blocks <- read_blocks(file)
 frame <- new.env(parent = globalenv())
 frame[["%||%"]] <- rlang::`%||%` # base R has it since 4.4
 set.seed(1L)
-known <- list(calls = list(), errors = list(), versions = character())
+known <- list(calls = list(), errors = list(), versions = character(), done = FALSE)
 for (block in names(blocks)) {
   known$errors[[block]] <- run_block(blocks[[block]], frame)
   known$calls <- c(known$calls, unname(take_calls(block)))
   if (length(known$calls) > 0) known$versions <- read_versions()
+  known$done <- block == names(blocks)[length(blocks)]
   saveRDS(known, out, compress = FALSE)
 }

@@ -14,7 +14,7 @@ here <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)) |>
 vignette <- file.path(here, "..", "..", "vignettes", "old-scripts.Rmd")
 marks <- sprintf("<!-- %s of what `make bench-accelerate` writes -->", c("begin", "end"))
 ways <- c("before", "after") # where accelerate() stands, seen from library(keras3)
-most_s <- 600 # of a process
+most_s <- 3600 # of a process
 same <- 1e-4 # relative: other programs round otherwise in float32
 
 option_of <- function(arguments, name, default) {
@@ -32,7 +32,8 @@ list_guides <- function(folder, only) {
   Filter(function(file) any(grepl(calls, readLines(file))), files)
 }
 
-# One process; what it found, or an empty list where it failed before the first block's end.
+# One process, which may be stopped after some blocks; what it found, or an empty list where it
+# failed before the first of them ended.
 run_guide <- function(file, way, results) {
   out <- file.path(results, paste0(name_of(file), "-", way, ".rds"))
   if (file.exists(out)) return(readRDS(out))
@@ -82,7 +83,8 @@ compare_guide <- function(file, results) {
   }
   calls <- lapply(c(keras = list(plain), ours), function(one) name_calls(one$calls))
   rows <- lapply(names(calls$keras), function(call) compare_call(call, calls))
-  cbind(guide = name_of(file), do.call(rbind, rows), versions = plain$versions)
+  name <- paste0("`", name_of(file), "`", if (!plain$done) " (stopped)")
+  cbind(guide = name, do.call(rbind, rows), versions = plain$versions)
 }
 
 # A row; a call that is missing under accelerate() differs by Inf.
@@ -109,7 +111,7 @@ table_guides <- function(found) {
   rows <- lapply(split(found, factor(found$guide, unique(found$guide))), function(part) {
     taken <- part[part$engine == "gpukeras", ]
     data.frame(
-      guide = sprintf("`%s`", part$guide[1]), calls = nrow(part), `taken over` = nrow(taken),
+      guide = part$guide[1], calls = nrow(part), `taken over` = nrow(taken),
       equal = sum(part$gap <= same), `largest difference` = sprintf("%.0e", max(part$gap)),
       `s by Keras` = sprintf("%.1f", sum(taken$keras_s)),
       `s by gpukeras` = sprintf("%.1f", sum(taken$ours_s)), check.names = FALSE
