@@ -1,7 +1,8 @@
 # Runs the guides and examples of keras3 as they are, by Keras and under accelerate(), which is
 # called before and after library(keras3). Compares what each fit(), evaluate() and predict()
 # returned, and writes the tables of vignettes/old-scripts.Rmd:
-#   Rscript python/benchmarks/bench_accelerate.R FOLDER [--only REGEX] [--results FOLDER]
+#   Rscript python/benchmarks/bench_accelerate.R FOLDER [--only REGEX] [--ways before,after]
+#     [--results FOLDER]
 # FOLDER is an unpacked tree of keras3's sources; its code is read there and copied nowhere. R needs
 # keras3, tensorflow and tfdatasets. Each guide has a process of its own for each of the three ways,
 # and each code block starts with the same random seed. Code blocks that download are left out, and
@@ -13,7 +14,6 @@ here <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)) |>
   dirname()
 vignette <- file.path(here, "..", "..", "vignettes", "old-scripts.Rmd")
 marks <- sprintf("<!-- %s of what `make bench-accelerate` writes -->", c("begin", "end"))
-ways <- c("before", "after") # where accelerate() stands, seen from library(keras3)
 most_s <- 3600 # of a process
 same <- 1e-4 # relative: other programs round otherwise in float32
 
@@ -83,7 +83,7 @@ compare_guide <- function(file, results) {
   }
   calls <- lapply(c(keras = list(plain), ours), function(one) name_calls(one$calls))
   rows <- lapply(names(calls$keras), function(call) compare_call(call, calls))
-  name <- paste0("`", name_of(file), "`", if (!plain$done) " (stopped)")
+  name <- paste0("`", name_of(file), "`", if (!isTRUE(plain$done)) " (stopped)")
   cbind(guide = name, do.call(rbind, rows), versions = plain$versions)
 }
 
@@ -103,21 +103,19 @@ compare_call <- function(name, calls) {
 `%||%` <- function(a, b) if (is.null(a)) b else a
 
 table_of <- function(frame, align) {
-  line <- function(cells) paste0("| ", paste(cells, collapse = " | "), " |")
-  c(line(names(frame)), paste0("|", paste(align, collapse = "|"), "|"), apply(frame, 1, line))
+  rows <- c(paste(names(frame), collapse = " | "), do.call(paste, c(unname(frame), sep = " | ")))
+  append(paste("|", rows, "|"), paste0("|", paste(align, collapse = "|"), "|"), after = 1)
 }
 
 table_guides <- function(found) {
   rows <- lapply(split(found, factor(found$guide, unique(found$guide))), function(part) {
-    taken <- part[part$engine == "gpukeras", ]
     data.frame(
-      guide = part$guide[1], calls = nrow(part), `taken over` = nrow(taken),
+      guide = part$guide[1], calls = nrow(part), `taken over` = sum(part$engine == "gpukeras"),
       equal = sum(part$gap <= same), `largest difference` = sprintf("%.0e", max(part$gap)),
-      `s by Keras` = sprintf("%.1f", sum(taken$keras_s)),
-      `s by gpukeras` = sprintf("%.1f", sum(taken$ours_s)), check.names = FALSE
+      check.names = FALSE
     )
   })
-  table_of(do.call(rbind, rows), c("---", rep("--:", 6)))
+  table_of(do.call(rbind, rows), c("---", rep("--:", 4)))
 }
 
 table_reasons <- function(found) {
@@ -136,10 +134,10 @@ sum_up <- function(found) {
   sprintf(
     paste(
       "Of %d calls in %d guides and examples, %d went through gpukeras, and %d returned the same",
-      "values. %s, with %s; %d cores that other programs used too."
+      "values. %s, with %s, `accelerate()` %s `library(keras3)`; %d cores, with other programs."
     ),
     nrow(found), guides, taken, sum(found$gap <= same), Sys.Date(), found$versions[1],
-    parallel::detectCores()
+    paste(ways, collapse = " and "), parallel::detectCores()
   )
 }
 
@@ -152,12 +150,14 @@ write_between <- function(file, text) {
 
 arguments <- commandArgs(trailingOnly = TRUE)
 only <- option_of(arguments, "--only", ".")
+# Where accelerate() stands, seen from library(keras3).
+ways <- strsplit(option_of(arguments, "--ways", "before,after"), ",")[[1]]
 results <- option_of(arguments, "--results", tempfile("results"))
 dir.create(results, showWarnings = FALSE, recursive = TRUE)
 files <- list_guides(arguments[1], only)
 found <- do.call(rbind, lapply(files, compare_guide, results))
 options(width = 200)
 print(found[names(found) != "versions"], row.names = FALSE, digits = 3)
-text <- c(sum_up(found), "", table_guides(found), "", table_reasons(found))
+text <- c(strwrap(sum_up(found), 110), "", table_guides(found), "", table_reasons(found))
 writeLines(text)
 if (only == ".") write_between(vignette, text)
