@@ -3,7 +3,7 @@
 
 #' @param steps For a function: its calls per epoch, or `NULL` for a function that ends its epochs
 #'   itself. For a `tf.data.Dataset`: batches per epoch, or `NULL` for all of it. Required if there
-#'   is no end.
+#'   is no end. Where the rows end earlier, the epoch is shorter, with a warning, as in Keras.
 #' @section Functions:
 #' A function without arguments returns one batch per call: `list(x, y)`, `list(x, y, weights)` or
 #' `list(x)`. `x` is a data frame, a matrix (also a sparse one), an array, or a named list of these

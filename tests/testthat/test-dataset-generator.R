@@ -218,13 +218,10 @@ test_that("a new level has a hint, and all levels are there when they are cached
   expect_equal(unlist(data$columns[[1]]$levels), c("u", "v", "w"))
 })
 
-test_that("an end that comes too early, or is never followed by a start, is named", {
+test_that("an epoch that ends too early is shorter; an end without a start is named", {
   skip_without_tensorflow()
-  error <- expect_error(
-    fit_quietly(gpu_dataset(in_turn(a_batch(), a_batch()), steps = 5)),
-    class = "gpukeras_error_data"
-  )
-  expect_match(one_line(error), "ended before batch 3 of epoch 1, but `steps` is 5")
+  short <- fit_quietly(gpu_dataset(in_turn(a_batch(), a_batch()), steps = 5), epochs = 1)
+  expect_equal(short$fit$rows, 40)
   error <- expect_error(
     fit_quietly(gpu_dataset(in_turn(a_batch(), a_batch()))), class = "gpukeras_error_data"
   )

@@ -66,6 +66,25 @@ def warn_not_saved(message: str) -> None:
         warnings.warn(message, NotSavedWarning, stacklevel=3)
 
 
+class EndedEarlyWarning(UserWarning):
+    """Rows in sequence ended before the steps of an epoch; as in Keras, the epoch is shorter."""
+
+
+def warn_ended_early(what: str, batch: int, epoch: int) -> None:
+    """Says that rows ended before a batch of an epoch, both counted from 1.
+
+    Args:
+        what: The rows' source, as the beginning of a sentence.
+        batch: The batch that is missing.
+        epoch: The epoch, which ends without it.
+    """
+    message = (
+        f"{what} ended before batch {batch} of epoch {epoch}, so this epoch is shorter. "
+        "Use fewer `steps`, or repeat the data."
+    )
+    warnings.warn(message, EndedEarlyWarning, stacklevel=3)
+
+
 class RefusedRowsError(DataError):
     """A layer, a loss or a metric does not take values of the rows (`layer`, `found`).
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend.features import require_feature
-from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
@@ -258,8 +258,4 @@ def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk
         if left == 0:
             return
     if left:
-        raise DataError(
-            f"The tf.data dataset ended {count_of(left, 'row')} before `steps` = {given.steps}.",
-            hint="Use fewer `steps`, or repeat() it.",
-            arg="steps",
-        )
+        warn_ended_early("The tf.data dataset", number + 1, 1)

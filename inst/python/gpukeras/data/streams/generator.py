@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.core.errors import DataError, GeneratorError
+from gpukeras.core.errors import DataError, GeneratorError, warn_ended_early
 from gpukeras.core.options import check_count
 from gpukeras.data.preprocessing.weights import Weights
 
@@ -90,7 +90,7 @@ class Generator:
         """Yields the chunks of an epoch, counted from 1; each is made on demand.
 
         Raises:
-            DataError: if there is none, or fewer than `steps`.
+            DataError: if there is none.
             GeneratorError: if the function failed.
             GeneratorInterrupt: if the user interrupted it.
         """
@@ -119,14 +119,7 @@ class Generator:
         if batch == 1:
             raise _nothing(epoch)
         if self.steps is not None:
-            raise DataError(
-                f"The function ended before batch {batch} of epoch {epoch}, "
-                f"but `steps` is {self.steps}.",
-                hint="Use fewer `steps`, or none for a function that ends by itself.",
-                arg="steps",
-                epoch=epoch,
-                batch=batch,
-            )
+            warn_ended_early("The function", batch, epoch)
 
 
 def _refuse_text(features: Mapping[str, Any], epoch: int, batch: int) -> None:

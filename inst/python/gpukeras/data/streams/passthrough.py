@@ -20,7 +20,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.backend.features import require_feature
 from gpukeras.backend.joined_batches import JoinedBatches, Pulled
-from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.options import DatasetSpec, check_flag
 from gpukeras.data.plan import PipelinePlan, StreamFacts
 from gpukeras.data.preprocessing.compatibility import keeps_values
@@ -227,7 +227,7 @@ class PipelineBatches(JoinedBatches):
         """Yields the batches of an epoch, see `Batches`.
 
         Raises:
-            DataError: if the pipeline ends before the epoch does.
+            DataError: if the pipeline is empty.
         """
         done, left = 0, self._steps or math.inf
         while done < left:
@@ -240,24 +240,18 @@ class PipelineBatches(JoinedBatches):
             if taken == asked:
                 continue
             self._iterator = None
-            if self._steps is None and done:
+            if done and self._steps is not None:
+                warn_ended_early("The tf.data dataset", done + 1, number)
+            if done:
                 return
-            if fresh or done:  # otherwise it ended with the epoch before
-                raise _ended(done, number)
+            if fresh:  # otherwise it ended with the epoch before
+                raise DataError(
+                    f"The tf.data dataset has no rows in epoch {number}.", arg="x", epoch=number
+                )
 
     def abandon(self) -> None:
         """Starts the dataset anew in the next epoch."""
         self._iterator = None
-
-
-def _ended(done: int, epoch: int) -> DataError:
-    return DataError(
-        f"The tf.data dataset ended before batch {done + 1} of epoch {epoch}.",
-        hint="Use fewer `steps`, or repeat() it.",
-        arg="steps",
-        epoch=epoch,
-        batch=done + 1,
-    )
 
 
 class AsIsDataset(IterableDataset):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime, tensor_ops
-from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import check_count, refused_value
 from gpukeras.core.pulling import Puller
@@ -197,13 +197,14 @@ class TfPass:
         """Yields the blocks of an epoch, counted from 1, then its short last batch.
 
         Raises:
-            DataError: if the user's pipeline fails, or ends before an epoch does.
+            DataError: if the user's pipeline fails, or is empty.
         """
         seen, whole = 0, False
         try:
             while self._rows is None or seen < self._rows:
                 element = self._next(epoch, seen)
                 if element is None:
+                    self.close()
                     break
                 yield from self._cut(element, seen == 0)
                 seen += self._count(element)
@@ -225,15 +226,12 @@ class TfPass:
         if element is None and not fresh and seen == 0:  # it ended with the previous epoch
             self.close()
             return self._next(epoch, seen)
-        if element is None and (self._rows is not None or seen == 0):
+        if element is None and seen == 0:
             raise DataError(
-                f"The tf.data dataset ended before batch {seen // self._batch_size + 1} "
-                f"of epoch {epoch}.",
-                hint="Use fewer `steps`, or repeat() it." if self._rows else "",
-                arg="steps",
-                epoch=epoch,
-                batch=seen // self._batch_size + 1,
+                f"The tf.data dataset has no rows in epoch {epoch}.", arg="x", epoch=epoch
             )
+        if element is None and self._rows is not None:
+            warn_ended_early("The tf.data dataset", seen // self._batch_size + 1, epoch)
         return element
 
     def _count(self, arrays: tuple[Any, ...]) -> int:
