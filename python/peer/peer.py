@@ -6,8 +6,9 @@
 The folder is a git clone or an unpacked archive of Keras' sources at the installed version. The
 tests of its trainers, callbacks, optimizers and models that call `fit()`, `evaluate()` or
 `predict()` and pass there are run again for each engine. Each then passes, is refused by a sentence
-of gpukeras', differs for a reason that `explained` gives, or differs; the last must not happen, and
-makes the exit status 1. README.md has the table of the last whole run.
+of gpukeras' (by both, where Keras refuses the same call), differs for a reason that `explained`
+gives, or differs; the last must not happen, and makes the exit status 1. README.md has the table of
+the last whole run.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from typing import Any
 from explained import explain
 
 ENGINES = ("auto", "keras", "superstep", "compiled")
+# "refused by both": the call that gpukeras refuses is one that Keras refuses in that test, too, by
+# an error of another class.
+KINDS = ("passes", "refused by both", "refused", "explained", "differs")
 FOLDERS = ("trainers", "callbacks", "optimizers", "models")
 CALL = re.compile(r"\.(fit|evaluate|predict)\(")
 HERE = Path(__file__).resolve().parent
@@ -99,24 +103,25 @@ def run_tests(
     return read_records(records)
 
 
-def judge(record: dict[str, Any] | None) -> tuple[str, str]:
-    """What became of a test that Keras passes: "passes", "refused" and so on, and why."""
+def judge(native: dict[str, Any], record: dict[str, Any] | None) -> tuple[str, str]:
+    """What became of a test that Keras passes: one of `KINDS`, and why."""
     if record is None:
         return "differs", "It was not run to its end."
     if record["outcome"] == "passed":
         return "passes", ""
     if record.get("refusal"):
-        return "refused", record["refusal"]
+        alike = record["raised"][-1] in native["raised"]
+        return "refused by both" if alike else "refused", record["refusal"]
     error = " ".join(record["error"].split())[:200]
     reason = explain(record["test"], error)
     return ("explained", reason) if reason else ("differs", error)
 
 
-def compare(wanted: list[str], records: Records) -> Found:
+def compare(native: Records, wanted: list[str], records: Records) -> Found:
     """Tests with their reasons, by what became of them."""
-    found: Found = {kind: [] for kind in ("passes", "refused", "explained", "differs")}
+    found: Found = {kind: [] for kind in KINDS}
     for test in wanted:
-        kind, why = judge(records.get(test))
+        kind, why = judge(native[test], records.get(test))
         found[kind].append((test, why))
     return found
 
@@ -131,7 +136,7 @@ def show(engine: str, found: Found) -> None:
         }
         if any(own.values()):
             print(f"  {folder}: {count_kinds(own)}")
-    for kind in ("refused", "explained"):
+    for kind in ("refused", "refused by both", "explained"):
         for sentence, count in Counter(why for _, why in found[kind]).most_common():
             print(f"  {kind}, {count}: {sentence}")
     for test, why in found["differs"]:
@@ -186,7 +191,7 @@ def main() -> int:
     print(f"{len(wanted)} tests train, evaluate or predict, and pass.", flush=True)
     differs = 0
     for engine in options.engines.split(",") if wanted else []:
-        found = compare(wanted, run_tests(source, wanted, engine, kept, **how))
+        found = compare(native, wanted, run_tests(source, wanted, engine, kept, **how))
         show(engine, found)
         differs += len(found["differs"])
     return 1 if differs or not wanted else 0

@@ -26,6 +26,7 @@ ENGINE = os.environ.get("PEER_ENGINE", "")
 OTHER_BACKENDS = ("jax", "torch", "grain", "pandas", "scipy")  # imported by tests that skip them
 INSIDE: list[str] = []  # the call that goes on: what it calls itself is Keras' own
 CALLS: list[str] = []  # of the test that runs
+RAISED: list[int] = []  # which of these calls ended with an error, counted from 1
 REFUSALS: list[str] = []
 
 
@@ -71,8 +72,9 @@ def _call(name: str, own: Callable[..., Any], model: Any, given: dict[str, Any])
         engine = [ENGINE] if name == "fit" else []
         disown(*model._flatten_layers(), *routing.as_callbacks(given.get("callbacks")))
         return getattr(routing, name)(model, *engine, **given)
-    except GpuKerasError as error:
-        REFUSALS.append(str(error))
+    except BaseException as error:
+        RAISED.append(len(CALLS))
+        REFUSALS.extend([str(error)] if isinstance(error, GpuKerasError) else [])
         raise
     finally:
         INSIDE.pop()
@@ -94,7 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Each test begins with no calls."""
-    del CALLS[:], REFUSALS[:], INSIDE[:]
+    del CALLS[:], RAISED[:], REFUSALS[:], INSIDE[:]
     return (yield)
 
 
@@ -107,6 +109,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         "test": report.nodeid,
         "outcome": report.outcome,
         "calls": sorted(set(CALLS)),
+        "raised": [*RAISED],
         "refusal": REFUSALS[-1] if REFUSALS else "",
         "error": "" if crash is None else crash.message[:400],
     }

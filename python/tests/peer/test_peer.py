@@ -40,21 +40,28 @@ def test_only_files_that_train_evaluate_or_predict_are_run(tmp_path):
 
 
 def record(test, outcome, **more):
-    return {"test": test, "outcome": outcome, "calls": [], "refusal": "", "error": "", **more}
+    known = {"calls": [], "raised": [], "refusal": "", "error": ""}
+    return {"test": test, "outcome": outcome, **known, **more}
 
 
 def test_each_test_passes_is_refused_or_differs():
     records = {
         "a": record("a", "passed", refusal="a sentence that the test expected"),
-        "b": record("b", "failed", refusal="`x` must be numeric.", error="DataError: ..."),
+        "b": record("b", "failed", refusal="`x` must be numeric.", raised=[2]),
+        "both": record("both", "failed", refusal="`loss` names no output.", raised=[2]),
         "c": record("c", "failed", error="Arrays are not\nequal"),
         "test_fit_sparse_tf": record("test_fit_sparse_tf", "failed", error="False is not true"),
     }
-    found = peer.compare(["a", "b", "c", "d", "test_fit_sparse_tf"], records)
+    wanted = ["a", "b", "both", "c", "d", "test_fit_sparse_tf"]
+    native = {test: record(test, "passed") for test in wanted}
+    native["both"] = record("both", "passed", raised=[2])
+    native["b"] = record("b", "passed", raised=[1])
+    found = peer.compare(native, wanted, records)
     [(_, reason)] = found.pop("explained")
     assert reason.startswith("Sparse rows reach the model as dense ones")
     assert found == {
         "passes": [("a", "")],
+        "refused by both": [("both", "`loss` names no output.")],
         "refused": [("b", "`x` must be numeric.")],
         "differs": [("c", "Arrays are not equal"), ("d", "It was not run to its end.")],
     }
