@@ -18,8 +18,9 @@
 #' @param devices Devices that share the rows, as in [gpu_fit()]; `NULL` is the device of the model.
 #'   In a [gpu_cluster()], `"all"` divides the rows among the workers, which must all make the same
 #'   call, and all get the whole result.
-#' @param ... Arguments of keras3: `x`, `sample_weight` in [gpu_evaluate()]; `verbose`, which has no
-#'   effect, and `batch_size` in [gpu_predict()], which has none either: see its section on batches.
+#' @param ... Arguments of keras3: `x`, `sample_weight` in [gpu_evaluate()]; `callbacks`, a list of
+#'   Keras callbacks, to which all rows are one batch; `verbose`, which has no effect, and
+#'   `batch_size` in [gpu_predict()], which has none either: see its section on batches.
 #' @return A named numeric vector: the loss and each metric; for a metric whose value is an array,
 #'   each component, such as `f1_score[1]`. Its attribute `"note"` says why batches were Keras', if
 #'   they were. Rows without weights that trained the model by weights are a warning
@@ -34,14 +35,14 @@
 gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL, recipe = NULL,
                          devices = NULL, ...) {
   model <- check_model(model)
-  words <- check_keras_arguments(list(...), c("x", "sample_weight", "verbose"))
+  words <- check_keras_arguments(list(...), c("x", "sample_weight", "verbose", "callbacks"))
   recipe <- use_recipe(model, recipe)
   check_no_na_options(list(batch_size = batch_size))
   data <- if (missing(data)) words$x else data
   data <- as_dataset(data, model, recipe, y, words$sample_weight, model = model)
   result <- call_core("evaluate", list(
     model = model, data = data$handle, part = part, batch_size = batch_size,
-    devices = as_devices(devices)
+    devices = as_devices(devices), callbacks = as_keras_callbacks(words$callbacks)
   ))
   warn_unweighed(result$unweighed)
   metrics <- unlist(result$metrics)

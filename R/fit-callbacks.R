@@ -52,6 +52,19 @@ as_callbacks <- function(callbacks = list(), on_epoch_end = NULL, call = caller_
   )
 }
 
+# The Keras callbacks of an evaluation or a prediction, which calls no functions of R's.
+as_keras_callbacks <- function(callbacks, call = caller_env()) {
+  found <- as_callbacks(callbacks, call = call)
+  if (!is.null(found$functions)) {
+    abort_gpukeras(
+      "`callbacks` has R functions, which only gpu_fit() calls.",
+      code = "spec", hint = "Give Keras callbacks, such as those of keras3's Callback().",
+      arg = "callbacks", call = call
+    )
+  }
+  found$keras
+}
+
 # A callable Python object is a function in R too.
 is_r_function <- function(x) {
   is.function(x) && !inherits(x, "python.builtin.object")

@@ -18,7 +18,7 @@ keras_only_arguments <- c(
   validation_steps = "It is for gpu_fit().",
   validation_batch_size = "It is for gpu_fit().", validation_freq = "It is for gpu_fit().",
   view_metrics = "It is for gpu_fit().",
-  steps = "Use gpu_dataset(f, steps = ).", callbacks = "It is for gpu_fit()."
+  steps = "Use gpu_dataset(f, steps = )."
 )
 
 # Checks the arguments of keras3 in `...` against those that are accepted.

@@ -80,7 +80,7 @@
 gpu_predict <- function(model, newdata, type = "response", recipe = NULL, devices = NULL, ...,
                         quantiles = NULL, times = NULL, interval = NULL, group = NULL) {
   check_given(model)
-  words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose"))
+  words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose", "callbacks"))
   check_batch_size(words$batch_size)
   if (missing(newdata)) newdata <- words$x
   if (inherits(model, "gpu_fits")) {
@@ -101,7 +101,7 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
   buffer <- output_buffer()
   args <- list(
     model = model, type = type, buffer = buffer$make, devices = as_devices(devices),
-    times = if (!is.null(times)) as.list(plain_number(times))
+    callbacks = as_keras_callbacks(words$callbacks), times = if (!is.null(times)) as.list(plain_number(times))
   )
   newdata <- name_parts(open_saved(newdata), model, "inputs")
   if (is_tf_dataset(newdata)) newdata <- as_dataset(newdata, model, recipe, arg = "newdata")

@@ -8,9 +8,11 @@ import re
 ROUNDING = "A training's validation and evaluate() differ by a rounding: by other programs."
 UNEQUAL = re.compile(r"AssertionError: (\d+\.\d+) != (\d+\.\d+)$")
 VALIDATION = "To callbacks all validation rows are one batch: they are evaluated together."
+EMPTIED = "Variables keep their values in a training; Keras' trainer on JAX empties them meanwhile."
 # Parts of the names of tests, and the reason.
 EXPLAINED = {
     "test_fit_sparse": "Sparse rows reach the model as dense ones, so no update is sparse.",
+    "test_fit_eval_flow_for_jax_model_weights": EMPTIED,
     "test_callbacks_can_update_state_at_batch_boundary": VALIDATION,
     "test_validation_data_infinite_generator": VALIDATION,
     "test_stop_training_csv": (

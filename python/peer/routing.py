@@ -73,16 +73,15 @@ def with_steps(given: Given, batch_size: int, together: int) -> Given:
     return Given(batches, steps=given.steps)
 
 
-def refuse_others(name: str, given: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
+def refuse_others(name: str, given: Mapping[str, Any]) -> None:
     """Refuses arguments that R's function does not have.
 
     Raises:
         SpecError: as R does.
     """
     for argument, value in given.items():
-        if value is not None and value != plain.get(argument):
-            hint = "It is for gpu_fit()." if argument == "callbacks" else ""
-            raise SpecError(f"Unknown argument `{argument}` of {name}().", hint=hint, arg=argument)
+        if value is not None:
+            raise SpecError(f"Unknown argument `{argument}` of {name}().", arg=argument)
 
 
 # Keras' functions --------------------------------------------------------------------------------
@@ -109,7 +108,7 @@ def fit(
 ) -> Any:
     """`Model.fit()` through the core; gives Keras' history."""
     options_of_epochs = {name: others.pop(name) for name in EPOCHS if others.get(name) is not None}
-    refuse_others("gpu_fit", others, {})
+    refuse_others("gpu_fit", others)
     given = Given(x, y, sample_weight, steps_per_epoch)
     last = None
     if validation_data is not None:
@@ -149,11 +148,14 @@ def evaluate(
     **others: Any,
 ) -> Any:
     """`Model.evaluate()` through the core."""
-    refuse_others("gpu_evaluate", {**others, "callbacks": callbacks}, {})
+    refuse_others("gpu_evaluate", others)
     given = Given(x, y, sample_weight, steps)
     options = _dataset_options(batch_size, False)
     data = dataset_of(given, model, options, recipe=model_recipes.recipe_of(model))
-    found = training_evaluate.evaluate(model, data, batch_size=batch_size)["metrics"]
+    record = training_evaluate.evaluate(
+        model, data, batch_size=batch_size, callbacks=as_callbacks(callbacks)
+    )
+    found = record["metrics"]
     return found if return_dict else model._flatten_metrics_in_order(found)
 
 
@@ -166,14 +168,14 @@ def predict(
     callbacks: Any = None,
 ) -> Any:
     """`Model.predict()` through the core, in float32."""
-    refuse_others("gpu_predict", {"callbacks": callbacks}, {})
+    heard = {"callbacks": as_callbacks(callbacks)}
     given = with_steps(Given(x, steps=steps), batch_size or 32, 1)
     if given.is_pipeline or given.is_sequence:
         options = _dataset_options(batch_size, False)
         data = dataset_of(given, model, options, recipe=model_recipes.recipe_of(model))
-        record = training_predict.predict(model, data=data)
+        record = training_predict.predict(model, data=data, **heard)
     else:
-        record = training_predict.predict(model, features_of(x, model))
+        record = training_predict.predict(model, features_of(x, model), **heard)
     if "outputs" in record:
         outputs = [_as_array(part, model) for part in record["outputs"]]
         names = [part["name"] for part in record["outputs"]]

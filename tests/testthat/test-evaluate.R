@@ -35,3 +35,28 @@ test_that("evaluation trains nothing", {
   gpu_evaluate(model, data)
   expect_identical(gpu_predict(model, a_matrix(5)), before)
 })
+
+test_that("Keras callbacks hear of an evaluation and a prediction, as of one batch", {
+  skip_without_tensorflow()
+  data <- line()
+  model <- trained(data)
+  heard <- character()
+  note <- function(name) {
+    force(name)
+    function(...) heard <<- c(heard, name)
+  }
+  hooks <- c("on_test_begin", "on_test_batch_begin", "on_test_batch_end", "on_test_end")
+  hooks <- c(hooks, sub("test", "predict", hooks))
+  listener <- do.call(
+    import_keras()$callbacks$LambdaCallback, lapply(stats::setNames(hooks, hooks), note)
+  )
+  gpu_evaluate(model, data, callbacks = list(listener))
+  gpu_predict(model, a_matrix(5), callbacks = list(listener))
+  expect_equal(heard, hooks)
+  error <- expect_error(
+    gpu_evaluate(model, data, callbacks = list(on_epoch_end = function(epoch) NULL)),
+    class = "gpukeras_error_spec"
+  )
+  said <- "`callbacks` has R functions, which only gpu_fit() calls."
+  expect_match(one_line(error), said, fixed = TRUE)
+})

@@ -66,7 +66,8 @@ def nested():
 
         def test_step(self, data):
             x, y = data
-            error = keras.ops.mean((y - self(x, training=False)) ** 2)
+            outputs = keras.ops.cast(self(x, training=False), y.dtype)  # of mixed precision
+            error = keras.ops.mean((y - outputs) ** 2)
             return {"zeta": error, "deep": {"b": error * 2, "a": error}, "alpha": error}
 
     return chain(dense(), kind=Nested), X, Y

@@ -21,7 +21,7 @@ def centred(x):
 
 
 def furthest(y, predicted):
-    return ops.max(ops.abs(y - predicted))
+    return ops.max(ops.abs(y - ops.cast(predicted, y.dtype)))
 
 
 def root(y, predicted):
@@ -54,7 +54,7 @@ class Noisy(layers.Layer):
         self.generator = keras.random.SeedGenerator(5)
 
     def call(self, x):
-        return x + keras.random.normal(ops.shape(x), seed=self.generator)
+        return x + keras.random.normal(ops.shape(x), dtype=x.dtype, seed=self.generator)
 
 
 class Stepping(keras.Sequential):

@@ -332,6 +332,32 @@ def layers_told(model, good, bad):
     return told
 
 
+def unbuilt():
+    """How far predictions of models that were not called yet are from Keras' own, then trained."""
+    from gpukeras.training import predict
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(2)
+
+        def call(self, x):
+            return self.dense(x)
+
+    found = []
+    for make in (Own, lambda: keras.Sequential([keras.layers.Dense(2)])):
+        for in_sequence in (False, True):
+            model = make()
+            call = each_epoch(np.ones((56, 3), np.float32))
+            rows = {"kind": "array", "values": np.ones((56, 3), order="F"), "names": []}
+            given = {"data": stream(call)} if in_sequence else {"features": rows}
+            values = np.asarray(predict.predict(model, **given)["values"])
+            found.append(float(np.abs(values - model.predict(np.ones((56, 3)), verbose=0)).max()))
+            model.compile("sgd", "mse")
+            model.fit(np.ones((8, 3)), np.ones((8, 2)), verbose=0)
+    return found
+
+
 def refused():
     """The messages where TensorFlow alone can do the work."""
     codes = np.arange(16, dtype=np.int32) % 4

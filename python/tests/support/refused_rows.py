@@ -212,13 +212,14 @@ def takes_modulo(x):
 def inverts(x):
     import tensorflow as tf
 
-    return tf.reshape(tf.linalg.inv(tf.reshape(x, [-1, 2, 2])), [-1, 4]) / 100
+    matrices = tf.reshape(tf.cast(x, tf.float32), [-1, 2, 2])  # none of 16 bits
+    return tf.reshape(tf.linalg.inv(matrices), [-1, 4]) / 100
 
 
 def solves(x):
     import tensorflow as tf
 
-    matrices = tf.reshape(x, [-1, 2, 2])
+    matrices = tf.reshape(tf.cast(x, tf.float32), [-1, 2, 2])  # none of 16 bits
     return tf.reshape(tf.linalg.solve(matrices, tf.ones_like(matrices)), [-1, 4]) / 100
 
 
@@ -235,7 +236,7 @@ def plain(x):
 def asserts(x):
     import tensorflow as tf
 
-    tf.debugging.assert_less(x, 50.0, message="too large")
+    tf.debugging.assert_less(x, tf.cast(50, x.dtype), message="too large")
     return x
 
 

@@ -6,7 +6,15 @@ from jax_runs import needs_jax, run_part
 from gpukeras.backend.features import FEATURES
 
 pytestmark = [pytest.mark.process, needs_jax]
-PARTS = ("precision", "interrupted", "exhausted", "refused", "codes", "codes_in_sequence")
+PARTS = (
+    "precision",
+    "interrupted",
+    "exhausted",
+    "refused",
+    "codes",
+    "codes_in_sequence",
+    "unbuilt",
+)
 
 
 def test_half_precision_trains_as_keras_does():
@@ -52,3 +60,9 @@ def test_what_needs_keras_on_tensorflow_says_so_in_the_users_words(name):
     asked = f"{FEATURES[name].name} needs Keras on TensorFlow, and Keras runs on JAX here."
     assert message == asked
     assert hint.endswith('tart a new session with gpu_setup(backend = "tensorflow").')
+
+
+def test_a_model_that_was_not_called_yet_predicts():
+    found = run_part("jax_tools", "unbuilt", PARTS)
+    assert len(found) == 4
+    assert max(found) < 1e-6

@@ -21,7 +21,15 @@ from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
-PARTS = ("precision", "interrupted", "exhausted", "refused", "codes", "codes_in_sequence")
+PARTS = (
+    "precision",
+    "interrupted",
+    "exhausted",
+    "refused",
+    "codes",
+    "codes_in_sequence",
+    "unbuilt",
+)
 OPTIONS = {"shuffle": False, "batch_size": BATCH}
 
 

@@ -91,7 +91,7 @@ def _names(model: Model | None, which: str) -> list[str]:
 
 # Matrices of TensorFlow, SciPy and JAX that leave zeros out, by the names of their classes.
 SPARSE: dict[str, Callable[[Any], Any]] = {
-    "SparseTensor": lambda x: runtime.tensorflow().sparse.to_dense(x),
+    "SparseTensor": lambda x: runtime.reader().sparse.to_dense(x),
     "coo_matrix": lambda x: x.toarray(),
     "BCOO": lambda x: x.todense(),
 }

@@ -68,6 +68,21 @@ def build_symbolically(model: Any, batch: tuple[Any, ...]) -> None:
     model._symbolic_build(data_batch=batch)
 
 
+def build_layers(model: Any, features: Any) -> None:
+    """Creates the variables of a model that was not called yet, as Keras' JAX trainer does."""
+    if all(layer.built for layer in list_layers(model)):
+        return
+    import keras
+    from keras.src.backend import compute_output_spec
+
+    symbols = keras.tree.map_structure(
+        lambda each: keras.KerasTensor(each.shape, keras.backend.standardize_dtype(each.dtype)),
+        features,
+    )
+    training = {"training": False} if takes_training(model) else {}
+    compute_output_spec(model, symbols, **training)
+
+
 def read_build_shapes(model: Any) -> dict[str, Any]:
     """Returns the input shapes that a model was built with, if Keras stores them."""
     return dict(getattr(model, "_build_shapes_dict", None) or {})

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.core.r_buffer import OutputBuffer
 from gpukeras.data.loading.transforms import open_device_transform
@@ -63,10 +64,21 @@ def explain_rows(
         encode = open_device_transform(recipe, len(places), function, source.texts)
         return encode(source.gather(places.astype(np.int32)))
 
-    return explain_outputs(model, Sample(len(source), take), batch_size)
+    sample = Sample(len(source), take)
+    _build(model, sample)
+    return explain_outputs(model, sample, batch_size)
 
 
 def predict_stream(model: Model, data: IterableDataset, *, wide: bool = True) -> Any:
     """Returns a model's output for an epoch of a stream, see `predict_loop.predict_stream()`."""
-    kept = data.facts.chunk_rows if explain_outputs(model, sample_of(data)) else None
+    sample = sample_of(data)
+    if sample is not None:
+        _build(model, sample)
+    kept = data.facts.chunk_rows if explain_outputs(model, sample) else None
     return predict_loop.predict_stream(model, data, batch_size=kept, wide=wide)
+
+
+def _build(model: Model, sample: Sample) -> None:
+    """Creates a model's variables, which JAX cannot within a program, and TensorFlow can."""
+    if runtime.backend() == "jax":
+        keras_private.build_layers(model, sample.take(np.arange(1)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.r_buffer import OutputBuffer
@@ -50,6 +51,7 @@ def predict(
     buffer: Callable[[int, int, list[str]], Any] | None = None,
     devices: Any = None,
     times: Any = None,
+    callbacks: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """Returns a model's predictions, decoded to the labels' terms, rows in the order given.
 
@@ -64,6 +66,7 @@ def predict(
             cluster. Iterable datasets are predicted on the model's device, and so are models whose
             outputs for a row depend on its batch.
         times: Times of type "survival"; None for the model's own.
+        callbacks: Keras callbacks; all rows are one batch to them.
 
     Returns:
         See `targets.decode`, `values` being "buffer" where they are in that memory; and `missing`,
@@ -73,7 +76,7 @@ def predict(
         windows of time series, with `forecast`, see `windows.describe_forecasts()`. With `note`
         where predictions depend on the batch.
     """
-    record = _predict_record(model, features, data, type, buffer, devices, times)
+    record = _predict_record(model, features, data, type, buffer, devices, times, callbacks)
     why = kept_reason(model)
     note = f"Rows were predicted in the batches of Keras' own predict(): {why}."
     return {**record, "note": note} if why else record
@@ -87,6 +90,7 @@ def _predict_record(
     buffer: Callable[[int, int, list[str]], Any] | None,
     devices: Any,
     times: Any,
+    callbacks: Sequence[Any],
 ) -> dict[str, Any]:
     """Returns the predictions without a note, see `predict()`."""
     predictions.check_type(type, family := family_of(model))
@@ -96,12 +100,12 @@ def _predict_record(
     name = partial(name_columns, recipe.label)
     classes = type == "class"
     held = None if buffer is None or classes or family else OutputBuffer(buffer, name)
+    function = None if data is None else data.map
     with jit_policy(model):
-        if isinstance(rows, IterableDataset):
-            output = adjust(model, predict_stream(model, rows))
-        else:
-            function = None if data is None else data.map
-            output = adjust(model, _predict(model, rows, recipe, function, held, devices))
+        output = _tell(
+            callbacks, model, lambda: _predict(model, rows, recipe, function, held, devices)
+        )
+    output = adjust(model, output)
     single = isinstance(output, (np.ndarray, Batches))
     if family is not None and not classes:
         return _keep_places(_read_family(model, family, output, type, times), complete)
@@ -172,14 +176,29 @@ def open_rows(
     return recipe, *_encode_new(recipe, given)
 
 
+def _tell(callbacks: Sequence[Any], model: Model, run: Callable[[], Any]) -> Any:
+    """Runs a prediction, which Keras callbacks see as one batch; returns its outputs."""
+    if not callbacks:
+        return run()
+    heard = runtime.keras().callbacks.CallbackList(list(callbacks), model=model)
+    heard.on_predict_begin()
+    heard.on_predict_batch_begin(0)
+    outputs = run()
+    heard.on_predict_batch_end(0, {"outputs": outputs})
+    heard.on_predict_end()
+    return outputs
+
+
 def _predict(
     model: Model,
-    rows: RowSource,
+    rows: RowSource | IterableDataset,
     recipe: Recipe,
     function: Callable[[Any], Any] | None,
     buffer: OutputBuffer | None,
     devices: Any,
 ) -> Any:
+    if isinstance(rows, IterableDataset):
+        return predict_stream(model, rows)
     strategy = open_strategy(devices)
     if strategy.shares is None or explain_rows(model, rows, recipe, function):
         return predict_rows(model, rows, recipe, function, buffer)
