@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ def evaluate(
     part: str = "all",
     batch_size: float | None = None,
     devices: Any = None,
+    callbacks: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """Returns a model's loss and metrics on rows.
 
@@ -44,6 +46,7 @@ def evaluate(
         batch_size: Rows per batch. None for large batches, or for Keras' default where the result
             depends on the batches.
         devices: The devices, see `training.fit()`.
+        callbacks: Keras callbacks; all rows are one batch to them.
 
     Returns:
         `{metrics, rows, elapsed_s, note, unweighed}`; for a metric that is an array, one number per
@@ -51,7 +54,7 @@ def evaluate(
         that trained the model by weights that they now lack.
     """
     size = None if batch_size is None else check_count("batch_size", batch_size)
-    found = evaluate_logs(model, data, part, size, devices=devices)
+    found = evaluate_logs(model, data, part, size, devices=devices, callbacks=callbacks)
     metrics = split_components(read_metrics(found.logs))
     return {
         "metrics": metrics,
@@ -87,6 +90,7 @@ def evaluate_logs(
     *,
     keras_rows: int = KERAS_ROWS,
     devices: Any = None,
+    callbacks: Sequence[Any] = (),
 ) -> Evaluated:
     """Returns a model's loss and metrics on rows, as Keras does.
 
@@ -97,6 +101,7 @@ def evaluate_logs(
         requested: Rows per batch, or None to choose.
         keras_rows: Rows per batch where the result depends on the batches.
         devices: The devices, see `training.fit()`.
+        callbacks: Keras callbacks; all rows are one batch to them.
     """
     check_choice("part", part, ("all", "train", "validation"))
     model_checks.check_model(model)
@@ -119,7 +124,8 @@ def evaluate_logs(
         strategy.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
         loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, strategy=strategy)
         tensor_ops.set_function(model, "test", loop)
-        logs = model.evaluate(keras_steps(1), verbose=0, return_dict=True)
+        steps = keras_steps(1)
+        logs = model.evaluate(steps, verbose=0, return_dict=True, callbacks=list(callbacks))
     return Evaluated(logs, loop.rows, time.perf_counter() - began, note)
 
 
