@@ -34,6 +34,7 @@ def evaluate(
     data: Dataset,
     part: str = "all",
     batch_size: float | None = None,
+    *,
     devices: Any = None,
     callbacks: Sequence[Any] = (),
 ) -> dict[str, Any]:
