@@ -2,7 +2,7 @@
 
 A busy computer changes them far less than the time that passes, so they show which tests make a run
 long. `conftest.py` has these hooks. A run ends with the longest; the file that the environment
-variable GPUKERAS_SECONDS names gets a line for each function.
+variable GPUKERAS_SECONDS names gets a line for each case.
 """
 
 import os
@@ -34,15 +34,15 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_terminal_summary(terminalreporter):
     reports = [report for group in terminalreporter.stats.values() for report in group]
-    seconds = Counter()
-    for report in reports:
-        if hasattr(report, "processor_s"):
-            seconds[report.nodeid.partition("[")[0]] += report.processor_s
-    if not seconds:
+    cases = Counter({each.nodeid: each.processor_s for each in reports if hasattr(each, "processor_s")})
+    if not cases:
         return
     if path := os.environ.get("GPUKERAS_SECONDS"):
-        lines = [f"{taken:.2f}\t{name}\n" for name, taken in seconds.most_common()]
+        lines = [f"{taken:.2f}\t{name}\n" for name, taken in cases.most_common()]
         Path(path).write_text("".join(lines), encoding="utf-8")
+    seconds = Counter()
+    for name, taken in cases.items():
+        seconds[name.partition("[")[0]] += taken
     terminalreporter.section("seconds of the processor")
     for name, taken in seconds.most_common(MOST):
         terminalreporter.line(f"{taken:6.1f} s  {name}")
