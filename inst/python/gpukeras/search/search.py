@@ -149,19 +149,29 @@ class Search:
         self.found = len(self.study.outcomes)
 
     def run(self, trainer: Trainer) -> None:
-        """Trains what the rule asks for, until nothing is left or the search is to end."""
-        rule = self.request.spec.rule
+        """Trains what the rule asks for, until nothing is left or the search is to end.
+
+        The rule is asked from the start, and the folder answers for what it knows: a search that
+        was ended within a job goes on with the rest of that job.
+        """
+        rule, known = self.request.spec.rule, self.study.outcomes
+        asked: dict[int, dict[int, Outcome]] = {}
         while not self.stopper.look():
-            results = self._results()
+            results = read_results(asked, self.request.spec.metric)
             begun = results.get(rule.rungs[0], {})
             waiting = [number for number in self.trials if number not in begun]
             job = choose_job(rule, results, waiting, trainer.width)
             if job is None:
                 return
             trials = [self.trials[number] for number in job.trials]
-            for outcome in trainer.train(trials, job.epochs):
+            missing = [each for each in trials if job.epochs not in known.get(each.number, {})]
+            for outcome in trainer.train(missing, job.epochs) if missing else ():
                 self._record(outcome)
-            dropped = choose_dropped(rule, self._results(), len(self.trials))
+            for number in job.trials:
+                if job.epochs in known.get(number, {}):
+                    asked.setdefault(number, {})[job.epochs] = known[number][job.epochs]
+            results = read_results(asked, self.request.spec.metric)
+            dropped = choose_dropped(rule, results, len(self.trials))
             trainer.drop([trial for trial in trials if trial.number in dropped])
 
     def report(self, together: str) -> Tuning:
@@ -192,9 +202,6 @@ class Search:
                 *note_failures(outcomes),
             ),
         )
-
-    def _results(self) -> dict[int, dict[int, float | None]]:
-        return read_results(self.study.outcomes, self.request.spec.metric)
 
     def _record(self, outcome: Outcome) -> None:
         spec, number = self.request.spec, outcome.trial
