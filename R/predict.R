@@ -101,7 +101,8 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
   buffer <- output_buffer()
   args <- list(
     model = model, type = type, buffer = buffer$make, devices = as_devices(devices),
-    callbacks = as_keras_callbacks(words$callbacks), times = if (!is.null(times)) as.list(plain_number(times))
+    callbacks = as_keras_callbacks(words$callbacks),
+    times = if (!is.null(times)) as.list(plain_number(times))
   )
   newdata <- name_parts(open_saved(newdata), model, "inputs")
   if (is_tf_dataset(newdata)) newdata <- as_dataset(newdata, model, recipe, arg = "newdata")

@@ -55,7 +55,8 @@ test_that("the walk finds the calls that are there", {
   described <- vapply(calls, function(call) {
     paste0(call$caller, ": ", call$entry, "(", toString(c(call$always, call$sometimes)), ")")
   }, "")
-  expect_true("gpu_predict: predict(model, type, buffer, devices, times, data, features)" %in% described)
+  predict <- "predict(model, type, buffer, devices, callbacks, times, data, features)"
+  expect_true(paste("gpu_predict:", predict) %in% described)
   expect_true("with_device: enter_device(device)" %in% described)
   expect_true("gpu_devices: devices()" %in% described)
   for (call in calls) {
