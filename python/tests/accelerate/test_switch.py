@@ -389,6 +389,7 @@ def test_rows_that_keras_refuses_are_refused_by_keras_own_error(row):
     codes = np.random.default_rng(1).integers(0, 21, (3300, 2)).astype(np.float32)
     codes[row, 1] = 21
     model = make_embedding()
+    model.optimizer.build(model.trainable_variables)
     before = take_snapshot(model)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"= 21 is not in \[0, 21\)"):
         model.fit(codes, X[:, :1], epochs=2, shuffle=False, verbose=0)

@@ -284,7 +284,9 @@ def test_a_disk_that_takes_no_file_is_told_with_a_hint_and_is_left_as_it_was(
     tmp_path, name, breaking, reason, hint
 ):
     keras = runtime.keras()
-    model = keras.Sequential([keras.Input((100,)), keras.layers.Dense(3000, dtype="float32")])  # 1.2 MB
+    model = keras.Sequential(
+        [keras.Input((100,)), keras.layers.Dense(3000, dtype="float32")]
+    )  # 1.2 MB
     with small_disk(tmp_path / "disk") as disk:
         if breaking == "make_read_only":
             disk.make_read_only()

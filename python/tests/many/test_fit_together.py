@@ -185,6 +185,7 @@ def test_options_that_fit_refuses_are_left_to_it():
     assert one.refused.startswith("`epochs` must be")
 
 
+@pytest.mark.float32(reason="loss scaling leaves such steps out")
 @pytest.mark.tf
 def test_a_loss_that_is_no_number_ends_one_model_alone():
     data = make_numbers()

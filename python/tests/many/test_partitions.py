@@ -105,10 +105,10 @@ def test_what_is_wrong_in_one_lane_is_the_error_of_all():
 
 
 def test_a_partition_has_the_rows_and_rates_of_its_models():
-    rates = np.arange(6.0).reshape(2, 3)
+    rates = np.arange(6.0).reshape(3, 2)
     whole = Epoch([np.arange(place) for place in range(3)], 4, rates, 5, exact=True, drop_last=True)
     part = whole.part(slice(1, 3))
     assert [len(rows) for rows in part.orders] == [1, 2]
-    np.testing.assert_array_equal(part.rates, rates[:, 1:])
+    np.testing.assert_array_equal(part.rates, rates[1:])
     assert (part.batch_size, part.number, part.exact, part.drop_last) == (4, 5, True, True)
     assert Epoch(whole.orders, 4).part(slice(0, 1)).rates is None

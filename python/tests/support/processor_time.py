@@ -34,7 +34,9 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_terminal_summary(terminalreporter):
     reports = [report for group in terminalreporter.stats.values() for report in group]
-    cases = Counter({each.nodeid: each.processor_s for each in reports if hasattr(each, "processor_s")})
+    cases = Counter(
+        {each.nodeid: each.processor_s for each in reports if hasattr(each, "processor_s")}
+    )
     if not cases:
         return
     if path := os.environ.get("GPUKERAS_SECONDS"):

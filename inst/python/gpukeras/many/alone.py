@@ -98,7 +98,11 @@ def _run(model: Model, rows: MapDataset, job: Job, on_event: OnEvent | None) -> 
 
 def _read_history(report: FitReport) -> ModelHistory:
     return ModelHistory(
-        metrics=report.history, stopped=report.stopped, best_epoch=report.best_epoch
+        metrics=report.history,
+        stopped=report.stopped,
+        best_epoch=report.best_epoch,
+        rates=report.learning_rate,
+        skipped=report.skipped_steps,
     )
 
 

@@ -20,13 +20,11 @@ class Piece:
     Args:
         rows: Row numbers, (steps, models, batch size), int32.
         counts: Rows that count, (steps, models), int32: the first ones of each batch.
-        places: Each batch's place among those of its model, (steps, models), int32.
         partial: Whether some batches have fewer rows that count than their size, but more than 0.
     """
 
     rows: np.ndarray
     counts: np.ndarray
-    places: np.ndarray
     partial: bool
 
     @property
@@ -58,12 +56,11 @@ def plan_epoch(
         orders = [order[:size] for order, size in zip(orders, sizes, strict=True)]
     full = sizes // batch_size * batch_size if exact else sizes
     steps = int(-(-full.max(initial=0) // batch_size))
-    before = np.zeros(len(sizes), np.int64)
-    pieces = [_fill(orders, full, steps, batch_size, before)] if steps else []
+    pieces = [_fill(orders, full, steps, batch_size)] if steps else []
     for size in sorted(set((sizes - full).tolist()) - {0}):
         has = sizes - full == size
         tails = [order[done:] for order, done in zip(orders, full, strict=True)]
-        pieces.append(_fill(tails, np.where(has, size, 0), 1, int(size), full // batch_size))
+        pieces.append(_fill(tails, np.where(has, size, 0), 1, int(size)))
     return pieces
 
 
@@ -76,13 +73,7 @@ def _without_short(rows: int, batch_size: int) -> int:
     return rows // batch_size * batch_size if rows >= batch_size else rows
 
 
-def _fill(
-    orders: Sequence[np.ndarray],
-    sizes: np.ndarray,
-    steps: int,
-    batch_size: int,
-    before: np.ndarray,
-) -> Piece:
+def _fill(orders: Sequence[np.ndarray], sizes: np.ndarray, steps: int, batch_size: int) -> Piece:
     """Returns steps on the first rows of each model; its first row fills up.
 
     Args:
@@ -90,7 +81,6 @@ def _fill(
         sizes: How many of them each trains on here.
         steps: The number of steps.
         batch_size: Rows per batch.
-        before: Batches of each model in the pieces before.
     """
     rows = np.zeros((len(orders), steps * batch_size), np.int32)
     for place, (order, size) in enumerate(zip(orders, sizes, strict=True)):
@@ -101,8 +91,7 @@ def _fill(
     begun = np.arange(steps)[:, None] * batch_size
     counts = np.clip(sizes[None, :] - begun, 0, batch_size).astype(np.int32)
     partial = bool(((counts > 0) & (counts < batch_size)).any())
-    places = (before[None, :] + np.arange(steps)[:, None]).astype(np.int32)
-    return Piece(np.ascontiguousarray(shaped), counts, places, partial)
+    return Piece(np.ascontiguousarray(shaped), counts, partial)
 
 
 def split_models(sizes: Sequence[int], most: int) -> list[list[int]]:

@@ -28,6 +28,8 @@ class ModelHistory:
         stopped: "" while it trains, then "completed", "early", "interrupted", "non_finite" or,
             where a worker could not train it, "failed".
         best_epoch: The epoch, from 1, whose weights it ends with; 0 for the last one.
+        rates: The learning rate of each epoch's last step.
+        skipped: Steps that loss scaling left out, because gradients were not finite.
         monitor: Counts epochs without improvement; None without early stopping.
     """
 
@@ -35,6 +37,8 @@ class ModelHistory:
     metrics: dict[str, list[Value]] = field(default_factory=dict)
     stopped: str = ""
     best_epoch: int = 0
+    rates: list[float] = field(default_factory=list)
+    skipped: int = 0
 
     @property
     def epochs(self) -> int:

@@ -111,6 +111,10 @@ class PartitionedStack:
         for stack, part in zip(self._stacks, self._slices, strict=True):
             stack.set_rates(rates[part])
 
+    def count_steps(self) -> np.ndarray:
+        """Returns the steps that each model's optimizer has done, see `Stack.count_steps()`."""
+        return np.concatenate([stack.count_steps() for stack in self._stacks])
+
     def are_stuck(self) -> np.ndarray:
         """Whether loss scaling lets each model train no more, see `Stack.are_stuck()`."""
         return np.concatenate([stack.are_stuck() for stack in self._stacks])

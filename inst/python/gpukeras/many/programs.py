@@ -29,7 +29,7 @@ class Steps:
     Args:
         arrays: A block's arrays, of (steps * models * batch size) rows or more.
         counts: Rows that count, (steps, models), int32, with zeros up to the block's capacity.
-        rates: The learning rates, of the same shape, float32, or None for those in the state.
+        rates: See `Batch.rates`, with an axis of models first; none for those in the state.
         number: How many steps to take.
         batch_size: Rows per batch of a model.
         partial: Whether some of a batch's rows may only fill it up.
@@ -37,7 +37,7 @@ class Steps:
 
     arrays: Any
     counts: Any
-    rates: Any
+    rates: tuple[Any, ...]
     number: int
     batch_size: int
     partial: bool
@@ -65,13 +65,13 @@ class StackPrograms:
 
     def run(self, kind: str, state: State, numbers: Any, steps: Steps) -> State:
         """Returns the state after steps; `kind` is "train" or "evaluate"."""
-        rates, done = () if steps.rates is None else (steps.rates,), 0
+        done = 0
         for count in self._split(steps.number):
-            key = kind, steps.partial, not rates, steps.batch_size, count * self._static
+            key = kind, steps.partial, len(steps.rates), steps.batch_size, count * self._static
             program = self._program(key, partial(self._loop, *key))
             scalars = [done] if self._static else [done, count]
             given = [self._put(np.int32(one)) for one in scalars]
-            state = program(state, numbers, steps.arrays, steps.counts, *rates, *given)
+            state = program(state, numbers, steps.arrays, steps.counts, *steps.rates, *given)
             done += count
         return state
 
@@ -91,23 +91,21 @@ class StackPrograms:
     # Traced --------------------------------------------------------------------------------------
 
     def _loop(
-        self, kind: str, filled: bool, own_rate: bool, size: int, count: int, *arguments: Any
+        self, kind: str, filled: bool, scheduled: int, size: int, count: int, *arguments: Any
     ) -> State:
         """Steps over the batches of a block; a `count` above 0 is a known trip count."""
         state, numbers, arrays, counts, *others = arguments
-        rates = None if own_rate else others.pop(0)
+        rates, others = others[:scheduled], others[scheduled:]
         first, number = others[0], count if count else others[1]
         step = getattr(self._one, kind)
 
-        def one(state: State, data: Any, numbers: Any, rows: Any, rate: Any) -> State:
-            rate = None if own_rate else rate
-            return step(state, Batch(data, rows, rate, _unstack(numbers)), filled)
+        def one(state: State, data: Any, numbers: Any, rows: Any, *rates: Any) -> State:
+            return step(state, Batch(data, rows, rates or None, _unstack(numbers)), filled)
 
         def body(index: Any, state: State) -> State:
             place = first + index
             data, rows = self._cut(arrays, place, size), _row(counts, place)
-            rate = rows if rates is None else _row(rates, place)
-            return stacking.map_stack(one, state, data, numbers, rows, rate)
+            return stacking.map_stack(one, state, data, numbers, rows, *rates)
 
         return stacking.repeat(number, body, state)
 

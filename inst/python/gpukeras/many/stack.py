@@ -41,8 +41,8 @@ class Epoch:
     Args:
         orders: Each model's row numbers in the epoch's order; empty for one that rests.
         batch_size: Rows per batch.
-        rates: The learning rate of each model's steps, (steps, models), float32, or None for those
-            in the models' state.
+        rates: The learning rates of each model's next steps, (models, steps), float32, or None for
+            those in the models' state.
         number: The epoch's number, from 0, by which augmentation draws.
         exact: See `plan_epoch()`.
         drop_last: See `plan_epoch()`.
@@ -57,7 +57,7 @@ class Epoch:
 
     def part(self, models: slice) -> Epoch:
         """Returns the epoch of some of the models."""
-        rates = None if self.rates is None else self.rates[:, models]
+        rates = None if self.rates is None else self.rates[models]
         return replace(self, orders=self.orders[models], rates=rates)
 
 
@@ -107,9 +107,10 @@ class Stack:
             StoppedError: if `stops()` was true; the state is one within the epoch.
         """
         self._reset()
+        rates = () if epoch.rates is None else self._put_rates(epoch.rates)
         pieces = plan_epoch(epoch.orders, epoch.batch_size, epoch.exact, epoch.drop_last)
         for place, piece in enumerate(pieces):
-            self._run("train", piece, epoch.rates, epoch.number * len(pieces) + place, stops)
+            self._run("train", piece, rates, epoch.number * len(pieces) + place, stops)
         return self._read_logs()
 
     def evaluate(
@@ -167,22 +168,26 @@ class Stack:
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """Gives each model's optimizer a learning rate."""
-        optimizer = self._model.optimizer
-        own = keras_private.learning_rate(keras_private.without_scaling(optimizer))
+        optimizer = keras_private.without_scaling(self._model.optimizer)
         values = list(self.state[OPTIMIZER])
-        for place, variable in enumerate(optimizer.variables):
-            if variable is own:
-                values[place] = self._put(np.asarray(rates, np.float32))
+        place = self._find_variable(keras_private.learning_rate(optimizer))
+        values[place] = self._put(np.asarray(rates, np.float32))
         self.state = {**self.state, OPTIMIZER: values}
+
+    def count_steps(self) -> np.ndarray:
+        """Returns the steps that each model's optimizer has done; loss scaling leaves some out."""
+        optimizer = keras_private.without_scaling(self._model.optimizer)
+        place = self._find_variable(keras_private.step_count(optimizer))
+        return np.asarray(self.state[OPTIMIZER][place]).astype(np.int64)
 
     def are_stuck(self) -> np.ndarray:
         """Whether loss scaling has halved each model's scale so often that it trains no more."""
         optimizer = self._model.optimizer
         if not keras_private.scales_loss(optimizer):
             return np.zeros(self.size, bool)
-        own = [one is optimizer.dynamic_scale for one in optimizer.variables].index(True)
+        place = self._find_variable(optimizer.dynamic_scale)
         lowest = optimizer.initial_scale * 0.5**STUCK_STEPS
-        return np.asarray(self.state[OPTIMIZER][own]) <= lowest
+        return np.asarray(self.state[OPTIMIZER][place]) <= lowest
 
     def read(self) -> list[dict[str, list[np.ndarray]]]:
         """Returns each model's state as NumPy arrays, which are parts of those of the stack."""
@@ -196,7 +201,7 @@ class Stack:
         self,
         kind: str,
         piece: Piece,
-        rates: np.ndarray | None = None,
+        rates: tuple[Any, ...] = (),
         draw: int = 0,
         stops: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -208,19 +213,22 @@ class Stack:
             steps = Steps(
                 block.arrays,
                 self._put(_pad(piece.counts[first:last], room)),
-                self._cut_rates(rates, piece.places[first:last], room),
+                rates,
                 block.batches,
                 piece.batch_size,
                 piece.partial,
             )
             self.state = self._programs.run(kind, self.state, self._numbers, steps)
 
-    def _cut_rates(self, rates: np.ndarray | None, places: np.ndarray, room: int) -> Any:
-        if rates is None:
-            return None
-        last = len(rates) - 1  # of a model that rests, whose rate does not matter
-        taken = np.take_along_axis(rates, np.minimum(places, last), axis=0)
-        return self._put(_pad(taken, room))
+    def _put_rates(self, rates: np.ndarray) -> tuple[Any, Any]:
+        """Returns `Steps.rates`; trainings of about as many steps share a program."""
+        room = 2 ** int(rates.shape[1] - 1).bit_length()
+        padded = np.pad(rates, ((0, 0), (0, room - rates.shape[1])), mode="edge")
+        return self._put(padded), self._put(self.count_steps().astype(np.int32))
+
+    def _find_variable(self, variable: Any) -> int:
+        """Returns the place of a variable among the optimizer's."""
+        return [one is variable for one in self._model.optimizer.variables].index(True)
 
     def _read_logs(self) -> dict[str, np.ndarray]:
         found = self._programs.read_logs(self.state)

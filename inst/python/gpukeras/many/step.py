@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.backend import keras_private, keras_stateless, runtime, stacking
-from gpukeras.core.keras_types import Model
+from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.many.structure import Binding
 from gpukeras.models.losses import losses_of
 
@@ -39,13 +39,15 @@ class Batch:
     Args:
         data: What Keras' steps take: x, or (x, y), or (x, y, weights), each with a batch's rows.
         rows: How many of the rows count, an int32 scalar; those after them fill up the batch.
-        rate: The learning rate, a float32 scalar, or None for that in the state.
+        rates: The learning rates of the epoch's steps, (steps,), float32, and the optimizer's count
+            of steps before them, an int32 scalar; None for the rate in the state. The count is the
+            optimizer's, as a step that loss scaling leaves out uses up no rate.
         numbers: Settings in which the models differ, float32 scalars, see `structure`.
     """
 
     data: Any
     rows: Any
-    rate: Any
+    rates: tuple[Any, Any] | None
     numbers: Sequence[Any]
 
 
@@ -84,8 +86,8 @@ class StatelessModel:
 
         after, gradients = stacking.find_gradients(loss, state[WEIGHTS])
         with self._bound({**after, WEIGHTS: state[WEIGHTS]}, batch) as scope:
-            if batch.rate is not None:
-                optimizer.learning_rate.assign(batch.rate)
+            if batch.rates is not None:
+                optimizer.learning_rate.assign(_find_rate(optimizer, *batch.rates))
             keras_stateless.apply_gradients(optimizer, gradients, self.model.trainable_variables)
             after = self._values(scope)
         return self._keep(batch.rows, after, state)
@@ -176,6 +178,14 @@ class StatelessModel:
             part: [scope.get_current_value(variable) for variable in variables]
             for part, variables in self._variables.items()
         }
+
+
+def _find_rate(optimizer: Optimizer, rates: Any, begun: Any) -> Any:
+    """Traced: returns the rate of an optimizer's next step."""
+    ops = runtime.keras().ops
+    done = keras_private.step_count(keras_private.without_scaling(optimizer))
+    place = ops.cast(done.value, "int32") - begun
+    return ops.take(rates, ops.clip(place, 0, rates.shape[0] - 1))
 
 
 def _divides_by_weights(loss: Any) -> bool:

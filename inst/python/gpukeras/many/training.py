@@ -16,7 +16,8 @@ from gpukeras.data.arrays import epoch_order
 from gpukeras.data.dataset import MapDataset
 from gpukeras.engine import rowwise
 from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
-from gpukeras.engine.optimizer import read_rate
+from gpukeras.engine.optimizer import count_steps as count_done
+from gpukeras.engine.optimizer import read_own_rate, read_rate
 from gpukeras.many.batches import count_steps
 from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.histories import begin_histories, record_epoch
@@ -141,8 +142,11 @@ class _Training:
         self._best: Any = self._stack.state
         models = [one.model for one in starts]
         self._exact, self._batched = mixes_rows(models[0]), _may_mix(models[0])
-        self._first = [read_rate(model) for model in models]
-        self._rates = self._draw_rates()
+        self._models, self._first = models, [read_rate(model) for model in models]
+        self._schedule = None if task.schedule is None else parse_schedule(task.schedule)
+        short = task.data.spec.drop_last
+        self._steps = [count_steps(len(one.train), task.batch_size, short) for one in self._members]
+        self._began = np.array([count_done(model) for model in models])
         self._epoch = 0
 
     @property
@@ -153,6 +157,7 @@ class _Training:
     def run(self, epoch: int) -> None:
         """Trains an epoch, from 0; one that the user ends in the middle has never been."""
         before: Any = self._stack.state
+        done = self._stack.count_steps()
         self._epoch = epoch
         try:
             logs = self._train(epoch)
@@ -162,7 +167,9 @@ class _Training:
         stuck = self._stack.are_stuck()
         if stuck.any():
             logs["loss"] = np.where(stuck, np.nan, logs["loss"])
+        training = [not one.stopped for one in self._histories]
         verdict = record_epoch(self._histories, logs, epoch + 1, self._task.stopping)
+        self._record_steps(np.flatnonzero(training), done)
         if verdict.failed.any():
             self._stack.state = self._stack.keep(~verdict.failed, before)
         self._best = self._stack.keep(verdict.better, self._best)
@@ -173,7 +180,7 @@ class _Training:
         """Returns what each model has become."""
         stack, end = self._stack, "interrupted" if self._task.listener.stopped else "completed"
         stack.state = self._best
-        if self._rates is not None:  # the schedule was this training's only
+        if self._schedule is not None:  # it was this training's only
             stack.set_rates(self._first)
         held = [one.held_out for one in self._members]
         trained = any(one.epochs for one in self._histories)
@@ -194,7 +201,7 @@ class _Training:
         inputs = Epoch(
             [self._order(place, epoch) for place in places],
             task.batch_size,
-            None if self._rates is None else self._rates[epoch],
+            self._draw_rates(),
             epoch,
             self._exact,
             task.data.spec.drop_last,
@@ -222,17 +229,35 @@ class _Training:
         rows = self._members[place].held_out
         return rows[:0] if self._histories[place].stopped else rows
 
-    def _draw_rates(self) -> list[np.ndarray] | None:
-        """Returns the rates of each epoch, (steps, models); None for the optimizers' own."""
-        task = self._task
-        if task.schedule is None:
+    def _draw_rates(self) -> np.ndarray | None:
+        """Returns the rates of each model's next steps, (models, steps), or None."""
+        if self._schedule is None:
             return None
-        schedule = parse_schedule(task.schedule)
-        short = task.data.spec.drop_last
-        steps = [count_steps(len(one.train), task.batch_size, short) for one in self._members]
-        tables = np.zeros((task.epochs, max(steps), len(steps)), np.float32)
-        for place, (count, rate) in enumerate(zip(steps, self._first, strict=True)):
-            at = np.arange(count * task.epochs)
-            drawn = draw_rates_at(schedule, rate, at, len(at), count)
-            tables[:, :count, place] = drawn.reshape(task.epochs, count)
-        return list(tables)
+        rates = np.zeros((len(self._steps), max(self._steps)), np.float32)
+        for place, done in enumerate(self._stack.count_steps() - self._began):
+            steps = self._steps[place]
+            rates[place, :steps] = self._read_rates(place, done + np.arange(steps))
+        return rates
+
+    def _read_rates(self, place: int, at: np.ndarray) -> np.ndarray:
+        """Returns the rates of some of a model's steps, counted from the training's start."""
+        steps, first = self._steps[place], self._first[place]
+        if self._schedule is None:
+            optimizer = keras_private.without_scaling(self._models[place].optimizer)
+            return np.array([read_own_rate(optimizer, int(self._began[place] + one)) for one in at])
+        return draw_rates_at(self._schedule, first, at, steps * self._task.epochs, steps)
+
+    def _record_steps(self, trained: np.ndarray, before: np.ndarray) -> None:
+        """Records, of the models that trained an epoch, its last rate and the steps left out.
+
+        Args:
+            trained: The models' places.
+            before: The steps of each model's optimizer before the epoch.
+        """
+        after = self._stack.count_steps()
+        for place in trained:
+            own, done = self._histories[place], int(after[place] - self._began[place])
+            if keras_private.scales_loss(self._models[place].optimizer):
+                own.skipped += self._steps[place] - int(after[place] - before[place])
+            if own.epochs > len(own.rates):
+                own.rates += self._read_rates(place, np.array([max(0, done - 1)])).tolist()

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from gpukeras.backend import devices, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.multi_input import input_parts
 from gpukeras.engine.autotune import EngineChoice
-from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
-from gpukeras.engine.optimizer import read_rate
 from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import write_state
 from gpukeras.many.fit_many import ManySpec
@@ -140,7 +136,7 @@ def _report(
         notes, reasons = (explain_stop(why, which),), {**reasons, "stopped": why}
     return FitReport(
         history=own.metrics,
-        learning_rate=_read_rates(request, epochs),
+        learning_rate=own.rates,
         epochs=epochs,
         rows=rows * epochs,
         elapsed_s=seconds,
@@ -157,7 +153,7 @@ def _report(
         replicas=1,
         workers=1,
         devices=(device,),
-        skipped_steps=0,
+        skipped_steps=own.skipped,
         resumed_epochs=0,
         best_epoch=own.best_epoch,
         stopped=own.stopped,
@@ -168,14 +164,3 @@ def _report(
         tensorboard="",
         plan=plan,
     )
-
-
-def _read_rates(request: TrainingRequest, epochs: int) -> list[float]:
-    """Returns the rate of each epoch's last step."""
-    rate = read_rate(request.model)
-    if request.spec.schedule is None:
-        return [float(rate)] * epochs
-    steps = request.steps // request.spec.epochs
-    at = np.arange(1, epochs + 1) * steps - 1
-    schedule = parse_schedule(request.spec.schedule)
-    return draw_rates_at(schedule, rate, at, request.steps, steps).tolist()

@@ -107,6 +107,8 @@ def _train(
         "metrics": history.metrics,
         "stopped": history.stopped,
         "best_epoch": history.best_epoch,
+        "rates": history.rates,
+        "skipped": history.skipped,
         "ran": vars(fitted.ran),
     }
 
