@@ -38,7 +38,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-plan test-fast test-python test-r test-nightly test-precisions test-peer test-matrix \
+.PHONY: help demo test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-peer test-matrix \
 	coverage lint format doc site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
 	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence contract install clean
@@ -51,10 +51,15 @@ help: ## list the targets
 demo: setup-demo install ## install what is missing and show what gpukeras does
 	@Rscript tools/demo.R
 
-# Side by side, as each leaves a core idle for half of its time; what pytest says comes last.
-test: test-plan setup-test install ## run all tests, Python and R
+# Both suites side by side, as each leaves a core idle for half of its time; what pytest says comes
+# last.
+test: LANE := not nightly and not slow
+test-all: LANE := not nightly
+test: test-plan setup-test install ## run a test of every promise, Python and R
+test-all: test-plan setup-test install ## run all tests that are not nightly, Python and R
+test test-all:
 	@logs=$$(mktemp -d); failed=0; \
-	$(PYTEST) $(PARALLEL) --junitxml $$logs/python.xml python/tests >$$logs/1 2>&1 & one=$$!; \
+	$(PYTEST) $(PARALLEL) -m "$(LANE)" --junitxml $$logs/python.xml python/tests >$$logs/1 2>&1 & one=$$!; \
 	trap 'kill $$one 2>/dev/null; rm -rf "$$logs"' EXIT; \
 	GPUKERAS_TESTS_FOUND=$$logs/r.tsv $(TESTTHAT) || failed=1; \
 	wait $$one || failed=1; cat $$logs/1; \
@@ -63,15 +68,19 @@ test: test-plan setup-test install ## run all tests, Python and R
 test-plan:
 	@echo "gpukeras test: installs what is missing (minutes, the first time), then runs" \
 	"$$(find python/tests -name 'test_*.py' | wc -l) files of Python's tests and, beside them," \
-	"$$(ls tests/testthat/test-*.R | wc -l) of R's: 10 to 30 minutes on two cores." \
+	"$$(ls tests/testthat/test-*.R | wc -l) of R's: @MIN@ on two cores." \
 	"R's dots come first, Python's at the end."
+
+# What `make test-all` has beyond `make test`.
+test-slow: setup-test install ## run the tests that go deeper than those of make test
+	@$(PYTEST) $(PARALLEL) -m "slow and not nightly" python/tests
 
 # What starts neither TensorFlow nor a process; R with a core that is made up. Run it first.
 test-fast: setup-test install ## run the tests that take no more than two minutes
-	@$(PYTEST) -n 2 -m "not tf and not process and not nightly" python/tests
+	@$(PYTEST) -n 2 -m "not tf and not process and not nightly and not slow" python/tests
 	@GPUKERAS_TESTS=fast $(TESTTHAT)
 
-test-python: setup-test-python ## run the tests of the Python core
+test-python: setup-test-python ## run the tests of the Python core, slow ones too
 	@$(PYTEST) $(PARALLEL) python/tests
 
 test-r: setup-test-r install ## run the tests of the R package
@@ -95,7 +104,7 @@ test-peer: setup-test-python ## run Keras' own tests through gpukeras, from KERA
 	@KERAS_SOURCE="$(KERAS_SOURCE)" .venv/bin/python python/peer/peer.py $(OPTIONS)
 
 test-matrix: ## run all tests on Debian 13: R 4.5, Python 3.13, NumPy 2 (needs root)
-	@tools/debian13.sh test
+	@tools/debian13.sh test-all
 
 coverage: setup-coverage ## count the lines that the tests run, Python and R (some 40 minutes)
 	@tools/coverage.sh $(SIDE)

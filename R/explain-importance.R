@@ -57,10 +57,12 @@ gpu_importance <- function(model, data, y = NULL, columns = NULL, groups = NULL,
   groups <- check_options(groups, "groups", "a named list of columns")
   recipe <- use_recipe(model, recipe)
   data <- as_dataset(data, model, recipe, y, model = model)
-  new_gpu_importance(call_core("importance", list(
+  record <- call_core("importance", list(
     model = model, data = data$handle, columns = as_names(columns),
     groups = lapply(groups, as_names), metric = metric, repeats = repeats, part = part, seed = seed
-  )))
+  ))
+  warn_unweighed(record$unweighed)
+  new_gpu_importance(record)
 }
 
 new_gpu_importance <- function(record) {

@@ -16,8 +16,8 @@ from pathlib import Path
 
 SHOWN = 3  # reasons
 REST = (
-    "`make test-nightly` runs what is left to it and the long tables; other tests run once what "
-    "they name is there."
+    "`make test-all` goes deeper, `make test-nightly` runs what is left to it and the long tables; "
+    "other tests run once what they name is there."
 )
 Outcome = tuple[str, str]  # "passed", "failed" or "skipped", and why it was skipped
 

@@ -7,7 +7,7 @@ import re
 
 ROUNDING = "A training's validation and evaluate() differ by a rounding: by other programs."
 UNEQUAL = re.compile(r"AssertionError: (\d+\.\d+) != (\d+\.\d+)$")
-VALIDATION = "To callbacks all validation rows are one batch: they are evaluated together."
+VALIDATION = "To callbacks all rows of a validation, evaluate() or predict() are one batch."
 EMPTIED = "Variables keep their values in a training; Keras' trainer on JAX empties them meanwhile."
 # Parts of the names of tests, and the reason.
 EXPLAINED = {
@@ -15,6 +15,10 @@ EXPLAINED = {
     "test_fit_eval_flow_for_jax_model_weights": EMPTIED,
     "test_callbacks_can_update_state_at_batch_boundary": VALIDATION,
     "test_validation_data_infinite_generator": VALIDATION,
+    "test_steps_per_execution_steps_count_without_training": VALIDATION,
+    "test_steps_per_execution_steps_per_epoch_match_multi_epoch": (
+        "An epoch has `steps_per_epoch` steps; Keras rounds them up to whole calls."
+    ),
     "test_stop_training_csv": (
         "A loss that is no number ends the training at once: that epoch is not validated any more."
     ),

@@ -64,10 +64,21 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(items):
+    begun = set()
     for item in items:
         used = vars(item.module).values()
         if any(each is subprocess or getattr(each, "__module__", "") in STARTERS for each in used):
             item.add_marker("process")
+        if not has_marker(item, "varies") or has_marker(item, "nightly"):
+            continue
+        function = item.nodeid.partition("[")[0]
+        if function in begun:
+            item.add_marker("slow")
+        begun.add(function)
+
+
+def has_marker(item, name):
+    return item.get_closest_marker(name) is not None
 
 
 def pytest_addoption(parser):

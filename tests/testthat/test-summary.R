@@ -242,6 +242,7 @@ test_that("training rows that are scored without the weights of their training a
     loss <- gpu_evaluate(model, x, y)
     lost <- gpu_summary(model, list(x, y))
     some <- gpu_evaluate(model, rbind(x[1:60, , drop = FALSE], x[61:120, , drop = FALSE] + 9), y)
+    found <- gpu_importance(model, x, y, repeats = 1)
   })
   expect_warning(gpu_evaluate(model, x, y), class = "gpukeras_warning_weights")
   path <- withr::local_tempfile(fileext = ".keras")

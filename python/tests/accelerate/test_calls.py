@@ -117,6 +117,7 @@ DAILY = (
 )
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("case", few(CASES, *DAILY))
 def test_a_training_gives_the_losses_and_weights_of_keras(case):
     build, given = CASES[case]
@@ -243,6 +244,7 @@ def assert_same(known, found):
 KEPT = "validation", "classes", "a sequence", "of unknown number", "rows of an unknown shape"
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("case", few(BATCHES_OF_KERAS, *KEPT))
 def test_batches_of_keras_give_its_losses_and_weights(case):
     builds = {"of unknown number": functools.partial(classifier, 0.3)}

@@ -59,6 +59,7 @@ KerasSteps.advance = fail
 """ + SCRIPT.format(named=True)
 
 
+@pytest.mark.slow
 def test_keras_shuffles_as_ever_after_a_failed_start():
     apart, engines, _ = run_script(
         FALLS_BACK, KERAS_BACKEND="jax", CUDA_VISIBLE_DEVICES="-1", **QUICK
@@ -75,6 +76,7 @@ keras.distribution.set_distribution(keras.distribution.DataParallel(
 """ + SCRIPT.format(named=True)
 
 
+@pytest.mark.slow
 def test_models_that_keras_spreads_over_devices_are_left_to_keras():
     apart, engines, count = run_script(
         SPREAD,

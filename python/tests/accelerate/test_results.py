@@ -180,6 +180,7 @@ def run(on, make):
     return found, [call.engine for call in switch.report(clear=True)]
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", few(CASES, "arrays", "nested", "of_a_class", "drawing", "mixing"))
 def test_results_are_those_of_keras(name):
     import keras
@@ -238,6 +239,7 @@ def fail(on, make, held):
     return caught.value, [np.array(one) for one in model.weights], int(model.optimizer.iterations)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", few(ERRORS, "codes", "columns"))
 def test_errors_of_validation_rows_are_those_of_keras(name):
     error, weights, steps = fail(False, *ERRORS[name])

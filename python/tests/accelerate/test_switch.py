@@ -98,6 +98,7 @@ def test_another_package_may_wrap_keras_functions_too():
     assert kind.fit is own
 
 
+@pytest.mark.slow
 def test_another_keras_is_not_taken_over_and_that_is_said():
     script = """
     import os, sys, warnings

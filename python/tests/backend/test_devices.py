@@ -106,6 +106,7 @@ def two_cpus():
     return run_script(TWO_CPUS)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_reading_devices_and_memory_starts_nothing(one_cpu):
     found = one_cpu["read"]

@@ -68,6 +68,7 @@ def epochs_of_keras(model, rows):
         yield epoch
 
 
+@pytest.mark.varies
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 @pytest.mark.parametrize("most", [1, 3, 100])
 @pytest.mark.parametrize("case", CASES)

@@ -111,6 +111,7 @@ def start(code, **variables):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_two_processes_at_once_and_a_third_share_a_program_in_silence(tmp_path):
     folder = tmp_path / "with space"
@@ -122,6 +123,7 @@ def test_two_processes_at_once_and_a_third_share_a_program_in_silence(tmp_path):
     assert (folder.stat().st_mode | kind.stat().st_mode) & 0o077 == 0
 
 
+@pytest.mark.slow
 @needs_jax
 def test_jax_finds_its_programs_again_and_replaces_a_damaged_one(tmp_path):
     def run():
@@ -145,6 +147,7 @@ def test_jax_finds_its_programs_again_and_replaces_a_damaged_one(tmp_path):
     assert run() == (compiled, 0)
 
 
+@pytest.mark.varies
 @needs_jax
 @pytest.mark.parametrize(
     ("variables", "folder"),
@@ -160,6 +163,7 @@ def test_jax_keeps_no_programs_if_asked_or_where_the_user_says(tmp_path, variabl
     assert output.split()[-1] == folder.format(tmp=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_where_no_folder_can_be_made_tensorflow_compiles_in_silence(tmp_path):
     (tmp_path / "file").touch()

@@ -188,6 +188,7 @@ def test_a_budget_that_is_used_up_starts_nothing(tmp_path):
     assert text.endswith("| measurements | no time was left |")
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_the_whole_way_goes_on_a_cpu_and_says_that_it_is_no_evidence(tmp_path):
     arguments = ("--on-cpu", "--quick", "--steps", "cases", "--only", "^dense_small_no_xla$")

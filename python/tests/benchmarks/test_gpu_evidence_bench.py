@@ -142,6 +142,7 @@ def test_the_gpu_is_busy_as_in_the_later_part_of_a_ways_own_turns():
     assert average_busy([], [(1.0, 2.0)]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_case_that_cannot_be_set_up_says_why_and_the_next_goes_on(tmp_path):
     """Without a GPU, and without --on-cpu, every case fails at its device."""

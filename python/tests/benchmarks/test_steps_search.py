@@ -41,6 +41,7 @@ def test_when_the_time_is_over_the_default_at_least_was_measured():
     assert time_steps(lambda steps, epochs: [1.0] * epochs, 1000, lambda: True) == {1: 1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_model_trains_as_many_steps_a_call_as_it_is_set_to():
     from small_fits import make_dataset, make_model

@@ -113,6 +113,7 @@ def test_training_changes_nothing_that_is_compared():
     assert find_mismatch(describe(model, data), before) == ""
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("change", "says"),

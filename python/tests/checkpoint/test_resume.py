@@ -105,6 +105,7 @@ def test_an_interrupted_epoch_is_trained_to_its_end(tmp_path, monkeypatch, event
         assert found[name].tobytes() == value.tobytes(), name
 
 
+@pytest.mark.slow
 def test_a_finished_training_is_not_trained_again_but_goes_on_for_more_epochs(tmp_path):
     _, expected = fit(epochs=4)
     _, first = fit(tmp_path / "run", epochs=2)

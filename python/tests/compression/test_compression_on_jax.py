@@ -10,6 +10,7 @@ PARTS = ("pruned", "growing")
 MORE = ("pruned_more", "quantized", "distilled", "separated")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(["once", "compiled"], "once"))
 def test_pruned_weights_stay_zero_in_further_training(name):
     part = ("pruned", PARTS) if name == "once" else ("pruned_more", MORE)

@@ -85,6 +85,7 @@ def test_of_a_student_of_one_s_own_a_copy_is_trained():
         distillation.distill(teacher, data, options, student=closed)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_student_that_is_worse_than_allowed_is_refused_and_stays_as_it_was():
     teacher, data = make_model(optimizer="adam"), make_dataset(validation=0.3)

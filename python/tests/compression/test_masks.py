@@ -56,6 +56,7 @@ def test_masks_hold_in_keras_own_fit_and_after_compiling_again():
     assert_masked(model, half(model))
 
 
+@pytest.mark.slow
 def test_programs_traced_before_are_not_used_again():
     model = make_model(optimizer="adam")
     keras_fit(model)

@@ -34,6 +34,7 @@ def test_names_are_one_or_several(given, names):
     assert layer_options.check_names("exclude", given) == names
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("mode", "bits", "error"),

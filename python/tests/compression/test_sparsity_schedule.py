@@ -73,6 +73,7 @@ def grow(engine, whole=False, steps=40, final=0.8, **options):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("whole", few([False, True], False))
 def test_engines_grow_the_same_masks(whole):

@@ -159,6 +159,7 @@ def silence(wiring, gone):
                 weight.assign(weight.numpy() * keep.reshape(shape))
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("build", BUILDERS)
 @pytest.mark.parametrize("whole", [False, True])
 def test_units_that_give_nothing_are_taken_out_and_nothing_changes(build, whole):
@@ -176,6 +177,7 @@ def test_units_that_give_nothing_are_taken_out_and_nothing_changes(build, whole)
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("build", BUILDERS)
 def test_the_units_worth_least_go_and_the_model_is_as_it_was(build):
     model = made(build)

@@ -27,6 +27,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), runtime.keras() is ker
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 def test_a_fork_is_refused_and_its_parent_goes_on():
     done = run_python("-c", FORKED)

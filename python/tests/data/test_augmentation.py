@@ -159,6 +159,7 @@ EVERYTHING = {
 }
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize(("name", "value"), EVERYTHING.items())
 def test_pictures_follow_from_seed_epoch_and_block(name, value):

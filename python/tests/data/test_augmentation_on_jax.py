@@ -19,6 +19,7 @@ def on_jax(name):
     return np.array(found[name], np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(DRAWN_HERE, "crop and flip", "moves", "mixup"))
 def test_moved_and_mixed_images_are_those_of_tensorflow(name):
     found, expected = on_jax(name), varied.vary(name)

@@ -12,6 +12,7 @@ PARTS = ("images", "texts", "board", "pipelines", "broken_pipeline")
 MORE = ("table", "records", "pipelines_more")
 
 
+@pytest.mark.slow
 def test_images_are_decoded_resized_and_trained_on():
     found = run_part("jax_tools", "images", PARTS)
     assert found.pop("gpus") == 0  # their memory is JAX's

@@ -70,6 +70,7 @@ def test_a_child_takes_little_memory_and_writes_only_where_it_may():
         assert {environment[name] for name in ("TMPDIR", "CUDA_CACHE_PATH")} == {folder}
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_tensorflow_lists_its_gpus_in_a_process_of_its_own():
     facts = {**PYTHON, "build": {}}
@@ -97,6 +98,7 @@ def test_the_cpu_proves_itself_in_a_child_process():
     assert proof["use"]["variables"].keys() == {"CPU:0"}
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_device_that_is_not_there_proves_nothing():
     with child_probes.quiet_environment() as environment:

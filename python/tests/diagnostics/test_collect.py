@@ -81,6 +81,7 @@ MORE_ANSWERS = [
 ]
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(("settings", "cause", "said"), few([*ANSWERS, *MORE_ANSWERS], *ANSWERS))
 def test_a_drivers_answer_names_the_cause(computer, settings, cause, said):
     found = check(computer, stub_environment(**settings))
@@ -94,6 +95,7 @@ def test_a_drivers_answer_names_the_cause(computer, settings, cause, said):
     assert statuses["driver"] == ("ok" if cause == "A10" else "note")
 
 
+@pytest.mark.varies
 @needs_cpu_build
 @pytest.mark.parametrize(
     ("settings", "cause", "said"),
@@ -126,6 +128,7 @@ def test_a_card_that_the_driver_does_not_show_is_told_by_its_answer(computer, se
     assert "the PCI bus has 1 NVIDIA GPU" in found["diagnosis"]["evidence"][0]
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("value", few(["-1", "", "7"], "-1", ""))
 def test_a_variable_that_hides_the_card_is_proven_by_leaving_it_out(computer, value):
     found = check(computer, stub_environment(CUDA_VISIBLE_DEVICES=value))
@@ -153,6 +156,7 @@ def test_a_container_whose_nvml_stopped_answering_is_named(tmp_path):
     assert found["facts"]["nvml"]["simulated"] is True
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("settings", [{"STUB_CUINIT": 100, "STUB_COUNT": 0}, {"STUB_COUNT": 0}])
 def test_a_driver_without_a_card_is_no_card(tmp_path, settings):
     computer = make_computer(tmp_path, gpus=0, driver="")
@@ -217,6 +221,7 @@ def test_a_blackwell_card_is_a_known_bug_before_anything_is_tried():
 # Children that misbehave -------------------------------------------------------------------------
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("how", [-1, -2])
 def test_a_driver_that_ends_or_hangs_its_process_is_not_determined(computer, how, tmp_path):
     script = """
@@ -257,6 +262,7 @@ FAKE_PYTHON = {
 }
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("kind", FAKE_PYTHON)
 def test_a_python_that_answers_nonsense_leads_to_no_cause(computer, tmp_path, kind):
     # The session's Python is what the children run; here it is a program that misbehaves.
@@ -333,6 +339,7 @@ def test_an_exclusive_gpu_that_this_session_holds_is_not_asked_again():
 # This computer -----------------------------------------------------------------------------------
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("session", [None, {}, [], {"environment": []}, {"python": None}, "odd"])
 def test_an_odd_session_is_no_obstacle(session):
     from gpukeras.diagnostics.collect import read_facts
@@ -340,6 +347,7 @@ def test_an_odd_session_is_no_obstacle(session):
     assert read_facts(session)["unread"] == {}
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_model_of_ones_own_is_trained_for_a_few_steps_on_the_cpu_too():
     script = """

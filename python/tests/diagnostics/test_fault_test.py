@@ -32,6 +32,7 @@ def test_workers_that_do_not_train_are_an_error(monkeypatch, tmp_path):
     assert raised.value.message.startswith("The test's workers did not train: RuntimeError")
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize(
     "kind", ["kill", *(pytest.param(k, marks=pytest.mark.nightly) for k in ("stop", "slow"))]

@@ -34,6 +34,7 @@ def jax_environment(environment):
     return {**environment, "PYTHONPATH": PATHS, "JAX_PLATFORMS": "cpu"}
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.process
 def test_jax_lists_its_devices_in_a_process_of_its_own():
@@ -45,6 +46,7 @@ def test_jax_lists_its_devices_in_a_process_of_its_own():
     assert found["version"] == version("jax")
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.process
 def test_a_platform_that_jax_cannot_start_is_an_error_in_its_words():
@@ -57,6 +59,7 @@ def test_a_platform_that_jax_cannot_start_is_an_error_in_its_words():
     assert "no_such" in found["error"]
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.process
 def test_the_cpu_proves_itself_on_jax():
@@ -70,6 +73,7 @@ def test_the_cpu_proves_itself_on_jax():
     assert use["unread"].keys() == {"peak_rise_bytes"}
 
 
+@pytest.mark.slow
 @needs_jax
 @needs_no_gpu
 @pytest.mark.process
@@ -112,6 +116,7 @@ def test_training_of_ones_own_is_observed_and_the_model_is_restored():
     assert (session["imported"], session["started"], session["physical_gpus"]) == (True, True, [])
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.process
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")

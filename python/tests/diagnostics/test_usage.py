@@ -141,6 +141,7 @@ def test_xla_is_told(dataset):
     assert use["expected_bytes"] == 32 * 5 * 4
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16"])
 def test_the_policy_of_the_weights_is_told(dataset, policy):
@@ -271,6 +272,7 @@ def two_cpus():
     return run_script(TWO_CPUS)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_weights_on_another_device_show_up(two_cpus):
     use = two_cpus["CPU:0"]

@@ -125,6 +125,7 @@ def test_certificates_are_files_by_name(files):
     assert Credentials().open_server() is None
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -10,6 +10,7 @@ from nightly import few
 FOREVER = ["rounds", 10**6]
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("size", [2, 4])
 def test_processes_agree_send_much_and_leave_nothing(size):
     with start_workers(size, [["rounds", 20], ["send", 40]]) as workers:
@@ -19,6 +20,7 @@ def test_processes_agree_send_much_and_leave_nothing(size):
             assert worker.told("threads") == [0]
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(("victim", "size"), [(1, 2), (0, 4)])
 def test_killed_worker_is_named_on_all_others(victim, size):
     with start_workers(size, [FOREVER]) as workers:
@@ -37,6 +39,7 @@ def test_killed_worker_is_named_on_all_others(victim, size):
             assert worker.told("threads") == [0]
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("victim", [0, 1])
 def test_stopped_worker_is_lost_after_the_time_out_and_learns_it(victim):
     with start_workers(3, [FOREVER], timeout_s=5.0) as workers:
@@ -104,6 +107,7 @@ def test_difference_between_processes_is_refused():
     assert errors == {(0, message)}
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("victim", [0, 1])
 def test_interrupt_comes_through_and_is_told(victim):
     with start_workers(2, {victim: [FOREVER], 1 - victim: [["rounds", 3], ["watch"]]}) as workers:
@@ -116,6 +120,7 @@ def test_interrupt_comes_through_and_is_told(victim):
         assert message.endswith("was interrupted.")
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("leaver", [0, 1])
 def test_worker_that_ends_in_order_has_left(leaver):
     with start_workers(2, {leaver: [["exit"]], 1 - leaver: [FOREVER]}) as workers:

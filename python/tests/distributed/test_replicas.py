@@ -88,6 +88,7 @@ def told(request):
     return tell
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", few(SAME, *(name for name in SAME if name in FEW)))
 def test_several_devices_train_as_one(told, case):
     found, (devices, part) = told(case), SAME[case]

@@ -53,6 +53,7 @@ def check_trained(workers):
         assert len({one["hash"] for one in found}) == 1
 
 
+@pytest.mark.slow
 def test_a_stop_below_the_time_out_and_a_strangers_report_end_no_training():
     cases = [["long", {"folder": "", "epochs": 40}]]
     with started(plan_workers(2, cases, TIMEOUT_S)) as workers:
@@ -77,6 +78,7 @@ def test_a_worker_may_stop_at_any_time_for_less_than_the_time_out(victim, when, 
         check_trained(workers)
 
 
+@pytest.mark.slow
 def test_a_lost_connection_blames_no_worker():
     with started(plan_workers(2, [["cut", {"worker": 1}]], timeout_s=3.0)) as workers:
         found = []
@@ -90,6 +92,7 @@ def test_a_lost_connection_blames_no_worker():
         assert "has failed" not in one["message"]
 
 
+@pytest.mark.slow
 def test_an_operation_that_fails_is_its_workers_own():
     with started(plan_workers(2, [["compute_nothing", {"worker": 1}]], timeout_s=20.0)) as workers:
         found = []

@@ -25,6 +25,7 @@ def wait_until_ready(engines, block):
     return ready or engines.prepare("compiled", block)
 
 
+@pytest.mark.slow
 def test_updates_made_while_it_compiles_are_kept():
     block, results = make_block(), []
     for beside in (True, False):
@@ -77,6 +78,7 @@ def with_python(x):
     return tf.ensure_shape(tf.py_function(lambda value: value * 2.0, [x], x.dtype), x.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", few([with_text, with_python], with_python))
 def test_an_op_that_xla_refuses_is_found_beside_the_training(function):
     keras = runtime.keras()
@@ -129,6 +131,7 @@ def test_a_step_that_cannot_be_traced_into_a_loop_is_left_to_keras():
     assert model.optimizer.iterations.numpy() == BATCHES
 
 
+@pytest.mark.slow
 def test_python_may_end_while_it_compiles():
     code = """
         import test_async_compile as t

@@ -265,6 +265,7 @@ else:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_session_trains_with_what_another_has_measured(monkeypatch, tmp_path):
     # The flags of this process name its own folder.

@@ -76,6 +76,7 @@ def test_the_table_is_whole():
     assert sorted(NAMES) == sorted({**batched.CASES, **batched.TENSORFLOW})
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluate_and_predict_give_what_keras_gives_in_its_batches(name):
     model, x, y, weights = make(name)
@@ -100,6 +101,7 @@ def compare(found, known):
         np.testing.assert_allclose(one, two, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", few(TRAINED, *TRAINED[:2]))
 def test_validation_gives_what_keras_gives(name):
     model, x, y, weights = make(name)

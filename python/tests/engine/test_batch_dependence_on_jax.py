@@ -25,6 +25,7 @@ OTHERS = ["layers of Keras'", "penalties of outputs", "a lambda of each row", "s
 DAILY = ("a lambda", "random numbers", "masked steps", "a lambda of each row")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few([*DEPENDING, *OTHERS], *DAILY))
 def test_evaluate_and_predict_give_what_keras_gives_in_its_batches(name):
     group = DAILY if name in DAILY else (*DEPENDING, *OTHERS)

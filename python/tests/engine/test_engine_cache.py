@@ -72,6 +72,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_changed_model_is_traced_anew(change):
     model, traced = counted()
@@ -86,6 +87,7 @@ def test_few_batches_of_another_number_take_the_same_program():
     assert count(traced, lambda: fit(model, rows=300)) == 0
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     "options",
     few(
@@ -110,6 +112,7 @@ def test_another_training_is_traced_anew_and_the_first_one_again(options):
     assert model.optimizer.learning_rate is before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "sizes"),
     few(
@@ -142,6 +145,7 @@ def test_a_training_that_failed_leaves_nothing_behind():
     assert np.isfinite(report.history["loss"]).all()
 
 
+@pytest.mark.slow
 def test_averages_of_the_weights_are_given_up_after_their_training():
     tf = runtime.tensorflow()
     model, _ = counted()

@@ -51,6 +51,7 @@ def test_an_epoch_of_adam_ends_with_the_same_loss(engine):
     np.testing.assert_allclose(found.history["accuracy"], expected.history["accuracy"], atol=1e-3)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("engine", few(ENGINES, "keras", "compiled"))
 def test_the_same_as_plain_keras_on_the_same_batches(engine):
     data = make_dataset(200, batch_size=16, shuffle=False)
@@ -73,6 +74,7 @@ def count_traces(model):
     return traced
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("several", [False, True])
 def test_few_batches_and_the_short_last_one_share_a_program(several, monkeypatch):
     if several:
@@ -168,6 +170,7 @@ def test_a_step_of_ones_own_is_compiled_once_whatever_batches_a_call_takes(tmp_p
     assert len(list(tmp_path.glob("*_program_*.before_optimizations.txt"))) == 1
 
 
+@pytest.mark.slow
 def test_a_graph_that_xla_refuses_falls_back():
     tf, keras = runtime.tensorflow(), runtime.keras()
 

@@ -57,6 +57,7 @@ def test_a_program_for_smaller_blocks_runs_a_large_one_in_parts(engine, done):
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.slow
 def test_an_engine_is_prepared_again_for_blocks_of_another_shape():
     small, large = make_block(40), make_block(90)
     model, chooser = make_model(), EngineAutotuner(("superstep", "compiled"), 10**7)
@@ -103,6 +104,7 @@ def test_where_calls_return_early_those_that_are_timed_are_waited_for(monkeypatc
     assert paced == waited[-1:]
 
 
+@pytest.mark.slow
 def test_one_engine_after_another_trains_each_batch_once():
     block, model = make_block(500), make_model()
     chooser = EngineAutotuner(("superstep", "keras", "compiled"), 10**7)

@@ -106,6 +106,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("case", few(OPTIONS, "accumulation", "ema"))
 def test_an_optimizer_with_options_trains_as_in_keras(case):
     def build():
@@ -214,6 +215,7 @@ MODELS = {
 }
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("case", few(MODELS, "batch norm", "own step"))
 def test_a_model_trains_as_in_keras(case):
     make, shape, engines = MODELS[case]

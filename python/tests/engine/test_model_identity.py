@@ -205,6 +205,7 @@ UNLIKE = {
 }
 
 
+@pytest.mark.slow
 def test_what_a_step_depends_on_distinguishes_models():
     found = [describe_model(make()) for make in (build, *UNLIKE.values())]
     assert None not in found
@@ -333,6 +334,7 @@ def with_own_optimizer():
     return build(optimizer=Adam())
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     "make",
     [

@@ -297,6 +297,7 @@ def test_all_of_keras_optimizers_are_tested():
     assert found - {"Optimizer", "LossScaleOptimizer", "MultiOptimizer"} == set(NAMES)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", few(NAMES, "Adam", "Muon"))
 def test_every_optimizer_keeps_its_variables_and_its_files(name, tmp_path):
     keras = runtime.keras()

@@ -228,6 +228,7 @@ def as_dtype(x, name):
     return runtime.tensorflow().cast(x, name)
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("output", "found"),
@@ -266,6 +267,7 @@ def test_outputs_within_outputs_are_refused_by_a_sentence(make):
         training_predict.predict(Model(), {"kind": "array", "values": ROWS, "names": []})
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("wanted", "rows"),

@@ -31,6 +31,7 @@ def train_in_calls_of_all_lengths():
     return True
 
 
+@pytest.mark.slow
 def test_xla_knows_the_trip_count_and_asks_the_host_nothing(tmp_path):
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
     script = f"""
@@ -52,6 +53,7 @@ def test_xla_knows_the_trip_count_and_asks_the_host_nothing(tmp_path):
     assert "known_trip_count" not in asking
 
 
+@pytest.mark.slow
 def test_both_kinds_of_loop_train_alike():
     block, results = make_block(), []
     for static in (False, True):
@@ -68,6 +70,7 @@ def test_both_kinds_of_loop_train_alike():
     np.testing.assert_allclose(*results, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_single_batches_are_trained_until_longer_programs_are_there():
     block, model = make_block(), make_model()
     engines = make_engines(model, block, static=True)

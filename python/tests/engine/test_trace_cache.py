@@ -33,6 +33,7 @@ def train(model, engine, data):
     return [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(["superstep", "compiled"], "superstep"))
 def test_a_shared_program_trains_bit_by_bit_as_a_traced_one(engine):
     data, others = make_dataset(100, validation=0.2), make_dataset(100, seed=2, validation=0.2)
@@ -122,6 +123,7 @@ def accumulating():
 MODELS = [residual, normalized, recurrent, frozen, scaling, accumulating]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", few(MODELS, residual))
 def test_five_equal_models_train_as_if_each_was_alone(make):
     data = [make_dataset(100, seed=seed, validation=0.2) for seed in range(5)]
@@ -141,6 +143,7 @@ def fit_and_evaluate(model, data):
     return state, (report.history, evaluate.evaluate(model, data)["metrics"])
 
 
+@pytest.mark.slow
 def test_models_of_other_rates_share_programs_and_keep_their_rates():
     import keras
 

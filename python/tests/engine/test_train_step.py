@@ -48,6 +48,7 @@ def regularised():
 # Micro-batches -----------------------------------------------------------------------------------
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("rows", "micro", "compiled"),
     few(

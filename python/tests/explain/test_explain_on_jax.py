@@ -8,6 +8,7 @@ from jax_runs import needs_jax, run_part
 pytestmark = [pytest.mark.process, pytest.mark.tf, needs_jax]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", explained_jax.PARTS)
 def test_jax_tells_what_tensorflow_tells(part):
     on_jax = run_part("explained_jax", part, explained_jax.PARTS)

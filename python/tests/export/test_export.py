@@ -163,6 +163,7 @@ def test_litert_predicts_the_same(tmp_path):
     assert (tmp_path / "m.tflite").stat().st_size == report.bytes
 
 
+@pytest.mark.slow
 @pytest.mark.float32(reason="LiteRT has no LSTM of 16 bits")
 @tf_test
 def test_an_lstm_comes_to_litert_a_row_at_a_time(tmp_path):
@@ -194,6 +195,7 @@ def test_without_its_packages_onnx_is_told(tmp_path, model):
         export_model(model, str(tmp_path / "m.onnx"))
 
 
+@pytest.mark.slow
 @pytest.mark.float32(reason="its layer mixes types, in Keras too")
 @tf_test
 def test_what_predicts_something_else_is_refused_and_not_written(tmp_path):
@@ -245,6 +247,7 @@ def test_what_a_format_cannot_do_is_refused_and_not_written(tmp_path, dataset):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @tf_test
 def test_a_file_that_cannot_be_run_is_told(tmp_path):
     path = tmp_path / "m.tflite"

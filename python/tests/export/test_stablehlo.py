@@ -11,6 +11,7 @@ from gpukeras.export.export import export_model
 pytestmark = [pytest.mark.process, needs_jax]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(["dense", "images", "series", "several", "open"], "several"))
 def test_a_loaded_file_predicts_any_number_of_rows_as_the_model_does(name):
     part = "exported" if name == "several" else "exported_more"

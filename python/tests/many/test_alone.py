@@ -15,6 +15,7 @@ def make_eager():
     return model
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_stacked_is_trained_as_by_fit():
     data = make_dataset(rows=50)
     fits = fit_many([make_eager()], data, seeds=[1, 2], folds=2, **OPTIONS)
@@ -37,6 +38,7 @@ def test_structures_may_be_mixed():
     assert fits.plan.reason.endswith("train together; 2 models alone: it runs eagerly")
 
 
+@pytest.mark.slow
 def test_a_stack_that_cannot_be_compiled_leaves_its_models_to_fit():
     import keras
     import tensorflow as tf
@@ -73,6 +75,7 @@ def test_a_model_for_which_memory_runs_out_is_left_to_fit():
     assert {one.history.stopped for one in fits.fitted} == {"completed"}
 
 
+@pytest.mark.slow
 def test_recurrent_layers_train_alone():
     import keras
 

@@ -20,6 +20,7 @@ def fits():
     return fit_many([make_model()], make_dataset(rows=64), {"epochs": 1}, seeds=[1, 2, 3])
 
 
+@pytest.mark.slow
 def test_the_mean_and_the_spread_are_those_of_the_models(fits):
     from gpukeras.many.ensemble import predict_many
 
@@ -33,6 +34,7 @@ def test_the_mean_and_the_spread_are_those_of_the_models(fits):
     assert record["names"] == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_models_that_trained_alone_count_too():
     from gpukeras.many.ensemble import predict_many
     from gpukeras.many.fit_many import fit_many

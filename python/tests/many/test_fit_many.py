@@ -21,6 +21,7 @@ def test_folds_and_seeds_end_as_each_alone():
     assert not np.allclose(first, second)
 
 
+@pytest.mark.slow
 def test_batches_are_those_of_the_dataset_unless_asked_otherwise():
     data = make_dataset(rows=64, batch_size=10)
     assert fit_many([make_model()], data, epochs=1).batch_size == 10
@@ -71,6 +72,7 @@ def test_groups_of_unequal_size_have_models_of_their_own():
         assert max(difference(fits, number)) < ALONE
 
 
+@pytest.mark.slow
 def test_a_model_that_has_stopped_changes_no_more():
     data = make_dataset(rows=90)
     options = {"epochs": 12, "early_stopping": {"patience": 1, "min_delta": 0.02}}
@@ -123,6 +125,7 @@ def test_a_loss_that_is_no_number_ends_one_model_only():
     assert max(difference(fits, 1, epochs=2)) < ALONE
 
 
+@pytest.mark.slow
 def test_structures_have_stacks_of_their_own():
     import keras
 
@@ -134,6 +137,7 @@ def test_structures_have_stacks_of_their_own():
     assert max(difference(fits, 3, epochs=1)) < ALONE
 
 
+@pytest.mark.slow
 def test_turns_give_the_same_models():
     data = make_dataset(rows=64)
     together = fit_many([make_model()], data, folds=4, epochs=2)
@@ -156,6 +160,7 @@ def test_held_out_rows_are_predicted_as_the_model_predicts_them():
     np.testing.assert_allclose(record["values"], alone, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_model_from_the_table_trains_on():
     from gpukeras.training.fit import fit
 

@@ -128,6 +128,7 @@ def test_a_few_short_trainings_are_left_alone(monkeypatch):
     assert [one.refused for one in trained] == [FEW, FEW]
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_models_that_do_not_stack_train_in_workers(monkeypatch):
     monkeypatch.undo()  # too few of a structure
@@ -158,6 +159,7 @@ def test_what_no_worker_trains_is_left_alone(monkeypatch):
     assert third == f"{FEW}; there is one model to train"
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_the_user_ends_the_training_in_workers(monkeypatch):
     monkeypatch.setattr("gpukeras.training.listener.EVENT_S", -1.0)

@@ -49,6 +49,7 @@ def both(request):
     return request.param, fit_many([mlp(data)], data, groups={"names": NAMES, "codes": CODES})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 1, 2])
 def test_a_group_trains_as_by_fit_alone(both, code):
     from gpukeras.many.ensemble import predict_many
@@ -102,6 +103,7 @@ def tabular(data):
     return build_tabular(data, {**sizes, "seed": 1})
 
 
+@pytest.mark.slow
 def test_a_network_for_tables_scales_by_the_quantiles_of_the_group():
     from gpukeras.many.group_scaling import find_table
 
@@ -138,6 +140,7 @@ def far_from_zero(rows, array):
     return build_dataset(features, {"batch_size": 8, "seed": 1, "scale": True}, labels)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("array", [False, True], ids=["columns", "array"])
 def test_groups_far_from_zero_train_as_by_fit_alone(array):
     from gpukeras.training.fit import fit
@@ -156,6 +159,7 @@ def test_groups_far_from_zero_train_as_by_fit_alone(array):
             np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_groups_that_lose_digits_are_named():
     x = np.random.default_rng(0).normal(size=(96, 1)) * np.take([1e-4, 1.0, 1.0], CODES)[:, None]
     x += np.take([100.0, 0.0, 1.0], CODES)[:, None]

@@ -74,6 +74,7 @@ def same(one, other):
 
 
 # Without a family, with two numbers of the labels, with breaks.
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("kind", "draw", "family"), few(FAMILIES, FAMILIES[0], FAMILIES[1], FAMILIES[9])
 )
@@ -90,6 +91,7 @@ def test_labels_held_out_leave_a_model_as_it_is_to_the_last_bit(kind, draw, fami
     assert weights < ALONE
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("most", ["auto", 1])
 def test_a_fold_ends_as_its_rows_do_as_a_dataset_of_their_own(most):
     from gpukeras.training.fit import fit
@@ -108,6 +110,7 @@ def test_a_fold_ends_as_its_rows_do_as_a_dataset_of_their_own(most):
     assert fits.model(1).layers[-1].scale == pytest.approx(values[30:].std())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     # `search/test_label_leaks.py` has workers in each run.
@@ -131,6 +134,7 @@ def test_validation_labels_do_not_start_a_family():
     assert first.center == pytest.approx(values[data.train_rows].mean())
 
 
+@pytest.mark.slow
 def test_balanced_classes_weigh_by_the_rows_that_train():
     values = np.where(np.random.default_rng(6).random(ROWS) < 0.3, 1.0, 0.0)
     changed = values.copy()
@@ -150,6 +154,7 @@ def test_balanced_classes_weigh_by_the_rows_that_train():
     assert weights[rows.train_rows].max() == pytest.approx(0.5 / min(share, 1 - share))
 
 
+@pytest.mark.slow
 def test_a_model_that_has_trained_keeps_what_it_learned():
     from gpukeras.training.fit import fit
 

@@ -8,6 +8,7 @@ from precisions import tolerance
 pytestmark = [pytest.mark.process, needs_jax]
 
 
+@pytest.mark.slow
 def test_models_end_as_each_alone():
     found = run_part("jax_many", "many")
     assert found["folds"] < 1e-5

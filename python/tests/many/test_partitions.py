@@ -53,6 +53,7 @@ def two_cores(monkeypatch):
     assert set(opened) == {2}
 
 
+@pytest.mark.slow
 def test_models_of_two_partitions_end_as_each_alone(two_cores):
     stopping = {"patience": 1, "monitor": "val_loss"}
     given = {"schedule": {"kind": "one_cycle", "max_rate": 0.5}, "early_stopping": stopping}
@@ -65,6 +66,7 @@ def test_models_of_two_partitions_end_as_each_alone(two_cores):
         np.testing.assert_allclose(outputs, model.predict(x, verbose=0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_user_ends_an_epoch_of_all_lanes(two_cores, monkeypatch):
     monkeypatch.setattr(partitions, "POLL_S", 0.0)
     monkeypatch.setattr("gpukeras.training.listener.EVENT_S", 0.0)

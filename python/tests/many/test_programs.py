@@ -48,6 +48,7 @@ def test_only_the_last_programs_are_kept():
     assert open_for(make()) is not first
 
 
+@pytest.mark.slow
 def test_a_model_that_was_changed_since_does_not_change_kept_programs():
     model, data = make_model(), make_dataset(rows=64)
     fit_many([model], data, folds=2, epochs=1)

@@ -25,12 +25,14 @@ def train(name, bad):
     return fit_many([model], data, seeds=[1, 2], epochs=1)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", few(BAD, *BAD[:3]))
 def test_rows_that_keras_refuses_are_refused(name):
     with pytest.raises(RefusedRowsError):
         train(name, True)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", few(BAD, *BAD[:3]))
 def test_rows_that_keras_trains_are_trained(name):
     assert all(one.history.epochs == 1 for one in train(name, False).fitted)

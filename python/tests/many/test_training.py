@@ -13,6 +13,7 @@ SIZES = [5, 33, 20]
 GROUPS = {"names": ["a", "b", "c"], "codes": np.repeat(range(3), SIZES)}
 
 
+@pytest.mark.slow
 def test_a_loss_that_depends_on_the_batch_sees_the_batches_of_a_model_alone():
     data = family_dataset("cox", batch_size=50)
     fits = fit_many([model_of("cox", data)], data, folds=3, epochs=2)
@@ -20,6 +21,7 @@ def test_a_loss_that_depends_on_the_batch_sees_the_batches_of_a_model_alone():
     assert max(difference(fits, 2, epochs=2)) < ALONE  # the baseline hazard is among the weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drop_last", few([False, True], False))
 def test_rates_are_those_of_each_model_s_own_steps(drop_last):
     import keras
@@ -31,6 +33,7 @@ def test_rates_are_those_of_each_model_s_own_steps(drop_last):
     assert max(difference(fits, 3, schedule=schedule, epochs=2)) < ALONE
 
 
+@pytest.mark.slow
 def test_an_epoch_that_the_user_ends_has_never_been():
     heard = []
 

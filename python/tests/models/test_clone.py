@@ -78,6 +78,7 @@ def test_means_of_a_normalization_are_copied():
     np.testing.assert_array_equal(clone.copy_model(model)(ROWS), model(ROWS))
 
 
+@pytest.mark.slow
 @pytest.mark.float32(reason="Keras has no int8 for float16")
 def test_a_quantized_model_is_copied():
     model = make_model()

@@ -10,6 +10,7 @@ from gpukeras.training import fit
 pytestmark = pytest.mark.tf
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("kind", "values", "levels", "units", "loss"),
     [

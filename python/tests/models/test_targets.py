@@ -54,6 +54,7 @@ COMPILED = ("sparse masks", "images themselves", "a class each step")  # by XLA,
 IN_SEQUENCE = ("sparse masks", "one-hot sequences", "a number each step")
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     "name",
     few(CASES, "a class each step", "a number each step, flat"),
@@ -150,6 +151,7 @@ def test_each_engine_trains_several_outputs_of_different_ranks(engine):
     assert_same_losses({"loss": found["loss"]}, {"loss": fit_several()[0]["loss"]})
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("make", "cache", "name"),
     few(
@@ -363,6 +365,7 @@ def test_class_weights_of_a_sparse_loss_count_as_in_keras(y):
 HOT_LABELS = np.eye(3)[ROW_CLASSES]
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("y", [HOT_LABELS, 0.9 * HOT_LABELS + 0.1 / 3], ids=["one-hot", "smoothed"])
 def test_class_weights_of_a_categorical_loss_count_as_in_keras(y):
     x = SERIES[:, 0]

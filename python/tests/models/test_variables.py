@@ -237,6 +237,7 @@ def test_a_saved_dataset_without_labels_trains(tmp_path):
     assert report.stopped == "completed"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_all_optimizers_of_a_model(tmp_path):
     options = {"engine": "superstep", "checkpoint": {"folder": str(tmp_path), "every_s": 0}}
     keras().utils.set_random_seed(7)

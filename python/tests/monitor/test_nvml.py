@@ -108,6 +108,7 @@ def test_a_slice_of_a_card_is_found_by_its_name():
     assert answer["samples"][0][:3] == [None, None, 384 * 2**20]
 
 
+@pytest.mark.varies
 @linux_only
 @pytest.mark.parametrize(
     ("libraries", "settings", "text"),

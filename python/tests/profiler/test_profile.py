@@ -117,6 +117,7 @@ def test_slow_input_is_input_bound_with_its_share():
     assert "cache = TRUE" in advice_of(report)["input"].text
 
 
+@pytest.mark.slow
 @tf
 def test_the_layers_of_a_big_dense_model_sum_to_the_computing_of_its_step():
     data = make_dataset(rows=4096, columns=64)
@@ -134,6 +135,7 @@ def test_the_layers_of_a_big_dense_model_sum_to_the_computing_of_its_step():
     assert report.bytes is None
 
 
+@pytest.mark.slow
 @tf
 def test_the_advice_to_a_tiny_model_with_a_call_a_batch_is_tried():
     model = make_model(optimizer="adam")
@@ -152,6 +154,7 @@ def test_the_advice_to_a_tiny_model_with_a_call_a_batch_is_tried():
 # The record --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @tf
 def test_a_report_crosses_the_border_as_plain_values(tmp_path):
     report = profile(make_model(), make_dataset(), {"steps": 5, "log_dir": str(tmp_path)})
@@ -164,6 +167,7 @@ def test_a_report_crosses_the_border_as_plain_values(tmp_path):
     assert {bar["kind"] for bar in plain["timeline"]} <= {"kernel", "transfer", "host"}
 
 
+@pytest.mark.slow
 @tf
 def test_the_trace_is_temporary_unless_asked_for():
     assert profile(make_model(), make_dataset(), {"steps": 2}).trace == ""
@@ -177,6 +181,7 @@ def test_a_file_is_no_folder_for_the_trace(tmp_path):
         profile(make_model(), make_dataset(), {"log_dir": str(file)})
 
 
+@pytest.mark.slow
 @tf
 def test_a_profiler_that_is_already_running_leaves_the_verdict_open(tmp_path):
     import tensorflow
@@ -195,6 +200,7 @@ def test_a_profiler_that_is_already_running_leaves_the_verdict_open(tmp_path):
 # The engine --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @tf
 def test_the_engine_that_trained_last_is_profiled(dataset):
     model = make_model()
@@ -203,6 +209,7 @@ def test_the_engine_that_trained_last_is_profiled(dataset):
     assert (report.engine, report.reason) == ("keras", "it trained the model last")
 
 
+@pytest.mark.slow
 @tf
 def test_a_model_that_fits_into_no_loop_is_profiled_with_keras(dataset):
     import keras

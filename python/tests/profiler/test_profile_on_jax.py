@@ -6,6 +6,7 @@ from jax_runs import needs_jax, run_part
 pytestmark = [pytest.mark.process, needs_jax]
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_kernels_are_attributed_to_layers_and_the_model_stays():
     found = run_part("jax_tools", "profiled")

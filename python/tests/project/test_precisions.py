@@ -49,6 +49,7 @@ def close(found, expected, policy, times=1.0):
     np.testing.assert_allclose(wide(found), wide(expected), atol=NEAR[policy] * times, rtol=0.02)
 
 
+@pytest.mark.varies
 def test_a_fit_is_scored_predicts_and_is_loaded_as_by_keras(policy, tmp_path):
     from gpukeras.export.keras_file import load_safely
 
@@ -80,6 +81,7 @@ def test_a_fit_is_scored_predicts_and_is_loaded_as_by_keras(policy, tmp_path):
         np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
 
 
+@pytest.mark.varies
 def test_a_training_resumes_bit_for_bit_and_not_in_another_precision(policy, tmp_path):
     data = make_dataset(60)
     whole, resumed = make(), make()
@@ -96,6 +98,7 @@ def test_a_training_resumes_bit_for_bit_and_not_in_another_precision(policy, tmp
         fit.fit(plain, data, {"epochs": 4, **options})
 
 
+@pytest.mark.slow
 def test_models_of_a_stack_end_as_each_alone(policy):
     keras = runtime.keras()
     data = make_dataset(rows=96)
@@ -134,6 +137,7 @@ def test_each_model_of_a_stack_has_a_loss_scale_of_its_own():
         close(fits.model(number).get_weights()[0], model.get_weights()[0], "mixed_float16")
 
 
+@pytest.mark.varies
 def test_settings_are_searched(policy):
     from trialled import tune
 
@@ -141,6 +145,7 @@ def test_settings_are_searched(policy):
     assert np.isfinite(tuning.best.value)
 
 
+@pytest.mark.varies
 def test_a_family_has_its_parameters_and_its_loss_in_float32(policy):
     from gpukeras.models import mlp
 
@@ -162,6 +167,7 @@ def test_attributions_add_up(policy):
     close(found.outputs, model.predict(rows, verbose=0)[:, 0], policy)
 
 
+@pytest.mark.slow
 def test_an_exported_model_predicts_the_same(policy, tmp_path):
     from gpukeras.export.export import export_model
 
@@ -176,6 +182,7 @@ def test_a_service_answers_in_numbers_that_json_holds(policy, tmp_path):
     close(json.loads(json.dumps(record["values"].tolist())), record["values"], policy)
 
 
+@pytest.mark.varies
 def test_scripts_get_what_keras_gives(policy):
     from gpukeras.accelerate import switch
 

@@ -45,7 +45,7 @@ def test_what_pytest_and_r_wrote_is_summed_up(tmp_path):
     done = subprocess.run([sys.executable, SCRIPT, xml, tsv], capture_output=True, text=True)
     assert done.stdout.startswith(
         "gpukeras test: 3 passed, 3 skipped (2: not installed: onnx; "
-        "1: Left to make test-nightly), 2 failed. `make test-nightly` runs "
+        "1: Left to make test-nightly), 2 failed. `make test-all` goes "
     )
 
 

@@ -1,5 +1,6 @@
 """What Python's documentation says that Windows lacks is taken away; this is not Windows itself."""
 
+import pytest
 from children import run_script
 
 IMPORT_ALL = """
@@ -24,6 +25,7 @@ answer = {"modules": len(names), "tensorflow": "tensorflow" in sys.modules}
 """
 
 
+@pytest.mark.slow
 def test_all_modules_are_imported_without_what_only_unix_has():
     answer = run_script(IMPORT_ALL)
     assert answer["modules"] > 400

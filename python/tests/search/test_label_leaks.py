@@ -35,6 +35,7 @@ def train(changes, folder, family=None, **options):
     return [trial["rungs"][0]["history"]["loss"] for trial in trials], found.together
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [None, "poisson"])
 def test_labels_held_out_leave_stacks_as_they_are(family, monkeypatch, tmp_path):
     monkeypatch.setattr("gpukeras.many.plan.COMPILE_S", 0.0)
@@ -43,11 +44,13 @@ def test_labels_held_out_leave_stacks_as_they_are(family, monkeypatch, tmp_path)
     assert one == other
 
 
+@pytest.mark.slow
 def test_labels_held_out_leave_models_alone_as_they_are(tmp_path):
     one, other = (train(each, tmp_path, most=1)[0] for each in (0, 1))
     assert one == other
 
 
+@pytest.mark.slow
 def test_labels_held_out_leave_models_of_workers_as_they_are(tmp_path):
     (one, together), (other, _) = (train(each, tmp_path, most=1, workers=2) for each in (0, 1))
     assert "2 worker processes" in together

@@ -90,6 +90,7 @@ def test_a_search_that_was_ended_goes_on_as_if_it_had_not_been(tmp_path, seed):
         tune(options={"folder": str(folder), "seed": seed}, builder="function(rate) NULL")
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize("breaking", BREAKING)
 def test_a_search_goes_on_without_its_disk_and_says_so_at_once_and_at_the_end(tmp_path, breaking):
@@ -123,6 +124,7 @@ def test_a_search_goes_on_without_its_disk_and_says_so_at_once_and_at_the_end(tm
             assert again.found == 1
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_more_trials_join_those_that_are_there(tmp_path):
     options = {"folder": str(tmp_path), "trials": 2, "epochs": 1}

@@ -45,6 +45,7 @@ def test_a_trial_is_trained_as_by_fit_on_each_resample(tmp_path):
     assert (outcome.trial, outcome.epochs, outcome.error) == (1, 2, "")
 
 
+@pytest.mark.slow
 def test_a_trial_goes_on_as_if_it_had_not_been_interrupted(tmp_path):
     (whole,) = make_sequential().train([TRIAL], 3)
     sequential = make_sequential(tmp_path)

@@ -77,6 +77,7 @@ def test_trials_end_as_each_alone_also_after_a_kill(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0002", "0003"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stacked_always")
 def test_what_cannot_be_stacked_is_trained_alone(tmp_path):
     def builder(settings, seed):
@@ -145,6 +146,7 @@ def test_what_fails_is_an_outcome_and_the_others_go_on():
     assert found[1].error == ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("stacked_always")
 def test_a_stack_that_fails_leaves_its_trials_to_turns(tmp_path):
     import keras
@@ -206,6 +208,7 @@ def test_a_search_that_is_to_end_keeps_what_was_trained(tmp_path):
         assert_alike(outcome, whole[number])
 
 
+@pytest.mark.slow
 def test_a_search_with_little_time_trains_few_trials_at_first():
     many = [Trial(number, {"units": 4, "rate": 0.1}, seed=number) for number in range(1, 9)]
     stacks = make_stacked(stopper=Stopper(3600.0))

@@ -29,6 +29,7 @@ TRIALS = [Trial(n, {"units": 2 + n, "rate": 0.1}, seed=n) for n in (1, 2)]
 pytestmark = pytest.mark.tf
 
 
+@pytest.mark.slow
 def test_a_search_with_workers_finds_what_one_without_finds(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", PATHS)
     data = make_dataset(60)
@@ -171,6 +172,7 @@ def test_a_builder_that_is_interrupted_ends_the_search():
     assert trainer._pool.tasks == []
 
 
+@pytest.mark.slow
 def test_workers_of_a_killed_search_end_by_themselves(tmp_path):
     environment = {**os.environ, "PYTHONPATH": PATHS, "TMPDIR": str(tmp_path)}
     command = [sys.executable, str(SUPPORT / "kill_search.py"), str(tmp_path / "study"), "workers"]

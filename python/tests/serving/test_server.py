@@ -229,6 +229,7 @@ def receive(client):
     return answer.partition(b"\r\n")[0]
 
 
+@pytest.mark.slow
 def test_a_stopped_server_answers_what_is_in_flight(guarded, rows):
     """The last test of this server, since it stops it."""
     body = json.dumps({"rows": rows[0][:3]}).encode()
@@ -339,6 +340,7 @@ def test_the_command_line_serves_until_sigterm(trained, rows):
         assert child.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.slow
 def test_the_command_line_tells_errors(capsys, monkeypatch):
     monkeypatch.delenv("GPUKERAS_TOKEN", raising=False)
     assert server_main.main(["m.keras", "--host", "0.0.0.0"]) == 1

@@ -50,6 +50,7 @@ def make_sequences(rows=40, **options):
     return dataset.build_dataset(features, {"shuffle": False, **options}, labels), x, y[:, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(["auto", "keras", "superstep", "compiled"], "superstep"))
 def test_a_stateful_model_trains_and_predicts_as_by_keras(engine):
     data, x, y = make_sequences()

@@ -1,5 +1,6 @@
 import gc
 
+import pytest
 from small_fits import make_dataset
 
 from gpukeras.training.batch_size_memo import (
@@ -9,6 +10,7 @@ from gpukeras.training.batch_size_memo import (
 )
 
 
+@pytest.mark.slow
 def test_a_batch_size_is_kept_while_its_model_lives():
     model = type("Model", (), {})()
     assert remembered_batch_size(model) is None

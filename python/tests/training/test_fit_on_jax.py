@@ -17,6 +17,7 @@ PARTS = (
 )
 
 
+@pytest.mark.slow
 def test_half_precision_trains_as_keras_does():
     optimizer, apart = run_part("jax_tools", "precision", PARTS)
     assert optimizer == "LossScaleOptimizer"

@@ -48,6 +48,7 @@ class Seen:
         return 0.05 / (1 + epoch)
 
 
+@pytest.mark.varies
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras', at the end of a pass
 @pytest.mark.parametrize("engine", ["superstep", "keras"])
 @pytest.mark.parametrize(
@@ -81,6 +82,7 @@ def test_epochs_are_those_of_keras(asked, engine):
     assert int(ours.optimizer.iterations.numpy()) == int(theirs.optimizer.iterations.numpy())
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("freq", [2, [1, 4]])
 def test_only_some_epochs_are_validated(freq):
     ours, theirs = make_model(), make_model()
@@ -125,6 +127,7 @@ def test_the_batches_of_a_validation_are_those_asked_for():
     assert report.history["val_rows"] == [3.0]  # of the last batch: 4, 4 and 3
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(("steps", "size"), [(1, None), (2, None), (3, 5), (99, None)])
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_a_validation_of_so_many_steps_takes_the_first_rows(steps, size):

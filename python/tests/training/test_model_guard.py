@@ -211,6 +211,7 @@ def test_a_model_without_weights_gets_them_as_fit_would_make_them(dataset):
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_nothing_is_left_behind(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

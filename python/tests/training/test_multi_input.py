@@ -95,6 +95,7 @@ def test_a_fit_ends_with_the_weights_of_keras_own(style, cache, weighted):
         np.testing.assert_allclose(report.history[name], values, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("engine", few(["superstep", "compiled"], "superstep"))
 def test_the_other_engines_learn_the_same(engine):
@@ -105,6 +106,7 @@ def test_the_other_engines_learn_the_same(engine):
         np.testing.assert_allclose(expected[name], found[name], rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_fit_of_grouped_columns_is_keras_own():
     shapes = {"numbers": (2,), "kind": (3,)}

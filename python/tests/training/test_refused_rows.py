@@ -54,6 +54,7 @@ def trained(name, bad, engine):
     return fit.fit(model, data_of(CASES[name], model, bad), {"epochs": 2, "engine": engine})
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("engine", few(["superstep", "keras", "compiled"], "compiled"))
 @pytest.mark.parametrize("name", CASES)
 def test_rows_that_keras_trains_give_the_same_losses(name, engine):
@@ -63,6 +64,7 @@ def test_rows_that_keras_trains_give_the_same_losses(name, engine):
         assert history[metric] == pytest.approx(values, rel=1e-4), metric
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("engine", few(["superstep", "keras", "compiled"], "compiled"))
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].takes])
 def test_rows_that_keras_refuses_are_refused(name, engine):
@@ -97,6 +99,7 @@ def test_the_state_is_that_of_before_the_call():
         assert "R counts from 1" in caught.value.hint
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", ["Embedding", "IntegerLookup", "assert in a layer", "gather"])
 def test_rows_are_refused_in_evaluate_too(name):
     case = CASES[name]
@@ -116,6 +119,7 @@ def coded(levels, codes, recipe=None):
     return build_dataset(features, options, labels, recipe=recipe)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("engine", ["superstep", "keras", "compiled"])
 @pytest.mark.parametrize("jit", [False, True])
 def test_a_new_level_needs_an_embedding_of_one_code_more(engine, jit):
@@ -149,6 +153,7 @@ def test_xla_runs_what_checks_nothing_that_the_rows_leave_open():
         assert '"compiled" was asked' in chosen.reason
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", ["Embedding", "Embedding in a layer", "gather", "division"])
 def test_predictions_of_such_rows_are_refused_too(name):
     case = CASES[name]

@@ -40,6 +40,7 @@ def busy():
             one.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("kind", few(KINDS, "fit"))
 def test_a_training_with_a_seed_repeats_with_a_cold_and_a_warm_cache_on_a_busy_cpu(kind, tmp_path):
@@ -63,6 +64,7 @@ def test_a_training_with_a_seed_repeats_after_its_cache_was_filled_and_cleared(k
     assert train(kind, "keras", "off") == cold
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_every_seed_of_a_session_is_seen(monkeypatch):
     monkeypatch.undo()

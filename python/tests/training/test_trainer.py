@@ -41,6 +41,7 @@ def assert_usable(model):
 # Memory ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited so on Linux only")
 @pytest.mark.parametrize("engine", few(["superstep", "keras"], "superstep"))
 def test_a_training_that_runs_out_of_memory_backs_off_and_finishes(engine):
@@ -58,6 +59,7 @@ def test_a_training_that_runs_out_of_memory_backs_off_and_finishes(engine):
         np.testing.assert_allclose(limited["history"][name], values, rtol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_trainings_leave_no_function_behind():
     from tensorflow.python.framework.func_graph import FuncGraph
 
@@ -128,6 +130,7 @@ def test_an_error_in_a_callback_is_passed_on_and_leaves_the_model_usable():
     assert_usable(model)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("same", [True, False])
 def test_a_training_may_train_within_a_callback(same):
     model = make_model()

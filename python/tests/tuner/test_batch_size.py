@@ -90,6 +90,7 @@ def test_a_search_measures_each_size_and_recommends_one_of_them(model):
     assert remembered_batch_size(model) == report.recommended
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("engine", few(["keras", "superstep", "compiled"], "superstep"))
 def test_the_model_is_left_as_it_was(engine):
@@ -248,6 +249,7 @@ print(json.dumps([points, *found, same, refused, again]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
 def test_the_search_ends_where_memory_really_does_and_the_model_survives():

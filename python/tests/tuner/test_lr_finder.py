@@ -84,6 +84,7 @@ def with_loss_scaling_and_schedule():
     return runtime.keras().optimizers.LossScaleOptimizer(with_schedule())
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize(
     "make",
@@ -116,6 +117,7 @@ def test_rates_reach_the_weights_and_the_optimizer_is_left_as_it_was(make):
     assert [v.path for v in model.optimizer.variables] == names
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_the_model_is_left_as_it_was_after_an_error_and_an_interrupt():
     model, data = stochastic_model(), make_dataset(300)

@@ -7,6 +7,7 @@ pytestmark = [pytest.mark.process, needs_jax]
 PARTS = ("rates", "rates_of_optimizers", "sizes")
 
 
+@pytest.mark.slow
 def test_losses_of_a_search_are_those_of_keras_single_steps():
     assert run_part("jax_tools", "rates", PARTS) < 1e-5
 

@@ -19,6 +19,7 @@ from gpukeras.explain.columns import choose_groups, find_features
 from gpukeras.explain.scoring import open_scorer
 from gpukeras.explain.varied import Explained, Variation, open_explained
 from gpukeras.models import model_checks
+from gpukeras.models.training_rows import find_unweighed_share
 from gpukeras.training.callbacks.early_stopping import choose_mode
 from gpukeras.training.keras_functions import build_on
 
@@ -36,6 +37,7 @@ class Importance:
         rows: Number of rows.
         columns: Names of the columns or groups.
         scores: For each of them, the metric after each permutation.
+        unweighed: Share of the rows that trained the model by weights that they now lack.
     """
 
     metric: str
@@ -44,6 +46,7 @@ class Importance:
     rows: int
     columns: tuple[str, ...]
     scores: tuple[tuple[float, ...], ...]
+    unweighed: float
 
 
 def measure_importance(
@@ -96,6 +99,7 @@ def measure_importance(
         rows=len(explained.rows),
         columns=tuple(chosen),
         scores=tuple(map(tuple, by_column)),
+        unweighed=find_unweighed_share(model, data, part),
     )
 
 

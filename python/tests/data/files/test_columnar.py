@@ -239,6 +239,7 @@ MISFITS = [
 ]
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize(("columns", "message", "name"), MISFITS)
 def test_of_100_files_the_one_that_does_not_fit_is_named(tmp_path, suffix, columns, message, name):

@@ -255,6 +255,7 @@ def test_every_type_of_postgresql_arrives(postgres):
     assert table["z"].type.tz == "UTC"
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("names", ["ay", "abcy"])  # few numbers, and packed ones
 def test_a_server_that_dies_midway_is_an_error_with_the_row(names, tmp_path, monkeypatch, postgres):
     monkeypatch.setenv("R_SESSION_TMPDIR", str(tmp_path))  # where scratch files go

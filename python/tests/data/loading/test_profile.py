@@ -115,6 +115,7 @@ def drawn(feed):
     return [np.asarray(block.arrays[0]) for block in feed.epoch(0)]
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(("build", "stages"), PIPELINES.values(), ids=PIPELINES)
 def test_each_stage_that_can_be_told_apart_is_measured(build, stages, tmp_path):
     found = profile.measure_costs(build(tmp_path))

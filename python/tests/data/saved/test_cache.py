@@ -214,6 +214,7 @@ print(data.sources[0].streamed.rpartition(", ")[2], float(data.arrays[0].sum(dty
 """
 
 
+@pytest.mark.slow
 def test_processes_that_make_an_entry_at_once_share_it(opened, tmp_path):
     table = tmp_path / "rows.csv"
     rows = [f"{number},{number % 2}" for number in range(20000)]

@@ -196,6 +196,7 @@ def test_a_folder_without_permission_is_an_error(tmp_path, dataset):
         storage.save_dataset(dataset, str(tmp_path / "saved"))
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_full_disk_is_a_data_error(tmp_path, form):
     code = """
@@ -286,6 +287,7 @@ def test_what_is_interrupted_leaves_the_old_one(tmp_path, listener, raised, form
     assert len(saved.build_saved({"path": str(path)}, {})) == 50
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_killed_process_leaves_nothing_under_the_name(tmp_path, dataset, form):
     code = """

@@ -170,6 +170,7 @@ def touch(path):
     os.utime(path, ns=(1, 1))
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("spoil", "message"),
@@ -230,6 +231,7 @@ def test_labels_in_a_file_are_checked(tmp_path):
 # Training ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize("scale", [False, True])
 def test_a_file_trains_as_the_same_matrix(tmp_path, scale):
@@ -285,6 +287,7 @@ CHILD = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read in Linux' way")
 def test_memory_stays_bounded(tmp_path):

@@ -91,6 +91,7 @@ def test_a_share_is_drawn_from_all_over():
     np.testing.assert_array_equal(dataset.take_shard(rows, (2, 3)), [1, 4, 7])
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_rows_are_loaded_once_onto_another_device(tmp_path):
     script = f"""

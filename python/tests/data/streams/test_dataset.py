@@ -46,6 +46,7 @@ pytestmark = pytest.mark.tf
 KEPT = [(make, True) for make in (as_function, as_steps, as_batched, as_unbatched)]
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("make", "cache"),
     few(
@@ -87,6 +88,7 @@ def test_scaled_rows_are_scaled(make):
     np.testing.assert_allclose(list(fed_rows(data)), scaled, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("make", few(MAKERS, as_odd_chunks, as_batched, as_steps))
 def test_evaluation_and_prediction_take_an_epoch_in_its_order(make):
     model, data = make_model(), make(shuffle=False)
@@ -100,6 +102,7 @@ def test_evaluation_and_prediction_take_an_epoch_in_its_order(make):
         evaluate.evaluate(model, data, "validation")
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("engine", few(["keras", "superstep", "compiled"], "keras", "superstep"))
 def test_memory_that_is_used_again_holds_what_is_trained(engine, monkeypatch):
     from gpukeras.data import plan as data_plan

@@ -304,6 +304,7 @@ def stream(parts=SEQUENCES, **options):
     return sequences.build_stream({"kind": "generator", "call": call, "steps": None}, options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(["auto", "superstep"], "auto"))
 def test_a_function_whose_batches_vary_in_shape_trains_as_keras_does(engine):
     theirs, mine = sequence_model(), sequence_model()

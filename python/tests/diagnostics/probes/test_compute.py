@@ -72,6 +72,7 @@ def test_an_unknown_stage_is_refused():
     assert proof == {"stages": [], "use": None, "ok": None, "error": ""}
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_process_that_dies_leaves_the_stage_it_died_in():
     script = """

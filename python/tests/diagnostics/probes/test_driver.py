@@ -113,6 +113,7 @@ def test_a_healthy_nvml_is_read_whole(healthy):
     }
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("code", "name", "text"),
     [
@@ -213,6 +214,7 @@ def test_an_old_driver_lacks_functions_and_leaves_those_facts_open():
     assert device["processes"][0]["pid"] == os.getpid()  # by the older name
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("settings", "path", "expected"),
     [
@@ -301,6 +303,7 @@ def count_of(**settings):
     return facts["cuda"]["init"], facts["cuda"]["count"], "".join(names)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [

@@ -227,6 +227,7 @@ def test_a_worker_does_not_change_its_cluster(two):
         assert found["message"] == "This process is a worker of another cluster already."
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_just_before_tensorflow_starts_is_told():
     port, message = run_script(PORT_LOST, CUDA_VISIBLE_DEVICES="-1")
     assert message.startswith(f"TensorFlow cannot start a worker at 127.0.0.1:{port}: Could not")

@@ -55,6 +55,7 @@ def make_task(number, model, epochs=1, **options):
     return WorkerTask(number, model, Job(ROWS[:40], ROWS[40:], {"epochs": epochs, **options}))
 
 
+@pytest.mark.slow
 def test_models_of_different_shapes_end_as_one_after_another(lean):
     models, folders = [make_model(layers=[make_layer(units)]) for units in (2, 3)], []
     given = {"seeds": [1, 2], "most": 1, "early_stopping": {"patience": 1, "min_delta": 0.02}}
@@ -116,6 +117,7 @@ def test_a_killed_worker_fails_its_model_only(pool):
     assert killed[0] not in [one.pid for one in workers()]
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_with_nothing_to_do_is_replaced(pool):
     name = pool.keep_model(make_model())
     list(pool.run([make_task(1, name), make_task(2, name)], lambda: False))
@@ -177,6 +179,7 @@ def test_models_train_here_where_workers_cannot_start(monkeypatch):
     assert max(difference(fits, 2, epochs=1, engine="auto")) < ALONE
 
 
+@pytest.mark.slow
 def test_a_worker_s_share_of_a_card_is_its_limit(monkeypatch):
     resources = WorkerResources("GPU:1", 4, memory_mib=6_000, total_mib=24_000)
     setup = make_setup(resources)

@@ -59,6 +59,7 @@ def test_a_full_disk_is_a_reason(tmp_path):
         write_rows(make_dataset(), tmp_path / "missing")
 
 
+@pytest.mark.varies
 @pytest.mark.process
 @pytest.mark.parametrize("breaking", ["", "fill", "make_read_only"])
 def test_a_disk_that_is_full_is_an_error_and_no_end_of_the_process(tmp_path, breaking):

@@ -46,6 +46,7 @@ def test_trials_start_at_the_share_of_successes():
     assert family.center == pytest.approx(values[:, 0].sum() / values.sum(), rel=1e-6)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     "name", few(["poisson", "gaussian", "ordinal", "quantile"], "poisson", "ordinal")
 )

@@ -46,6 +46,7 @@ def trained(tmp_path_factory):
     return Trained(tmp_path_factory.mktemp("families"))
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", few(NAMES, *DAILY))
 def test_a_family_trains_in_the_compiled_engine_and_is_loaded_with_its_loss(trained, name):
     model, report, path = trained[name]
@@ -64,6 +65,7 @@ def loss_of(model, data, **options):
     return evaluate.evaluate(model, data, **options)["metrics"]["loss"]
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.parametrize("names", [DAILY, pytest.param(NAMES, marks=pytest.mark.nightly)])
 def test_families_are_loaded_on_jax_by_a_process_that_has_not_made_them(

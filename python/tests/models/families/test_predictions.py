@@ -38,6 +38,7 @@ def test_curves_of_cox_need_a_training_and_times_are_not_negative():
         predict.predict(model_of("discrete_time"), data=data, type="survival", times=[-1.0])
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("name", "response", "parameters"),
     [
@@ -59,6 +60,7 @@ def test_predictions_are_the_mean_or_the_parameters(name, response, parameters):
     np.testing.assert_allclose(own["values"], model.predict(x, verbose=0), rtol=1e-5)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", ["binomial", "ordinal", "multinomial", "multi_label"])
 def test_classes_are_the_most_probable(name):
     model, data = model_of(name), dataset(name)

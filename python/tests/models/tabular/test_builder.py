@@ -232,6 +232,7 @@ def test_factors_alone_are_a_table():
         assert np.asarray(build(data, kind=kind)(data.arrays[0])).shape == (64, 1)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("kind", few(KINDS, "tabm", "mlp"))
 @pytest.mark.parametrize(
     ("family", "label"),

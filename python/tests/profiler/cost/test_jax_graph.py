@@ -13,6 +13,7 @@ def on_tensorflow():
     return costed.cost_all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", "images", "series"])
 def test_layers_cost_the_same_on_both_backends(on_tensorflow, name):
     found, expected = run_part("jax_models", "cost", PARTS)[name], on_tensorflow[name]

@@ -111,6 +111,7 @@ def make(layer, shapes):
     return keras.Model(inputs, made(inputs if len(inputs) > 1 else inputs[0]))
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("name", CLOSED)
 def test_layers_take_what_the_closed_formula_says(name):
     layer, shapes, expected = CLOSED[name]

@@ -175,6 +175,7 @@ def walk(model, callbacks, epochs, scores=(), name="score"):
     return len(history.epoch), float(model.get_weights()[0][0, 0])
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("scores", "options", "epochs", "best", "weight"),

@@ -243,6 +243,7 @@ def marks_in(path):
     return {name for name in names if name.startswith(("rows of", "validation"))}
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("first", "epochs", "traced"), [(0, 1, 0), (0, 3, 1), (2, 4, 3), (3, 4, 3)]

@@ -288,6 +288,7 @@ def test_the_line_of_a_late_fault_is_found(write, small_blocks):
             read(write(text, name))
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("later", "message", "row", "column"),
     [

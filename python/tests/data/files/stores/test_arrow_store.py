@@ -84,6 +84,7 @@ def bucket(server, monkeypatch, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv", ".csv.gz"])
 def test_objects_give_the_rows_that_files_give(bucket, tmp_path, suffix):
     parts = [TABLE.slice(0, 7000), TABLE.slice(7000)]
@@ -271,6 +272,7 @@ def test_a_pyarrow_without_the_store_is_named(monkeypatch):
         read("abfs://container@account.dfs.core.windows.net/rows.csv")
 
 
+@pytest.mark.slow
 def test_azure_is_asked_in_the_account_of_the_address(monkeypatch):
     asked = {}
     monkeypatch.setattr(fs, "AzureFileSystem", lambda name, **more: asked.update(more, name=name))

@@ -48,6 +48,7 @@ def test_what_is_transient_is_asked_for_again():
         assert read(f"{url}/t.parquet") == TABLE
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
 @pytest.mark.parametrize(
     ("fault", "reason"),

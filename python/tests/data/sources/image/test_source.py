@@ -124,6 +124,7 @@ def keras_rows(folder, size, **how):
     return np.concatenate([rows.numpy() for rows, _ in batches])
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize("keep", ["memory", "disk", "none"])
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ def flip(path):
     path.write_bytes(raw)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("spoil", "message", "record"),
     [
@@ -49,6 +50,7 @@ def test_a_broken_chain_is_left_from_there_on(tmp_path, monkeypatch, spoil, mess
     assert left.skipped.startswith(f"1 file; the first: `x`: {message}")
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -128,6 +130,7 @@ def test_what_is_no_tfrecord_file_is_named(tmp_path, content, message):
     assert "x.tfrecord" in left.skipped
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("missing", [1, 4, 8, 9, *range(20, 500, 60)])
 def test_a_packed_file_that_is_cut_is_never_taken_for_whole(tmp_path, missing):
     rows = [{"n": i, "noise": np.random.default_rng(i).random(2)} for i in range(40)]
