@@ -55,7 +55,10 @@ core <- function(call = caller_env()) {
     path <- system.file("python", package = "gpukeras", mustWork = TRUE)
     the$missing <- read_missing(path)
     if (is_numpy_missing(the$missing)) abort_missing(the$missing, call)
-    the$core <- reticulate::import_from_path("gpukeras.api", path = path)
+    the$core <- tryCatch(
+      reticulate::import_from_path("gpukeras.api", path = path),
+      error = function(condition) abort_import(said_by(condition), path, call)
+    )
     the$pid <- Sys.getpid()
   }
   the$core
@@ -74,6 +77,29 @@ start_python <- function(call) {
       call = call
     )
   })
+}
+
+# What is needed is there, and an import fails: with an older C++ library in R, for example.
+# gpu_check() returns `check`.
+abort_import <- function(said, path, call) {
+  core <- reticulate::import_from_path("gpukeras.diagnostics.no_core", path = path)
+  said <- trimws(sub("Run .*py_last_error.*", "", said)) # by reticulate
+  check <- core$check_core(said, python_path())
+  abort_gpukeras(
+    sprintf(
+      "gpukeras cannot be imported. %s [%s] %s.", check$cause, check$cause_id,
+      sub("[.]$", "", check$evidence[[1]])
+    ),
+    code = "runtime_missing", hint = check$fix, check = check, call = call
+  )
+}
+
+# Whether the running Python is the operating system's, into which pip installs nothing (PEP 668).
+is_managed <- function(path = system.file("python", package = "gpukeras", mustWork = TRUE)) {
+  python_runs() && tryCatch(
+    reticulate::import_from_path("gpukeras.system.pip", path = path)$is_managed(),
+    error = function(condition) FALSE
+  )
 }
 
 # Requirements that the running Python does not meet. The core is not imported yet: it needs NumPy.

@@ -64,7 +64,10 @@ gpu_check <- function(model = NULL, data = NULL) {
     args$model <- model
     args$data <- as_training(data)$handle
   }
-  new_gpu_check(call_core("check", args))
+  new_gpu_check(tryCatch(
+    call_core("check", args),
+    gpukeras_error_runtime_missing = function(error) error$check %||% rlang::cnd_signal(error)
+  ))
 }
 
 # Facts that only R has: its Python, its environment variables, the packages loaded.

@@ -289,7 +289,8 @@ abort_missing <- function(lacks, call, python = python_path()) {
 
 # How to complete a Python. `given` is RETICULATE_PYTHON, which would choose the same one again.
 missing_hint <- function(required, python, given = Sys.getenv("RETICULATE_PYTHON"),
-                     computer = read_computer(), reticulate = read_reticulate()) {
+                     computer = read_computer(), reticulate = read_reticulate(),
+                     managed = is_managed()) {
   if (basename(dirname(dirname(python))) == "r-gpukeras") {
     return("Restart R, and call install_gpukeras().")
   }
@@ -301,6 +302,8 @@ missing_hint <- function(required, python, given = Sys.getenv("RETICULATE_PYTHON
     if (nzchar(given)) ", without RETICULATE_PYTHON",
     if ("python" %in% names) {
       "."
+    } else if (managed) {
+      sprintf("; pip installs nothing into %s, which is the operating system's.", python)
     } else {
       sprintf("; or install it there: %s -m pip install %s", python, paste0(
         "\"", good, "\"", collapse = " "

@@ -146,6 +146,28 @@ test_that("the environment r-gpukeras is taken where nothing else was chosen", {
   expect_identical(normalizePath(said[length(said)]), path)
 })
 
+# NumPy is there by its metadata, and its file was cut: the loader of this computer says so.
+test_that("an import that fails is a cause with its fix, of every call and of gpu_check()", {
+  skip_on_os(c("windows", "mac"))
+  skip_without_tensorflow()
+  path <- an_environment(local_bare(), "r-gpukeras", packages = TRUE)
+  suffix <- c("-c", "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))")
+  site <- Sys.glob(file.path(path, "lib/python3*/site-packages"))
+  file.create(file.path(site, paste0("numpy", run_python(python_path(), suffix)$lines)))
+  said <- run_bare(c(
+    "library(gpukeras)", "condition <- tryCatch(gpu_devices(), error = identity)",
+    "cat(class(condition)[1], gsub('[[:space:]]+', ' ', conditionMessage(condition)), sep = '\\n')",
+    "cat('\\n')", "check <- gpu_check()",
+    "cat(check$verdict, check$cause_id, inherits(check, 'gpu_check'), '\\n')",
+    "cat(check$evidence, nrow(as.data.frame(check)) > 1, length(format(check)) > 3)"
+  ))
+  said <- utils::tail(said[nzchar(said)], 4)
+  expect_identical(said[1], "gpukeras_error_runtime_missing")
+  expect_snapshot(cat(gsub("/[^ ]*/numpy[^ :]*", "<numpy>", said[2])))
+  expect_identical(trimws(said[3]), "NOT USED C26 TRUE")
+  expect_match(said[4], "file too short.* TRUE TRUE$")
+})
+
 # Python runs before gpukeras is loaded, and is the one that was chosen: the environment that would
 # be taken else has the packages.
 test_that("a chosen Python without packages is kept, and an error with the way out", {

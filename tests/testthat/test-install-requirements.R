@@ -276,11 +276,14 @@ test_that("a Python that cannot run gpukeras is named, with what to do", {
     expect_s3_class(condition, "gpukeras_error_runtime_missing")
     conditionMessage(condition)
   }
-  fix <- function(wanted, python, given = "") missing_hint(wanted, python, given, computer, old)
+  fix <- function(wanted, python, given = "", managed = FALSE) {
+    missing_hint(wanted, python, given, computer, old, managed)
+  }
   expect_snapshot({
     cat(describe_missing(lacks), sep = "\n")
     cat(fix(c("tensorflow>=2.16", "numpy>=1.23.5,<2"), "/opt/python", "/opt/python"))
     cat(fix("keras>=3.0", "/opt/python"))
+    cat(fix("keras>=3.0", "/usr/bin/python3", managed = TRUE))
     cat(fix("python>=3.10", "/opt/python"))
     cat(fix("keras>=3.0", "/home/ada/.virtualenvs/r-gpukeras/bin/python"))
     cat(message(lacks[2], python = "/envs/r-gpukeras/bin/python"))

@@ -7,9 +7,10 @@ from importlib.util import find_spec
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import BackendError
+from gpukeras.system import pip
 
 SESSION = 'start a new session with gpu_setup(backend = "{}")'
-INSTALL = "install TensorFlow beside JAX: install_gpukeras(), or pip install tensorflow-cpu"
+INSTALL = f"install TensorFlow beside JAX: install_gpukeras(), or {pip.install('tensorflow-cpu')}"
 
 
 @dataclass(frozen=True)

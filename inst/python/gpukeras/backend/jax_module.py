@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from gpukeras.backend import xla_cache
-from gpukeras.core.errors import RuntimeMissingError
+from gpukeras.backend.import_errors import refuse_import
 
 PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
@@ -24,11 +24,9 @@ def jax() -> Any:
     os.environ.setdefault(PREALLOCATE, "false")
     try:
         import jax as module
-    except ImportError as error:
-        raise RuntimeMissingError(
-            f"JAX cannot be imported: {error}.",
-            hint='Install it into the Python that is used: install_gpukeras(backend = "jax").',
-        ) from error
+    except Exception as error:  # such as the RuntimeError for a jaxlib of another version
+        hint = 'Install it into the Python that is used: install_gpukeras(backend = "jax").'
+        raise refuse_import("JAX", "jax", error, hint) from error
     xla_cache.prepare_jax_cache(module)
     return module
 

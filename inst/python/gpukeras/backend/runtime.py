@@ -17,9 +17,11 @@ from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
 from gpukeras.backend import cuda_preload, jax_backend, keras_private
+from gpukeras.backend.import_errors import refuse_import
 from gpukeras.backend.jax_module import jax
 from gpukeras.core import fork_guard
 from gpukeras.core.errors import BackendError, RuntimeMissingError
+from gpukeras.system import pip
 
 ABORTED = 10  # gRPC's code for cancelled work
 UNSEEDED = 87654321  # what TensorFlow takes in place of a global seed that was never given
@@ -104,11 +106,9 @@ def _import_tensorflow() -> Any:
             cuda_preload.paused_collector(),
         ):
             import tensorflow as tf
-    except ImportError as error:
-        raise RuntimeMissingError(
-            f"TensorFlow cannot be imported: {error}.",
-            hint="Install it into the Python that is used: pip install tensorflow.",
-        ) from error
+    except Exception as error:  # an import runs the code of many packages
+        hint = f"Install it: install_gpukeras(), or {pip.install('tensorflow')}."
+        raise refuse_import("TensorFlow", "tensorflow", error, hint) from error
     # Every training has its own functions: TensorFlow would report many trainings as retracing.
     tf.get_logger().addFilter(lambda record: "tf.function retracing" not in record.getMessage())
     return tf
@@ -130,7 +130,7 @@ def _import_reader() -> Any:
     if find_spec("tensorflow") is None:
         raise BackendError(
             "This reads with TensorFlow, also where Keras runs on JAX, and it is not installed.",
-            hint="Install it beside JAX: install_gpukeras(), or pip install tensorflow-cpu.",
+            hint=f"Install it beside JAX: install_gpukeras(), or {pip.install('tensorflow-cpu')}.",
         )
     tf = _import_tensorflow()
     with suppress(RuntimeError):  # other code has started it
@@ -160,7 +160,8 @@ def _import_keras() -> Any:
     except ImportError as error:
         if requested not in BACKENDS:
             raise RuntimeMissingError(f"{needs}, not {requested} ({error}).", hint=hint) from error
-        raise RuntimeMissingError(f"Keras cannot be imported: {error}.") from error
+        hint = pip.hint_import(error, "keras", "keras")
+        raise RuntimeMissingError(f"Keras cannot be imported: {error}.", hint=hint) from error
     found = module.backend.backend() if int(module.__version__.split(".")[0]) > 2 else "Keras 2"
     if found not in BACKENDS:
         raise RuntimeMissingError(f"{needs}, found {found}.", hint=hint)

@@ -10,17 +10,19 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpukeras.backend import cuda_preload, runtime
+from gpukeras.backend import cuda_preload, import_errors, runtime
 from gpukeras.backend.devices import current, short_name
 from gpukeras.backend.env_vars import read_environment, sync_environment
 from gpukeras.backend.jax_backend import jax_platforms, tensorflow_beside
+from gpukeras.backend.jax_module import jax
 from gpukeras.core.errors import GpuKerasError, RuntimeMissingError
 from gpukeras.core.keras_types import Model
-from gpukeras.diagnostics import nvidia
+from gpukeras.diagnostics import load_errors, nvidia
 from gpukeras.diagnostics.child_probes import (
     list_visible,
     quiet_environment,
@@ -29,7 +31,7 @@ from gpukeras.diagnostics.child_probes import (
     read_proof,
 )
 from gpukeras.diagnostics.verdict import diagnose
-from gpukeras.system import host, packages
+from gpukeras.system import host, packages, pip
 from gpukeras.system.facts import (
     find_backend,
     find_dict,
@@ -72,6 +74,7 @@ def read_facts(
     read_files(facts, seen_by_r, Path(root))
     backend = find_backend(facts)
     _read_into(facts, backend, read_imported)
+    read_import_error(facts)
     with quiet_environment(backend) as environment:
         read_driver_answers(facts, environment)
         for name, read in LAYERS.items():
@@ -114,6 +117,8 @@ def explain_no_import(facts: Mapping[str, Any]) -> str:
 def explain_no_start(facts: Mapping[str, Any]) -> str:
     """Returns why this session's GPUs are not listed: JAX would start them; or ""."""
     jax = find_backend(facts) == "jax" and find_fact(facts, "jax", "started") is not True
+    if jax and find_fact(facts, "listings", "as it is", "ok") is False:
+        return ""  # whether the import fails here too
     return "JAX has not started in this session, and listing its devices would" if jax else ""
 
 
@@ -195,6 +200,7 @@ def read_python(session: Mapping[str, Any]) -> dict[str, Any]:
         "executable": executable if isinstance(executable, str) else sys.executable,
         "version": platform.python_version(),
         "prefix": sys.prefix,
+        "is_managed": pip.is_managed(),
         "pid": os.getpid(),
         "is_requested": _runs_from(session.get("requested_python")),
     }
@@ -219,7 +225,8 @@ def read_keras() -> dict[str, str]:
 def read_imported() -> dict[str, Any]:
     """Reads the backend's version and GPUs in this session if it is already imported."""
     if not runtime.imported():
-        return {"imported": False}
+        failed = import_errors.failures.get(runtime.backend())
+        return {"imported": False, **({"error": failed} if failed else {})}
     return read_jax() if runtime.backend() == "jax" else read_tensorflow()
 
 
@@ -250,9 +257,24 @@ def read_tensorflow() -> dict[str, Any]:
 
 
 def read_session(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
-    """Lists the GPUs in this session too: a child's list covers the computer, not this session."""
-    if find_list(facts, "tensorflow", "physical_gpus") is None:
+    """Lists the GPUs in this session too: a child's list covers the computer, not this session.
+
+    JAX is only imported, which starts none.
+    """
+    if find_backend(facts) == "jax":
+        with suppress(RuntimeMissingError):
+            jax()
+        _read_into(facts, "jax", read_imported)
+    elif find_list(facts, "tensorflow", "physical_gpus") is None:
         _read_into(facts, "tensorflow", read_tensorflow)
+    read_import_error(facts)
+
+
+def read_import_error(facts: dict[str, Any]) -> None:
+    """Reads why the backend cannot be imported in this session, if that was tried."""
+    error, backend = find_text(find_session(facts), "error"), find_backend(facts)
+    if error:
+        _read_into(facts, "import_error", lambda: load_errors.read_load_error(error, backend))
 
 
 def read_own_use(facts: dict[str, Any], model: Model, data: Any) -> None:

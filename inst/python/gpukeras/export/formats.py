@@ -10,6 +10,7 @@ from pathlib import Path
 from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import RuntimeMissingError, SpecError
 from gpukeras.core.options import check_choice
+from gpukeras.system import pip
 
 Code = Callable[[str, Sequence[str]], list[str]]  # lines of Python, from a path and input names
 
@@ -144,6 +145,6 @@ def check_packages(form: Format) -> None:
         requested = " ".join(f'"{requirement}"' for _, requirement in missing)
         raise RuntimeMissingError(
             f"{form.title} needs Python packages that are not installed: {names}.",
-            hint=f"Install them into the Python that is used: pip install {requested}.",
+            hint=f"Install them into the Python that is used: {pip.install(requested)}.",
             arg="format",
         )

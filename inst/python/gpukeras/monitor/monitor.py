@@ -21,6 +21,7 @@ from gpukeras.core.child_process import end_attached, explain_status, start_atta
 from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.core.options import check_number
 from gpukeras.monitor.summary import MonitorRecord, make_record
+from gpukeras.system import pip
 from gpukeras.system.environment import current_variables
 
 PROGRAM = "gpukeras.monitor.sampler"
@@ -91,7 +92,8 @@ def start_monitor(interval: Any = INTERVAL_S, arg: str = "interval") -> Monitor:
     interval_s = check_number(arg, interval, SHORTEST_S, LONGEST_S)
     if importlib.util.find_spec("psutil") is None:
         raise RuntimeMissingError(
-            "psutil is needed to watch what the computer does.", hint="pip install psutil"
+            "psutil is needed to watch what the computer does.",
+            hint=f"Install it: {pip.install('psutil')}.",
         )
     return Monitor(interval_s)
 

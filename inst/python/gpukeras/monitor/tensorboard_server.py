@@ -20,6 +20,7 @@ from typing import Any
 from gpukeras.core.attached_server import AttachedServer, list_running
 from gpukeras.core.errors import DataError, RuntimeMissingError, SpecError
 from gpukeras.core.options import check_count
+from gpukeras.system import pip
 from gpukeras.system.environment import current_variables
 
 PROGRAM = "gpukeras.monitor.tensorboard_main"
@@ -144,6 +145,8 @@ def _check_installed(python: str) -> None:
 
 def install_command(python: str, package: str) -> str:
     """Returns the pip command that installs a package."""
+    if pip.is_managed():
+        return pip.install(package)
     return f"{shlex.quote(python)} -m pip install {package}"
 
 

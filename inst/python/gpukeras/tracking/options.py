@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from gpukeras.core.errors import RuntimeMissingError, SpecError
 from gpukeras.core.options import A_FOLDER, Spec, check_choice, check_flag, check_text, option
+from gpukeras.system import pip
 
 KINDS = ("csv", "mlflow")
 Parameter = str | int | float | bool | None
@@ -97,6 +98,6 @@ def check_mlflow() -> None:
     if find_spec("mlflow") is None:
         raise RuntimeMissingError(
             "Tracking by MLflow needs the Python package mlflow, which is not installed.",
-            hint="Install its client into the Python that is used: pip install mlflow-skinny.",
+            hint=f"Install its client: {pip.install('mlflow-skinny')}.",
             arg="track",
         )

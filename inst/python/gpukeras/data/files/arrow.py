@@ -9,6 +9,7 @@ import re
 
 from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.data.files.remote_file import AnyFile, RemoteFile
+from gpukeras.system import pip
 
 SAFE = (14, 0, 1)  # earlier versions load pickles that a file names (CVE-2023-47248)
 
@@ -21,7 +22,7 @@ try:
 except ImportError as _error:
     raise RuntimeMissingError(
         "pyarrow is needed to read CSV, Parquet and Arrow files, and cannot be imported.",
-        hint="Install it: pip install pyarrow.",
+        hint=pip.hint_import(_error, "pyarrow", "pyarrow"),
     ) from _error
 
 
@@ -34,7 +35,7 @@ def check_version(version: str) -> None:
     if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < SAFE:
         raise RuntimeMissingError(
             f"pyarrow {version} runs code that a Parquet or Arrow file holds (CVE-2023-47248).",
-            hint="Update it: pip install --upgrade pyarrow.",
+            hint=f"Update it: {pip.install('--upgrade pyarrow')}.",
         )
 
 

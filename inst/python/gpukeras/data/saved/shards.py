@@ -25,6 +25,7 @@ import numpy as np
 
 from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.data.saved.tf_example import ExampleLayout, Field, plan_layout
+from gpukeras.system import pip
 
 FORMATS = ("parquet", "tfrecord")
 # Bytes per write: a Parquet row group of one page per column, or records. The processor's
@@ -226,7 +227,7 @@ def _parquet() -> Any:
     except ImportError as error:
         raise RuntimeMissingError(
             "pyarrow is needed to write Parquet files.",
-            hint='Install it by `pip install pyarrow`, or use `format = "tfrecord"`.',
+            hint=pip.hint_import(error, "pyarrow", "pyarrow") + ' Or use `format = "tfrecord"`.',
         ) from error
     return pyarrow.parquet
 

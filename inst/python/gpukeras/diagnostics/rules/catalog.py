@@ -13,6 +13,7 @@ from gpukeras.diagnostics.rules import (
     driver_start,
     first_use,
     hardware,
+    imports,
     jax,
     libraries,
     packages,
@@ -25,7 +26,7 @@ from gpukeras.diagnostics.rules.rule import STAGES, Cause
 
 _FAMILIES = (
     *(hardware, driver, shared_gpus, driver_start, packages),
-    *(libraries, visibility, session, jax, first_use, usage),
+    *(libraries, visibility, imports, session, jax, first_use, usage),
 )
 
 CAUSES: Sequence[Cause] = sorted(

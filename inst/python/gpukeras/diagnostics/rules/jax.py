@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpukeras.diagnostics.rules.driver import find_driver_cuda
+from gpukeras.diagnostics.rules.imports import fails_otherwise
 from gpukeras.diagnostics.rules.libraries import PATH, WITHOUT_PATH, describe_path
 from gpukeras.diagnostics.rules.rule import AT_FIRST_USE, REINSTALL_JAX, UNLISTED, Cause
 from gpukeras.diagnostics.rules.visibility import describe_hiding
@@ -64,6 +65,8 @@ def detect_other_system(facts: Facts) -> str | None:
 
 def detect_no_jax(facts: Facts) -> str | None:
     """Detects J2: JAX cannot be imported."""
+    if fails_otherwise(facts) and find_text(facts, "import_error", "kind") != "other":
+        return None
     own = find_text(facts, "jax", "error")
     failed = find_fact(facts, "listings", "as it is", "ok") is False
     listed = find_list(facts, "listings", "as it is", "gpus")

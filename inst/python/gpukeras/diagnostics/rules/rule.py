@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from gpukeras.system import pip
 from gpukeras.system.facts import (
     Facts,
     find_backend,
+    find_fact,
     find_records,
     find_text,
     list_capabilities,
@@ -47,6 +49,10 @@ BLACKWELL, BLACKWELL_DRIVER = (10, 0), "570"  # the first driver that supports t
 JAX_CUDA = 12  # of the packages that install_gpukeras() installs: older drivers have it too
 REINSTALL_JAX = (
     'Restart R, then install_gpukeras(backend = "jax"). Or: {python} -m pip install "{jax}"'
+)
+MANAGED = (
+    "This Python is the operating system's, which lets pip install nothing into it. Make an "
+    f"environment first: install_gpukeras(), or {{python}} -m venv {pip.ENVIRONMENT}. Then, in it: "
 )
 REINSTALL = '{python} -m pip install "tensorflow[and-cuda]=={version}"'
 
@@ -103,17 +109,23 @@ def fill_fix(fix: str, facts: Facts) -> str:
     """Fills a fix with this session's Python, TensorFlow version and other fields.
 
     "{elsewhere}" is a Python with a CUDA build; "{driver:555}" is that driver version, or the newer
-    one that the card needs; "{jax}" is JAX with the CUDA of its plugin, of the installed version.
+    one that the card needs; "{jax}" is JAX with the CUDA of its plugin, of the installed version;
+    "{newer}" is a C++ library that has what this process lacks. Where pip installs nothing into
+    this Python, the fix begins with an environment.
     """
     version = find_version(facts)
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         fix = fix.replace("=={version}", "")
     executable = find_text(facts, "python", "executable")
     python = f'"{executable}"' if executable else "python"
-    newer = any(card >= BLACKWELL for card in list_capabilities(facts))
-    fix = re.sub(r"\{driver:([\d.]+)\}", BLACKWELL_DRIVER if newer else r"\1", fix)
+    recent = any(card >= BLACKWELL for card in list_capabilities(facts))
+    fix = re.sub(r"\{driver:([\d.]+)\}", BLACKWELL_DRIVER if recent else r"\1", fix)
     fix = fix.replace("{jax}", name_jax(facts))
-    filled = fix.replace("{version}", version).replace("{python}", python)
+    newer = find_text(facts, "import_error", "newer") or "/path/to/environment/lib/libstdc++.so.6"
+    fix = fix.replace("{newer}", newer).replace("{version}", version)
+    if find_fact(facts, "python", "is_managed") is True and "{python} -m pip" in fix:
+        fix = MANAGED.replace("{python}", python) + fix.replace("{python}", pip.PYTHON)
+    filled = fix.replace("{python}", python)
     return filled.replace("{elsewhere}", find_elsewhere(facts) or "/path/to/python")
 
 

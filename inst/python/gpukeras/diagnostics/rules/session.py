@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath, PureWindowsPath
 
+from gpukeras.diagnostics.load_errors import parse_load_error
+from gpukeras.diagnostics.rules.imports import fails_otherwise
 from gpukeras.diagnostics.rules.packages import list_missing
 from gpukeras.diagnostics.rules.rule import LATE, NEVER, Cause
 from gpukeras.system.facts import (
@@ -29,15 +31,18 @@ MEANT = ("CUDA_", "LD_LIBRARY_PATH", "XLA_", "KERAS_BACKEND", "TF_", "NVIDIA_", 
 
 
 def find_import_error(facts: Facts) -> str:
-    """Returns why TensorFlow cannot be imported, here or in a new process, or ""."""
+    """Returns what an import says if TensorFlow is missing, here or in a new process, or ""."""
     own = find_text(facts, "tensorflow", "error")
     failed = find_fact(facts, "listings", "as it is", "ok") is False
     fresh = find_text(facts, "listings", "as it is", "error") if failed else None
-    return own or fresh or ""
+    error = own or fresh or ""
+    return error if parse_load_error(error, "tensorflow").kind == "missing" else ""
 
 
 def needs_other_python(facts: Facts) -> str | None:
     """Returns why this Python cannot use a GPU, or None."""
+    if fails_otherwise(facts):
+        return None
     error = find_import_error(facts)
     if error:
         return f"TensorFlow cannot be imported here ({error})"
@@ -88,9 +93,9 @@ def detect_other_python(facts: Facts) -> str | None:
 
 
 def detect_no_tensorflow(facts: Facts) -> str | None:
-    """Detects C0: TensorFlow cannot be imported."""
+    """Detects C0: TensorFlow is not installed."""
     others = (detect_ignored_request, detect_other_python, detect_new_python)
-    if any(detect(facts) for detect in others):
+    if any(detect(facts) for detect in others) or fails_otherwise(facts):
         return None
     return find_import_error(facts) or None
 
@@ -100,7 +105,7 @@ def detect_new_python(facts: Facts) -> str | None:
     error, version = find_import_error(facts), find_text(facts, "python", "version")
     if not error or parse_numbers(version) < NEWER_PYTHON or find_release(facts):
         return None
-    if detect_ignored_request(facts) or detect_other_python(facts):
+    if fails_otherwise(facts) or detect_ignored_request(facts) or detect_other_python(facts):
         return None
     return f"Python is {version}, TensorFlow's packages end with Python 3.13; {error}"
 
@@ -185,7 +190,7 @@ CAUSES = (
     Cause(
         "C0",
         "python",
-        "TensorFlow cannot be imported.",
+        "TensorFlow is not installed.",
         detect_no_tensorflow,
         '{python} -m pip install "tensorflow[and-cuda]"',
         is_fault=True,

@@ -14,7 +14,7 @@ from gpukeras.core.errors import DataError, RuntimeMissingError
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.remote_file import Stamp, StoreError, store_reason
 from gpukeras.data.files.stores.url import StoreUrl
-from gpukeras.system import environment
+from gpukeras.system import environment, pip
 
 ATTEMPTS = 4  # per request, with pauses that double from about a second
 CONNECT_SECONDS = 10.0
@@ -42,7 +42,7 @@ class ArrowStore:
         except ImportError:
             raise RuntimeMissingError(
                 f"pyarrow {pa.__version__} is built without {url.scheme}://.",
-                hint="Update it: pip install --upgrade pyarrow.",
+                hint=f"Update it: {pip.install('--upgrade pyarrow')}.",
             ) from None
         except (pa.ArrowException, OSError, ValueError, TypeError) as error:
             reason = store_reason(error) or "its options or the environment are not valid"

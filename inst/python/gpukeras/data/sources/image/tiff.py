@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import RuntimeMissingError
+from gpukeras.system import pip
 
 SUFFIXES = (".tif", ".tiff")
 MAGICS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the last two are BigTIFF
@@ -33,7 +34,7 @@ def require_tifffile() -> Any:
     except ImportError as error:
         raise RuntimeMissingError(
             "tifffile is needed to read TIFF images, and cannot be imported.",
-            hint="Install it: pip install tifffile imagecodecs (the latter for compressed files).",
+            hint=pip.hint_import(error, "tifffile", "tifffile imagecodecs"),
         ) from error
     return tifffile
 

@@ -1,0 +1,23 @@
+"""Tells a module that is missing from one whose import fails, and remembers such failures."""
+
+from __future__ import annotations
+
+from gpukeras.core.errors import RuntimeMissingError
+
+failures: dict[str, str] = {}  # by module: the first error, since a second attempt says another
+
+
+def refuse_import(title: str, module: str, error: Exception, hint: str) -> RuntimeMissingError:
+    """Returns the error for a failed import, and remembers what failed for `gpu_check()`.
+
+    Args:
+        title: Name for people, such as "TensorFlow".
+        module: Name of the module, such as "tensorflow".
+        error: What its import raised.
+        hint: How to install it, said only where it is missing.
+    """
+    kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+    said = failures.setdefault(module, f"{title} cannot be imported: {kind}{error}.")
+    if not (isinstance(error, ModuleNotFoundError) and error.name == module):
+        hint = "It is installed: gpu_check() says why its import fails."
+    return RuntimeMissingError(said, hint=hint)
