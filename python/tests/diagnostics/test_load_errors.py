@@ -184,6 +184,28 @@ def test_an_older_cxx_library_in_this_process_is_named_with_the_newer_one(tmp_pa
     assert version.encode() in Path(error["newer"]).read_bytes()
 
 
+ON_JAX = """
+import json
+from gpukeras.diagnostics import collect
+facts = {"keras": {"backend": "jax"}, "unread": {}, "listings": {"as it is": {"ok": False}}}
+skipped = collect.explain_no_start(facts)
+collect.read_session(facts, {})
+print(json.dumps([skipped, facts]))
+"""
+
+
+@on_linux
+def test_on_jax_an_import_that_failed_in_a_child_is_tried_in_this_process(tmp_path):
+    (tmp_path / f"jax{SUFFIX}").write_bytes(b"")
+    paths = os.pathsep.join((str(tmp_path), PATHS))
+    child = run_python("-c", ON_JAX, PYTHONPATH=paths, KERAS_BACKEND="jax")
+    assert child.returncode == 0, child.stderr
+    skipped, facts = json.loads(child.stdout.splitlines()[-1])
+    assert skipped == ""
+    assert facts["jax"]["error"].startswith("JAX cannot be imported")
+    assert diagnose(facts).cause_id == "C26"
+
+
 ILLEGAL = """
 import ctypes, mmap
 code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
