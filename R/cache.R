@@ -4,8 +4,8 @@
 #'
 #' `gpu_dataset(cache = "disk")` keeps the encoded rows of files on disk. A later call with the same
 #' files and options, in this session or another one, neither reads the files nor learns from them
-#' again. `gpu_cache()` lists what is kept, and removes it. So it does with the programs that XLA has
-#' compiled, which are kept too (see the section Engines of [gpu_fit()]).
+#' again. `gpu_cache()` lists what is kept, and removes it. So it does with the programs that XLA
+#' has compiled, which are kept too (see the section Engines of [gpu_fit()]).
 #'
 #' @section What is kept:
 #' The rows of tables, TFRecord and `.npy` files, of folders of images, and of data frames with a
@@ -30,9 +30,9 @@
 #' another `cache`, or `"off"`.
 #'
 #' The entries take at most 2 GiB, or as many GiB as the environment variable
-#' `GPUKERAS_DATA_CACHE_GIB` says; rows that are more are not kept, and `print()` of the dataset says
-#' so. Beyond that, those that were used least recently are removed, but
-#' none that a dataset reads. Several sessions may use the cache at once. Checksums are verified
+#' `GPUKERAS_DATA_CACHE_GIB` says; rows that are more are not kept, and `print()` of the dataset
+#' says so. Beyond that, those that were used least recently are removed, but none that a dataset
+#' reads. Several sessions may use the cache at once. Checksums are verified
 #' whenever an entry is opened; a damaged one is made anew, with a warning. A first call takes
 #' longer than without the cache, because it writes the rows and reads them back to verify them.
 #' @param clean Whether to remove all entries first, but those that a dataset of this or another

@@ -5,8 +5,8 @@
 #' Makes a virtual environment for R with versions of TensorFlow, Keras and NumPy that are known to
 #' work together, and with the build of TensorFlow that fits the computer: with CUDA's libraries if
 #' there is an NVIDIA GPU, and without them otherwise, which saves gigabytes. You need not install
-#' anything of CUDA before, except NVIDIA's driver. The operating system's own Python, into which pip
-#' installs nothing (PEP 668: Debian, Ubuntu, Fedora, Homebrew), only makes the environment.
+#' anything of CUDA before, except NVIDIA's driver. The operating system's own Python, into which
+#' pip installs nothing (PEP 668: Debian, Ubuntu, Fedora, Homebrew), only makes the environment.
 #'
 #' An existing environment is kept: packages that fit stay, and only missing or outdated packages
 #' are installed. Nothing is removed, unless `new = TRUE` requests a new environment. If that fails

@@ -75,7 +75,7 @@
 #' several inputs, or keeps a state between batches; `gpukeras_error_service` if the server does not
 #' start.
 #' @seealso [gpu_predict()], [gpu_save()].
-#' @examplesIf gpukeras:::can_run_examples(c("tensorflow", "uvicorn", "starlette"), processes = TRUE)
+#' @examplesIf gpukeras:::can_run_examples(c("uvicorn", "starlette"), processes = TRUE)
 #' train <- gpu_dataset(mpg ~ wt + hp, data = mtcars)
 #' model <- gpu_mlp(train)
 #' fit <- gpu_fit(model, train, epochs = 5, verbose = FALSE)
