@@ -14,6 +14,7 @@ from gpukeras.accelerate import calls, switch
 from gpukeras.accelerate.switch import State
 from gpukeras.core.errors import DataError
 from gpukeras.data import dataset as data_dataset
+from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.models import model_recipes
 from gpukeras.models.state import take_snapshot
 from gpukeras.training import fit as training_fit
@@ -237,15 +238,13 @@ def fail(at):
     """A step of the engine that fails at a call of it."""
     seen = []
 
-    def advance(self):
+    def advance(self, *arguments):
         seen.append(1)
         if len(seen) == at:
             raise DataError("made up") from OSError("the cause")
-        return own(self)
+        return own(self, *arguments)
 
-    from gpukeras.training.keras_steps import KerasSteps
-
-    own = KerasSteps.advance
+    own = EpochLoop.advance
     return advance
 
 
@@ -258,7 +257,7 @@ def test_a_failure_before_the_first_update_is_trained_by_keras(monkeypatch):
     switch.switch(False)
     expected = known.fit(X, Y, verbose=0).history["loss"]
     switch.switch(True)
-    monkeypatch.setattr("gpukeras.training.keras_steps.KerasSteps.advance", fail(1))
+    monkeypatch.setattr(EpochLoop, "advance", fail(1))
     model = make_model()
     keras.utils.set_random_seed(3)
     assert model.fit(X, Y, verbose=0).history["loss"] == expected
@@ -268,7 +267,7 @@ def test_a_failure_before_the_first_update_is_trained_by_keras(monkeypatch):
 
 
 def test_a_later_failure_is_raised_as_its_cause(monkeypatch):
-    monkeypatch.setattr("gpukeras.training.keras_steps.KerasSteps.advance", fail(2))
+    monkeypatch.setattr(EpochLoop, "advance", fail(2))
     with pytest.raises(OSError, match="the cause"):
         make_model().fit(X, Y, epochs=2, verbose=0)
 

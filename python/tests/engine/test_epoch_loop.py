@@ -77,9 +77,9 @@ def test_an_engine_is_prepared_again_for_blocks_of_another_shape():
 
 
 def test_a_listener_may_stop_it():
-    runner, block, _ = make_runner(after_call=lambda position, logs: position >= 1)
+    runner, block, _ = make_runner()
     runner.begin(iter([block]))
-    logs = runner.advance()
+    logs = runner.advance(after_call=lambda position, logs: position >= 1)
     assert runner.position == 1
     assert np.isfinite(float(logs["loss"]))
 

@@ -7,10 +7,6 @@ def failing():
     raise ValueError("made up") from OSError("the cause")
 
 
-def ended():
-    raise StopIteration
-
-
 def test_without_terms_nothing_is_restored():
     terms, restored = KerasTerms(), []
     with pytest.raises(ValueError, match="made up"):
@@ -29,10 +25,3 @@ def test_only_a_failure_of_the_first_call_is_undone():
     with pytest.raises(ValueError, match="made up"):
         terms.run(failing, lambda: restored.append(2))
     assert (terms.calls, terms.undone, restored) == (1, False, [1])
-
-
-def test_an_end_is_no_failure():
-    terms = KerasTerms(continue_on_nan=True)
-    with pytest.raises(StopIteration):
-        terms.run(ended, lambda: None)
-    assert terms.failed is None

@@ -26,15 +26,20 @@ def test_what_was_spent_before_a_resumption_counts_once():
 def test_a_training_goes_on_from_its_state():
     done = Progress(2, {"loss": [2.0, 1.0]}, [1.0, 1.5], [10, 10], [0.1, 0.05])
     state = done.to_state(Snapshot({}), position=3, extra={"spent_s": 0.25})
-    assert Progress.of_state(state) == replace(done, done=3, spent_s=0.25, resumed=2)
+    again = Progress()
+    again.resume(state)
+    notes = ["Resumed after batch 3 of epoch 3, from its checkpoint."]
+    assert again == replace(done, done=3, spent_s=0.25, resumed=2, notes=notes)
 
 
 def test_a_callback_may_go_on_after_some_epochs():
     progress = Progress()
-    assert progress.skip_to(0) == []
-    (note,) = progress.skip_to(2)
-    assert note.startswith("Resumed after epoch 2")
+    progress.skip_to(0)
+    assert progress.notes == []
+    progress.skip_to(2)
+    assert progress.notes == ["Resumed after epoch 2, by the callback BackupAndRestore."]
     assert (progress.epoch, progress.resumed) == (2, 2)
     progress.add({"loss": 1.0}, 0.5, 10, 0.1)
-    assert progress.skip_to(3) == []
+    progress.skip_to(3)
     assert progress.epoch == 3
+    assert len(progress.notes) == 1

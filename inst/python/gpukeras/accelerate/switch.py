@@ -26,7 +26,6 @@ from gpukeras.backend import import_hook, keras_private, runtime
 from gpukeras.core.errors import DataError, GpuKerasError, RefusedRowsError, RuntimeMissingError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
-from gpukeras.training.keras_functions import is_keras_steps
 from gpukeras.training.keras_terms import KerasTerms
 
 FUNCTIONS = ("fit", "evaluate", "predict")
@@ -60,7 +59,6 @@ class _Here(threading.local):
     """What goes on in a thread."""
 
     depth = 0
-    trained: Any = None  # the model that gpukeras trains
 
 
 @dataclass
@@ -213,11 +211,7 @@ def _wrap(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(own)
     def accelerated(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if (
-            not _switch.on
-            or CACHED in kwargs
-            or any(map(is_keras_steps, (*args[:1], kwargs.get("x"))))
-        ):
+        if not _switch.on or CACHED in kwargs:
             return own(self, *args, **kwargs)  # a part of another call
         try:
             bound = signature.bind(self, *args, **kwargs)
@@ -249,8 +243,7 @@ def _run(name: str, model: Model, given: dict[str, Any], plain: Callable[[], Any
             if done:
                 _keep(name, model, plan, rows, began)
                 return value
-        with _without_ours(model):
-            value = plain()
+        value = plain()
     _keep(name, model, plan, rows, began)
     return value
 
@@ -262,14 +255,12 @@ def _try(name: str, model: Model, given: dict[str, Any], way: str) -> tuple[bool
         Whether it ran, its value, and how it ran or why it did not. It did not if nothing was
         trained, so that Keras can run it.
     """
-    terms, before = KerasTerms(), _here.trained
-    drawn = np.random.get_state()
+    terms, drawn = KerasTerms(), np.random.get_state()
     try:
         with calls.unnoticed(model):
             if name != "fit":
                 return True, *getattr(calls, name)(model, given, way)
             terms = calls.terms_of(model, given)
-            _here.trained = model
             return True, *calls.fit(model, given, terms, way)
     except Exception as error:
         _raise_where_keras_cannot_run(error, name, model, given, terms)
@@ -280,8 +271,6 @@ def _try(name: str, model: Model, given: dict[str, Any], way: str) -> tuple[bool
         if way == ROWS and refused and not terms.began and calls.has_batches(name):
             return _try(name, model, given, BATCHES)
         return False, None, _explain(error)
-    finally:
-        _here.trained = before
 
 
 def _raise_where_keras_cannot_run(
@@ -335,17 +324,3 @@ def _entered() -> Iterator[None]:
         yield
     finally:
         _here.depth -= 1
-
-
-@contextmanager
-def _without_ours(model: Model) -> Iterator[None]:
-    """Gives a model that gpukeras trains Keras' functions back, for a call of a callback."""
-    if _here.trained is not model:
-        yield
-        return
-    ours = model.train_function, model.test_function
-    model.train_function = model.test_function = None
-    try:
-        yield
-    finally:
-        model.train_function, model.test_function = ours

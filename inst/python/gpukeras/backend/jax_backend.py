@@ -28,7 +28,6 @@ from gpukeras.backend.jax_models import predict_batch as predict_batch
 from gpukeras.backend.jax_models import predictor as predictor
 from gpukeras.backend.jax_models import stepping as stepping
 from gpukeras.backend.jax_module import PREALLOCATE, jax
-from gpukeras.backend.jax_state import set_function as set_function
 from gpukeras.core.errors import BackendError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
@@ -405,19 +404,6 @@ def is_distributed(variables: Sequence[Any]) -> bool:
 
 def trace(step: Callable[[Any], Any], data: Any) -> None:
     """Does nothing: on JAX a step cannot create variables."""
-
-
-def count_steps(count: int | None) -> Any:
-    """Returns a dataset from which Keras' `fit()` takes so many steps, or steps without end."""
-    import keras
-
-    class Steps(keras.utils.PyDataset):
-        num_batches = count
-
-        def __getitem__(self, index: int) -> np.ndarray:
-            return np.zeros(1, np.float32)
-
-    return Steps()
 
 
 def in_strategy() -> bool:

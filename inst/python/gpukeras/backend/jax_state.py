@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.backend import keras_private
 from gpukeras.backend.jax_module import jax
 from gpukeras.core.keras_types import Model
 
@@ -44,10 +43,6 @@ class StateVariables:
             return value
         return jax().device_put(value.astype(value.dtype), self.device)
 
-    def is_purged(self) -> bool:
-        """Whether Keras' trainer has taken the values away."""
-        return any(keras_private.is_purged(one) for group in self.groups for one in group[:1])
-
 
 def find_variables(
     model: Model, kind: str, more: Sequence[Any] | None = None, device: Any = None
@@ -70,26 +65,3 @@ def find_weights(model: Model) -> StateVariables:
     """Returns the variables of a model's call, in the order of Keras' `stateless_call()`."""
     groups = (model.trainable_variables, model.non_trainable_variables)
     return StateVariables(tuple(map(tuple, groups)))
-
-
-def set_function(model: Model, kind: str, function: Callable[[Any], Any]) -> None:
-    """Sets the function that Keras' trainer on JAX calls, from one that works on the variables.
-
-    The trainer takes the variables' values into a state and hands that over. They are put back, and
-    the trainer is told so: a callback that changes a variable between two batches is heeded.
-
-    Args:
-        model: The model.
-        kind: "train" or "test".
-        function: Maps the trainer's iterator to logs.
-    """
-
-    def call(state: State, iterator: Any) -> tuple[Any, State]:
-        variables = find_variables(model, kind)
-        if variables.is_purged():
-            variables.write(state)
-        keras_private.mark_synced(model)
-        logs = function(iterator)
-        return logs, variables.read()
-
-    setattr(model, f"{kind}_function", call)

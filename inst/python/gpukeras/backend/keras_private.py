@@ -103,6 +103,19 @@ def set_initial_epoch(model: Any, epoch: int | None) -> None:
     model._initial_epoch = epoch
 
 
+def epoch_logs(model: Any, logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a model's metrics, or the logs of its last step if that has others."""
+    return dict(model._get_metrics_result_or_logs(logs or model.get_metrics_result()))
+
+
+def plain_logs(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns logs as callbacks get them: sorted by name, tensors of one number as floats."""
+    from keras.src.utils import python_utils
+
+    plain: dict[str, Any] = python_utils.pythonify_logs(logs)
+    return plain
+
+
 def strategy_of(model: Any) -> Any | None:
     """Returns TensorFlow's strategy in whose scope a model was made, or None."""
     return getattr(model, "_distribute_strategy", None)
@@ -462,11 +475,6 @@ def global_seed() -> int | None:
     return None if seed is None else int(seed)
 
 
-def is_purged(variable: Any) -> bool:
-    """Whether Keras' JAX trainer has taken a variable's value away."""
-    return variable._value is None
-
-
 def loss_and_updates(model: Any) -> Callable[..., Any]:
     """Returns the function of a batch's loss and the variables' values after it, on JAX."""
     found: Callable[..., Any] = model.compute_loss_and_updates
@@ -477,8 +485,3 @@ def update_metrics(model: Any, *arguments: Any) -> tuple[Any, Any]:
     """Returns a model's logs and its metrics' values after a batch, on JAX."""
     found: tuple[Any, Any] = model._update_metrics_variables(*arguments)
     return found
-
-
-def mark_synced(model: Any) -> None:
-    """Tells Keras' JAX trainer that the model's variables hold their values."""
-    model._jax_state_synced = True

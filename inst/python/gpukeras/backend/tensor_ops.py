@@ -390,28 +390,6 @@ def variable_devices(model: Model) -> list[str]:
 
 
 @by_backend
-def count_steps(count: int | None) -> Any:
-    """Returns a dataset from which Keras' `fit()` takes so many steps, or steps without end."""
-    datasets = runtime.tensorflow().data.Dataset
-    with runtime.on_device("CPU:0", soft=True):  # also within with_device("GPU:0", )
-        if count is not None:
-            return datasets.range(count)
-        return datasets.range(1).repeat().take_while(lambda _: True)  # of unknown length to Keras
-
-
-@by_backend
-def set_function(model: Model, kind: str, function: Callable[[Any], Any]) -> None:
-    """Sets the function that Keras' `fit()` or `evaluate()` calls.
-
-    Args:
-        model: The model.
-        kind: "train" or "test".
-        function: Maps the trainer's iterator to logs.
-    """
-    setattr(model, f"{kind}_function", function)
-
-
-@by_backend
 def in_strategy() -> bool:
     """Whether this runs in the scope of a strategy for several devices."""
     return bool(runtime.tensorflow().distribute.has_strategy())

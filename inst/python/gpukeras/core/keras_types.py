@@ -62,6 +62,7 @@ class Model(Protocol):
     run_eagerly: bool
     jit_compile: Any
     stop_training: bool
+    stop_evaluating: bool
     steps_per_execution: int
     optimizer: Any
     loss: Any

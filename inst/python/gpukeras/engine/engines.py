@@ -97,7 +97,7 @@ class Engines:
         *,
         static: bool | None = None,
     ) -> None:
-        """Takes Keras' own function before gpukeras replaces it."""
+        """Takes Keras' own function."""
         self.model, self._kind, self.batch_size = model, kind, batch_size
         self._device = device
         chosen = choose_loop(device, devices.current().deterministic).static
@@ -114,13 +114,15 @@ class Engines:
         self._began = 0.0  # start of the current preparation
 
     def _take_function(self, step: Step | None) -> Any:
-        """Returns Keras' own function of the step; the model's attribute stays unchanged."""
+        """Returns Keras' own function of the step; the model's attributes stay unchanged."""
         model, name = self.model, f"{self._kind}_function"
-        before = getattr(model, name)  # set by gpukeras, if memory ran out during a training
+        before, steps = getattr(model, name), model.steps_per_execution
+        model.steps_per_execution = 1
         with _step_of(model, self._kind, step):
             getattr(model, f"make_{name}")(force=True)
         function = getattr(model, name)
         setattr(model, name, before)
+        model.steps_per_execution = steps
         return function
 
     @property

@@ -7,6 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,10 +22,12 @@ from gpukeras.engine.engines import Engines
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.programs import Logs, UncheckedError
 from gpukeras.engine.refusals import engine_refusals, is_inability, raise_explained
+from gpukeras.models.losses import weighing_rows
 from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
 
 CALL_S = 0.05  # seconds of a measured call, so that the call's overhead is 2 % at most
 
+AfterCall = Callable[[int, Logs], bool]
 BackOff = Callable[[BaseException], tuple[Engines, EngineAutotuner]]
 Drawn = Generator[tuple[Block, float], None, None]
 Rewind = Callable[[], tuple[Iterator[Block], int]]
@@ -37,7 +40,6 @@ class EpochLoop:
     Args:
         engines: The model's engines.
         chooser: Decides engine and count of each call.
-        after_call: Called after each call with (position, logs); true stops the epoch.
         back_off: Returns engines and chooser that need less memory. None: running out of memory is
             an error.
         rewind: Restores the model's state at the start of the epoch, and returns its blocks again
@@ -45,15 +47,16 @@ class EpochLoop:
         loader: The data loader, if it can adapt its blocks to an engine.
         agree_time: Maps the seconds of a call in this process to a time that all processes use, so
             that they choose the same engine.
+        by_batch: Whether losses of several outputs stay means over batches, as Keras has them.
     """
 
     engines: Engines
     chooser: EngineAutotuner
-    after_call: Callable[[int, Logs], bool] = lambda position, logs: False
     back_off: BackOff | None = None
     rewind: Rewind = lambda: (iter(()), 0)
     loader: DataLoader | None = None
     agree_time: Callable[[float], float] = lambda seconds: seconds
+    by_batch: bool = False
     position: int = 0
     rows: int = 0
     stopped: bool = False
@@ -93,20 +96,31 @@ class EpochLoop:
                 return
             self._take(min(done - self.position, 1 if self._block.tail else self._block.batches))
 
-    def advance(self, target: float = math.inf) -> Logs:
+    def advance(
+        self, target: float = math.inf, after_call: AfterCall = lambda position, logs: False
+    ) -> Logs:
         """Runs batches until `target` of the epoch's batches, or all, are done.
 
         Args:
             target: Number of batches, counted from the start of the epoch.
+            after_call: Called after each call with (position, logs); true stops the epoch.
 
         Returns:
             The last logs.
         """
         while self.position < target and self.has_more():
             assert self._block is not None  # guaranteed by has_more()
-            self._call(self._block, target - self.position)
-            self.stopped = self.after_call(self.position, self._logs)
+            with nullcontext() if self.by_batch else weighing_rows(self.engines.model):
+                self._call(self._block, target - self.position)
+            self.stopped = after_call(self.position, self._logs)
         return self._logs
+
+    @property
+    def finished(self) -> bool:
+        """Whether all batches of the epoch are done, as far as is known without its next block."""
+        loader = self.loader
+        whole = loader is not None and loader.exact and self.position == loader.steps
+        return self.ended or whole
 
     def has_more(self) -> bool:
         """Whether batches of the epoch are left to run; takes the next block to find out."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.backend import tensor_ops
+from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
@@ -21,12 +21,8 @@ from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.compilation import explaining_refusals
 from gpukeras.models.training_rows import find_unweighed_share
 from gpukeras.training.evaluation_loop import EvaluationLoop
-from gpukeras.training.keras_functions import (
-    build_on,
-    count_weights,
-    keras_steps,
-    preserve_keras_functions,
-)
+from gpukeras.training.keras_functions import build_on, count_weights, jit_policy
+from gpukeras.training.loop import evaluate_rows
 
 
 def evaluate(
@@ -117,16 +113,17 @@ def evaluate_logs(
     device = strategy.place(model_device(model))
     with (
         propagate_failures(),
-        preserve_keras_functions(model, data.variable_batch_size),
+        jit_policy(model),
         explaining_refusals(model),
         strategy.hold(model),
     ):
         rows = data.count(part)
         strategy.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
         loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, strategy=strategy)
-        tensor_ops.set_function(model, "test", loop)
-        steps = keras_steps(1)
-        logs = model.evaluate(steps, verbose=0, return_dict=True, callbacks=list(callbacks))
+        told = runtime.keras().callbacks.CallbackList(
+            list(callbacks), model=model, verbose=0, epochs=1, steps=1
+        )
+        logs = evaluate_rows(model, loop, told)
     return Evaluated(logs, loop.rows, time.perf_counter() - began, note)
 
 

@@ -1,11 +1,10 @@
-"""The test function that gpukeras installs in Keras, for training and evaluation."""
+"""Evaluates rows in large batches, for trainings and evaluations; see `loop.evaluate_rows()`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from gpukeras.backend import tensor_ops
 from gpukeras.core.keras_types import Model
@@ -28,7 +27,7 @@ from gpukeras.models import compatibility
 
 
 class EvaluationLoop:
-    """Keras' test function: evaluates all rows in one Keras step, in large batches if it may."""
+    """Evaluates all rows of a part, in large batches if it may."""
 
     def __init__(
         self,
@@ -91,15 +90,20 @@ class EvaluationLoop:
         candidates = choose_evaluation_candidates(facts)
         passes = (self._loader.steps or 1) * max(1, self._epochs - self._epoch)
         chooser = open_autotuner(engines, candidates, passes, "", facts)
-        self._runner = EpochLoop(engines, chooser, agree_time=strategy.agreement.agree_time)
+        self._runner = EpochLoop(
+            engines,
+            chooser,
+            agree_time=strategy.agreement.agree_time,
+            by_batch=self._variable_batch_size,
+        )
 
     @property
     def rows(self) -> int:
         """Number of rows in the last evaluation."""
         return self._runner.rows
 
-    def __call__(self, iterator: Any) -> Logs:
-        """Evaluates all rows, ignoring the iterator; halves batches that do not fit into memory."""
+    def run(self) -> Logs:
+        """Evaluates all rows, and returns the last logs; halves batches that exceed the memory."""
         self._before()
         while True:
             try:

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from typing import Any
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.backend.oom import memory_errors
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec, describe
@@ -22,10 +21,9 @@ from gpukeras.models.training_rows import tie_training_rows
 from gpukeras.training.baseline import fill_baseline
 from gpukeras.training.callbacks.functions import Functions, check_hooks
 from gpukeras.training.history_registry import keep_history
-from gpukeras.training.keras_functions import preserve_keras_functions
+from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.keras_terms import KerasTerms
 from gpukeras.training.listener import OnEvent, ProgressReporter
-from gpukeras.training.progress import Progress
 from gpukeras.training.report import FitReport
 from gpukeras.training.trainer import Trainer
 
@@ -75,15 +73,23 @@ def fit(
     _tie(model, data)
     strategy, terms = open_strategy(devices, trains=True), terms or KerasTerms()
     strategy.check(model, spec.engine)
-    spec, listener = strategy.own_spec(spec), ProgressReporter(on_event, spec.epochs)
-    given = model, data, validation, spec, batch_size, callbacks, functions or {}
-    trainer = Trainer(*given, listener, strategy, terms, Progress.begin(spec.initial_epoch))
+    trainer = Trainer(
+        model,
+        data,
+        validation,
+        strategy.own_spec(spec),
+        batch_size,
+        callbacks,
+        functions or {},
+        ProgressReporter(on_event, spec.epochs),
+        strategy,
+        terms,
+    )
     # BackupAndRestore stores here the epoch at which an earlier training resumed.
     keras_private.set_initial_epoch(model, None)
     with (
         propagate_failures(),
-        preserve_keras_functions(model, data.variable_batch_size) as trainer.together,
-        memory_errors(trainer.explain_memory),
+        jit_policy(model),
         explaining_refusals(model),
     ):
         report = trainer.run()

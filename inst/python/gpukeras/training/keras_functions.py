@@ -1,14 +1,13 @@
-"""Provides the datasets that Keras' functions iterate over, and restores these functions."""
+"""Builds a model on rows, and restores Keras' own functions."""
 
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
-from gpukeras.backend import devices, keras_private, tensor_ops
+from gpukeras.backend import devices
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
@@ -39,45 +38,14 @@ def count_weights(model: Model) -> int:
     return sum(math.prod(variable.shape) for variable in model.variables)
 
 
-_STEPS: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def keras_steps(count: int | None) -> Any:
-    """Returns a dataset of `count` steps for Keras; the rows are read separately.
-
-    Args:
-        count: The steps; None for a dataset without an end.
-    """
-    steps = tensor_ops.count_steps(count)
-    _STEPS.add(steps)
-    return steps
-
-
-def is_keras_steps(value: Any) -> bool:
-    """Whether a value is a dataset of `keras_steps()`: Keras is called by gpukeras itself."""
-    return any(value is steps for steps in _STEPS)
-
-
 @contextmanager
-def preserve_keras_functions(model: Model, by_batch: bool = False) -> Iterator[int]:
-    """Restores Keras' functions, settings and losses, so that its own fit() works as before.
-
-    Yields the `steps_per_execution` that the model was compiled with; within the context it is 1.
-
-    Args:
-        model: The model.
-        by_batch: Whether losses of several outputs stay means over batches, as Keras has them.
-    """
-    steps, functions = model.steps_per_execution, (model.train_function, model.test_function)
-    began = keras_private.initial_epoch(model)
-    model.steps_per_execution = 1
+def preserve_keras_functions(model: Model) -> Iterator[None]:
+    """Restores Keras' functions and losses, so that its own fit() works as before."""
+    functions = model.train_function, model.test_function
     try:
-        with jit_policy(model), nullcontext() if by_batch else weighing_rows(model):
-            yield steps
+        with jit_policy(model), weighing_rows(model):
+            yield
     finally:
-        model.steps_per_execution = steps
-        keras_private.set_initial_epoch(model, began)
-        # Those of a running training, if one of its callbacks evaluates; otherwise Keras' own.
         model.train_function, model.test_function = functions
 
 
@@ -88,8 +56,13 @@ def jit_policy(model: Model) -> Iterator[None]:
     if not before or devices.current().jit is not False:
         yield
         return
-    model.jit_compile, model.predict_function = False, None
+    _set_jit(model, False)
     try:
         yield
     finally:
-        model.jit_compile, model.predict_function = before, None
+        _set_jit(model, before)
+
+
+def _set_jit(model: Model, jit: Any) -> None:
+    model.jit_compile = jit
+    model.train_function = model.test_function = model.predict_function = None

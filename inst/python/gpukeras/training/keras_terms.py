@@ -20,7 +20,7 @@ class KerasTerms:
     Attributes:
         taken: Whether batches were taken from an iterator that does not give them again.
         began: Whether callbacks have been told that the training begins.
-        calls: Calls of Keras' train function that have returned.
+        calls: Calls of the engine that have returned.
         failed: The error of such a call, or None.
         cause: What that was raised from, or None.
         undone: Whether that was the first call, and the model has the state from before it.
@@ -40,7 +40,7 @@ class KerasTerms:
     once_built: Any = None
 
     def run(self, advance: Callable[[], Any], restore: Callable[[], Any]) -> Any:
-        """Runs one call of Keras' train function, and records whether and how it failed.
+        """Runs one call of the engine, and records whether and how it failed.
 
         Args:
             advance: Runs its batches, and returns the logs.
@@ -48,10 +48,8 @@ class KerasTerms:
         """
         try:
             logs = advance()
-        except StopIteration:
-            raise
         except Exception as error:
-            self.failed, self.cause = error, error.__cause__  # Keras drops the cause
+            self.failed, self.cause = error, error.__cause__
             if self.continue_on_nan and not self.calls:
                 restore()
                 self.undone = True

@@ -25,6 +25,10 @@ class Progress:
         done: Batches done of the next epoch.
         spent_s: Seconds spent on them.
         resumed: Epochs that were finished when this process began.
+        began: When the current epoch began, by `time.perf_counter()`.
+        stopped: How the training ended, see `FitReport`.
+        reason: Why it ended, or "".
+        notes: Sentences for the user.
     """
 
     epoch: int = 0
@@ -35,32 +39,30 @@ class Progress:
     done: int = 0
     spent_s: float = 0.0
     resumed: int = 0
+    began: float = 0.0
+    stopped: str = "completed"
+    reason: str = ""
+    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def begin(cls, initial_epoch: int = 0) -> Progress:
         """Returns the progress of a training that begins after epochs of an earlier one."""
         return cls(epoch=initial_epoch, resumed=initial_epoch)
 
-    @classmethod
-    def of_state(cls, state: TrainingState) -> Progress:
-        """Returns the progress of a checkpoint's training."""
-        return cls(
-            epoch=state.epoch,
-            history={name: list(values) for name, values in state.history.items()},
-            epoch_s=list(state.epoch_s),
-            epoch_rows=list(state.epoch_rows),
-            learning_rate=list(state.learning_rate),
-            done=state.position,
-            spent_s=state.extra.get("spent_s", 0.0),
-            resumed=state.epoch,
-        )
+    def resume(self, state: TrainingState) -> None:
+        """Continues from a checkpoint's training, with a note."""
+        self.epoch = self.resumed = state.epoch
+        self.history = {name: list(values) for name, values in state.history.items()}
+        self.epoch_s, self.epoch_rows = list(state.epoch_s), list(state.epoch_rows)
+        self.learning_rate = list(state.learning_rate)
+        self.done, self.spent_s = state.position, state.extra.get("spent_s", 0.0)
+        self.notes.append(explain_resumption(state))
 
-    def skip_to(self, epoch: int) -> list[str]:
-        """Moves to the epoch at which Keras' callback BackupAndRestore resumes; returns a note."""
-        if epoch <= self.epoch:
-            return []
-        self.epoch = self.resumed = epoch
-        return [f"Resumed after epoch {epoch}, by the callback BackupAndRestore."]
+    def skip_to(self, epoch: int) -> None:
+        """Moves to the epoch at which Keras' callback BackupAndRestore resumes, with a note."""
+        if epoch > self.epoch:
+            self.epoch = self.resumed = epoch
+            self.notes.append(f"Resumed after epoch {epoch}, by the callback BackupAndRestore.")
 
     def to_state(self, snapshot: Snapshot, **more: Any) -> TrainingState:
         """Returns the state for a checkpoint; `more` are the fields that are unknown here."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from operator import truediv
+from typing import Any
 
 from gpukeras.backend import devices, tensor_ops
 from gpukeras.core.keras_types import Model
@@ -15,9 +15,21 @@ from gpukeras.training.progress import Progress
 from gpukeras.training.report import FitReport
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The data of a training, finished or not, for its report; see also `FitReport`.
+def summarise(
+    *,
+    model: Model,
+    device: str,
+    strategy: Strategy,
+    progress: Progress,
+    plan: PipelinePlan,
+    engine: EngineChoice,
+    elapsed_s: float,
+    wait_s: float,
+    microbatch_size: int,
+    rate_scaling: str,
+    **more: Any,
+) -> FitReport:
+    """Returns the report of a training, finished or not.
 
     Args:
         model: The model.
@@ -29,75 +41,38 @@ class Outcome:
         elapsed_s: Seconds since the training began.
         wait_s: Seconds of these spent waiting for rows.
         microbatch_size: Rows that went through the model at once, all replicas together.
-        skipped_steps: Steps whose gradients were not finite.
-        best_epoch: The epoch, counted from 1, whose weights early stopping kept; 0 without.
-        stopped: "completed", "early", "interrupted" or "non_finite".
-        why: Why it stopped, or "".
         rate_scaling: How the learning rate depends on the number of replicas, see `FitSpec`.
-        notes: Sentences about the training.
-        checkpoint: The folder of the checkpoints, or "" where none was saved.
-        unsaved: Why checkpoints could not be saved to the end, or "".
-        tensorboard: The folder of TensorBoard's files, or "".
+        more: Further fields of `FitReport`.
     """
-
-    model: Model
-    device: str
-    strategy: Strategy
-    progress: Progress
-    plan: PipelinePlan
-    engine: EngineChoice
-    elapsed_s: float
-    wait_s: float
-    microbatch_size: int
-    skipped_steps: int
-    best_epoch: int
-    stopped: str
-    why: str
-    rate_scaling: str
-    notes: tuple[str, ...]
-    checkpoint: str
-    unsaved: str
-    tensorboard: str
-
-
-def summarise(outcome: Outcome) -> FitReport:
-    """Returns the report of a training."""
-    done, plan, strategy = outcome.progress, outcome.plan, outcome.strategy
-    engine = outcome.engine
     reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
     if strategy.replicas > 1:
-        reasons["learning_rate"] = explain_rate(outcome.rate_scaling, strategy.replicas)
-    if outcome.why:
-        reasons["stopped"] = outcome.why
+        reasons["learning_rate"] = explain_rate(rate_scaling, strategy.replicas)
+    if progress.reason:
+        reasons["stopped"] = progress.reason
     return FitReport(
-        history=done.history,
-        learning_rate=done.learning_rate,
-        epochs=done.epoch,
-        rows=sum(done.epoch_rows),
-        elapsed_s=outcome.elapsed_s,
-        epoch_s=done.epoch_s,
-        epoch_rows=done.epoch_rows,
-        samples_per_s=max(map(truediv, done.epoch_rows, done.epoch_s), default=0.0),
-        input_share=min(1.0, outcome.wait_s / outcome.elapsed_s),
-        device=outcome.device,
-        variables=dict(Counter(tensor_ops.variable_devices(outcome.model))),
-        precision=outcome.model.dtype_policy.name,
-        peak_bytes=devices.peak_bytes(outcome.device),
+        history=progress.history,
+        learning_rate=progress.learning_rate,
+        epochs=progress.epoch,
+        rows=sum(progress.epoch_rows),
+        elapsed_s=elapsed_s,
+        epoch_s=progress.epoch_s,
+        epoch_rows=progress.epoch_rows,
+        samples_per_s=max(map(truediv, progress.epoch_rows, progress.epoch_s), default=0.0),
+        input_share=min(1.0, wait_s / elapsed_s),
+        device=device,
+        variables=dict(Counter(tensor_ops.variable_devices(model))),
+        precision=model.dtype_policy.name,
+        peak_bytes=devices.peak_bytes(device),
         engine=engine,
-        micro_batch=outcome.microbatch_size // strategy.replicas,
+        micro_batch=microbatch_size // strategy.replicas,
         replicas=strategy.replicas,
         workers=strategy.workers,
-        devices=strategy.devices or (outcome.device,),
-        skipped_steps=outcome.skipped_steps,
-        resumed_epochs=done.resumed,
-        best_epoch=outcome.best_epoch,
-        stopped=outcome.stopped,
-        notes=outcome.notes,
+        devices=strategy.devices or (device,),
+        resumed_epochs=progress.resumed,
+        stopped=progress.stopped,
         reasons=reasons,
-        checkpoint=outcome.checkpoint,
-        unsaved=outcome.unsaved,
-        tensorboard=outcome.tensorboard,
         plan=plan,
+        **more,
     )
 
 

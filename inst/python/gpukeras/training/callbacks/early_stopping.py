@@ -7,7 +7,6 @@ restored it before), and count epochs from 1.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from abc import ABC, abstractmethod
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
@@ -33,6 +31,7 @@ from gpukeras.core.options import (
 )
 from gpukeras.engine.lr_schedules import PlateauSpec
 from gpukeras.engine.optimizer import Rates
+from gpukeras.training.callbacks.keras_class import as_callback
 
 # Words in the names of metrics that are better when higher; "loss" in a name takes precedence.
 MAXIMISED = {"acc", "accuracy", "auc", "precision", "recall", "f1", "fbeta", "r2", "iou", "dice"}
@@ -298,17 +297,11 @@ class _Plateau(_Watching):
         self.reductions = [int(epoch) for epoch in plain["reductions"]]
 
 
-@functools.cache
-def _as_callback(watching: type) -> type:
-    name = watching.__name__.lstrip("_")
-    return type(name, (watching, runtime.keras().callbacks.Callback), {})
-
-
 def build_early_stopping(spec: EarlyStoppingSpec) -> Any:
     """Returns a Keras callback that stops a training; see `_EarlyStopping` for its attributes."""
-    return _as_callback(_EarlyStopping)(spec)
+    return as_callback(_EarlyStopping, spec)
 
 
 def build_plateau(spec: PlateauSpec, rates: Rates) -> Any:
     """Returns a Keras callback that lowers the rates of `optimizer.override_schedule()`."""
-    return _as_callback(_Plateau)(spec, rates)
+    return as_callback(_Plateau, spec, rates)

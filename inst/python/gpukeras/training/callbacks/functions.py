@@ -146,20 +146,6 @@ def check_hooks(functions: Functions) -> None:
             raise SpecError(f"`callbacks` must have a function for `{name}`.", arg="callbacks")
 
 
-def tell_next_batch(callbacks: Sequence[Any], step: int, logs: Mapping[str, Any]) -> None:
-    """Calls the batch hooks of Keras callbacks: a batch has ended, and the next one begins.
-
-    Args:
-        callbacks: Keras callbacks.
-        step: The batch that has ended, counted from 0.
-        logs: Its logs.
-    """
-    for callback in callbacks:
-        callback.on_train_batch_end(step, logs)
-    for callback in callbacks:
-        callback.on_train_batch_begin(step + 1)
-
-
 def end_callbacks(
     callbacks: Sequence[Any], epoch: int, steps: int, logs: Mapping[str, Any]
 ) -> None:

@@ -58,13 +58,13 @@ class CallbackManager:
 
     @property
     def callbacks(self) -> list[Any]:
-        """The Keras callbacks among them."""
+        """The Keras callbacks among them, but for that of TensorBoard."""
         return [callback for callback in (self._early, self._plateau) if callback is not None]
 
-    def surround(self, *given: Any) -> list[Any]:
-        """Returns gpukeras' callbacks, the given ones, then those that need an epoch's figures."""
-        board = [] if self._board is None else [build_board_callback(self._board)]
-        return [*self.callbacks, *given, *board]
+    @property
+    def board_callbacks(self) -> list[Any]:
+        """The Keras callback of TensorBoard, if there is one."""
+        return [] if self._board is None else [build_board_callback(self._board)]
 
     @property
     def folder(self) -> str:

@@ -1,0 +1,196 @@
+"""The loop of a training: epochs, calls of the engine in each, validation, and callbacks.
+
+    run_epochs() --> Calls.of(epoch): (first, last, target) --> Calls.run() --> EpochLoop.advance()
+                 --> evaluate_rows(): the validation
+
+Callbacks are told what Keras' own `fit()` and `evaluate()` tell them, in the same order. A batch
+to them is a call of many batches, as with Keras' `steps_per_execution`, unless one of them works on
+batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gpukeras.backend import keras_private, runtime
+from gpukeras.core.keras_types import Model
+from gpukeras.data.loading.block import Block, DataLoader
+from gpukeras.engine.epoch_loop import EpochLoop
+from gpukeras.engine.programs import Logs
+from gpukeras.training.evaluation_loop import EvaluationLoop
+
+# Batches per call that callbacks are told of, which costs about 0.5 ms and ends a call of the
+# engine.
+CALL_BATCHES = 1024
+MOST_CALLS = 20
+
+Call = tuple[int, int, float]  # the first and last batch to callbacks, and the batches done then
+
+
+def run_epochs(
+    model: Model,
+    calls: Calls,
+    callbacks: Sequence[Any],
+    *,
+    epochs: int,
+    initial_epoch: int = 0,
+    validation: EvaluationLoop | None = None,
+    validation_freq: int | Sequence[int] = 1,
+) -> None:
+    """Trains a model.
+
+    Args:
+        model: A compiled model whose variables exist.
+        calls: The calls of the engine in an epoch.
+        callbacks: All callbacks in their order. A method `on_engine_call_end(position, logs)` of
+            one is called after each call of the engine.
+        epochs: The epochs in all, including those before the first.
+        initial_epoch: The first epoch, counted from 0, unless BackupAndRestore sets another one.
+        validation: The evaluation after an epoch, or None.
+        validation_freq: Epochs from one validation to the next, or which are validated, from 1.
+    """
+    keras = runtime.keras()
+    told = keras.callbacks.CallbackList(
+        list(callbacks), model=model, verbose=0, epochs=epochs, steps=calls.count()
+    )
+    model.stop_training = False
+    told.on_train_begin()
+    epoch_logs = None
+    for epoch in range(keras_private.initial_epoch(model) or initial_epoch, epochs):
+        model.reset_metrics()
+        told.on_epoch_begin(epoch)
+        logs: Logs = {}
+        for first, last, target in calls.of(epoch):
+            told.on_train_batch_begin(first)
+            done = calls.run(target, callbacks)
+            if done is None:  # Keras too learns so that there are no more batches
+                break
+            logs = done
+            told.on_train_batch_end(last, logs)
+            if model.stop_training:
+                break
+        epoch_logs = keras_private.epoch_logs(model, logs)
+        if validation is not None and is_validated(epoch, validation_freq):
+            found = evaluate_rows(model, validation, told)
+            epoch_logs.update({f"val_{name}": value for name, value in found.items()})
+        told.on_epoch_end(epoch, epoch_logs)
+        if model.stop_training:
+            break
+    if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > 0:
+        model.optimizer.finalize_variable_values(model.trainable_weights)
+    told.on_train_end(epoch_logs)
+
+
+def evaluate_rows(model: Model, loop: EvaluationLoop, told: Any) -> dict[str, Any]:
+    """Returns a model's loss and metrics on rows, which are one batch to callbacks.
+
+    Args:
+        model: A compiled model whose variables exist.
+        loop: The rows, and the engine.
+        told: A `keras.callbacks.CallbackList`.
+    """
+    model.stop_evaluating = False
+    told.on_test_begin()
+    model.reset_metrics()
+    told.on_test_batch_begin(0)
+    logs = loop.run()
+    told.on_test_batch_end(0, logs)
+    found = keras_private.plain_logs(keras_private.epoch_logs(model, logs))
+    told.on_test_end(found)
+    return found
+
+
+def is_validated(epoch: int, freq: int | Sequence[int]) -> bool:
+    """Whether an epoch, counted from 0, is followed by a validation; see `run_epochs()`."""
+    return (epoch + 1) % freq == 0 if isinstance(freq, int) else epoch + 1 in freq
+
+
+def count_calls(steps: int | None, capacity: int = 1) -> int:
+    """Returns the calls of an epoch that callbacks are told of, where none works on batches.
+
+    Args:
+        steps: Batches per epoch, or None if that is uncertain: then one call runs to its end.
+        capacity: Batches per block: a call that ends within one would cost a call of the engine.
+    """
+    if not steps:
+        return 1
+    return max(1, min(MOST_CALLS, steps // CALL_BATCHES, -(-steps // max(1, capacity))))
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls of the engine in an epoch, as callbacks are told of them.
+
+    Args:
+        runner: Runs an epoch's blocks.
+        loader: The data loader.
+        open_blocks: Returns the blocks of an epoch, and the number of its batches that were done
+            before this process began.
+        together: Batches of a call where a callback works on batches; None where none does.
+        expected: Batches of an epoch where the loader is not exact, or None if unknown.
+        record: Runs the work that it is given, and returns its result.
+    """
+
+    runner: EpochLoop
+    loader: DataLoader
+    open_blocks: Callable[[int], tuple[Iterator[Block], int]]
+    together: int | None = None
+    expected: int | None = None
+    record: Callable[[Callable[[], Any]], Any] = lambda work: work()
+
+    def count(self) -> int | None:
+        """Returns the batches of an epoch as callbacks are told of them; None if unknown."""
+        exact = self.loader.steps if self.loader.exact else None
+        if self.together is not None:
+            return exact or self.expected
+        return count_calls(exact, self.loader.capacity)
+
+    def of(self, epoch: int) -> Iterator[Call]:
+        """Begins an epoch, counted from 0, and yields its calls."""
+        self.runner.begin(*self.open_blocks(epoch))
+        return self._by_blocks() if self.together is None else self._by_batches(self.together)
+
+    def run(self, target: float, callbacks: Sequence[Any] = ()) -> Logs | None:
+        """Runs batches until `target` of the epoch's are done; returns the last logs.
+
+        Args:
+            target: Number of batches, counted from the start of the epoch.
+            callbacks: Told of each call of the engine, see `run_epochs()`.
+
+        Returns:
+            The logs; None where a call is a batch, and there are no more.
+        """
+        runner, before = self.runner, self.runner.position
+        own = [one for one in callbacks if hasattr(one, "on_engine_call_end")]
+
+        def after_call(position: int, logs: Logs) -> bool:
+            for callback in own:
+                callback.on_engine_call_end(position, logs)
+            return bool(runner.engines.model.stop_training)
+
+        logs: Logs = self.record(partial(runner.advance, target, after_call))
+        ended = self.together is not None and runner.ended and runner.position == before
+        # No batch is left where the checkpoint was made after the epoch's last batch.
+        return None if ended else logs or runner.engines.model.get_metrics_result()
+
+    def _by_batches(self, together: int) -> Iterator[Call]:
+        runner, expected = self.runner, self.count() or math.inf
+        first = runner.position // together * together
+        # A stream may have more batches than were expected.
+        while first < expected or (not self.loader.exact and self.record(runner.has_more)):
+            yield first, first + together - 1, first + together
+            first += together
+
+    def _by_blocks(self) -> Iterator[Call]:
+        """Yields calls that end where blocks do, as a cut costs a call of the engine."""
+        steps, block = self.loader.steps or 0, max(1, self.loader.capacity)
+        count = self.count() or 1
+        for number in range(count):
+            last, share = number + 1 == count, steps * (number + 1) // count
+            share = share if last else round(share / block) * block
+            if last or share > self.runner.position:
+                yield number, number, share if self.loader.exact else math.inf
