@@ -409,6 +409,35 @@ def interrupted():
     return {"stopped": found.stopped, "epochs": len(found.history["loss"])}
 
 
+def nested():
+    """Losses and weights of trainings, ours and Keras', whose callback evaluates and trains."""
+    data, other, found = make_dataset(ROWS, shuffle=False, validation=0.2), make_dataset(64), []
+    x, y = other.arrays
+    parts = ([a[data.rows(part)] for a in data.arrays] for part in ("train", "validation"))
+    known, held = parts
+    for ours in (True, False):
+        model, seen = make_model(optimizer="adam"), []
+
+        def look(epoch, logs, model=model, seen=seen):
+            seen.append(model.evaluate(x, y, verbose=0)[0])
+            model.fit(x, y, shuffle=False, verbose=0, validation_data=(x, y))
+            seen.append(float(model.predict(x, verbose=0)[0, 0]))
+
+        callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=look)]
+        if ours:
+            history = fit.fit(model, data, {"epochs": 2}, callbacks=callbacks).history["val_loss"]
+        else:
+            kept = keras.callbacks.History()  # the inner training replaces that of the model
+            model.fit(
+                *known, batch_size=32, epochs=2, shuffle=False, verbose=0,
+                validation_data=held, callbacks=[*callbacks, kept],
+            )  # fmt: skip
+            history = kept.history["val_loss"]
+        weights = np.concatenate([np.ravel(one) for one in model.get_weights()])
+        found.append(np.concatenate([seen, history, weights]))
+    return float(np.abs(found[0] - found[1]).max())
+
+
 # Between backends --------------------------------------------------------------------------------
 
 ROW = np.linspace(-1, 1, 5 * ROWS, dtype=np.float32).reshape(ROWS, 5)

@@ -9,6 +9,7 @@ pytestmark = [pytest.mark.process, needs_jax]
 PARTS = (
     "precision",
     "interrupted",
+    "nested",
     "exhausted",
     "refused",
     "codes",
@@ -35,6 +36,10 @@ def test_a_training_can_be_interrupted():
     found = run_part("jax_tools", "interrupted", PARTS)
     assert found["stopped"] == "interrupted"
     assert found["epochs"] < 500
+
+
+def test_a_callback_may_evaluate_train_and_predict_by_keras_own_functions():
+    assert run_part("jax_tools", "nested", PARTS) < 1e-5
 
 
 def test_memory_that_runs_out_halves_the_batches_and_changes_no_result():

@@ -12,7 +12,7 @@ def test_without_terms_nothing_is_restored():
     with pytest.raises(ValueError, match="made up"):
         terms.run(failing, lambda: restored.append(1))
     assert (terms.undone, restored) == (False, [])
-    assert isinstance(terms.cause, OSError)
+    assert isinstance(terms.failed.__cause__, OSError)
 
 
 def test_only_a_failure_of_the_first_call_is_undone():

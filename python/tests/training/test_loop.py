@@ -9,6 +9,7 @@ from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime
 from gpukeras.data.dataset import build_dataset
+from gpukeras.data.streams.builder import build_stream
 from gpukeras.training import fit
 from gpukeras.training.loop import Calls, count_calls
 
@@ -189,6 +190,34 @@ def test_callbacks_see_what_they_see_under_keras(asked, batches):
         models[1].stop_training,
         second.params["epochs"],
     )
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_epoch_that_ends_as_no_number_is_not_validated(streams):
+    rows, held, tested = make_dataset(), make_dataset(40, seed=7), []
+    if streams:
+        slices = runtime.tensorflow().data.Dataset.from_tensor_slices
+        rows, held = (
+            build_stream({"kind": "tfdata", "dataset": slices(one.arrays).batch(32)}, {})
+            for one in (rows, held)
+        )
+    model = make_model(optimizer=runtime.keras().optimizers.SGD(1e30))
+    options = {"epochs": 3, "engine": "superstep"}
+    callbacks = [hook(on_epoch_end=lambda epoch, logs: tested.append("val_loss" in logs))]
+    report = fit.fit(model, rows, options, validation=held, callbacks=callbacks)
+    assert (report.stopped, report.epochs, tested) == ("non_finite", 0, [False])
+    assert all(np.isfinite(weights).all() for weights in model.get_weights())
+
+
+def test_keras_limit_of_epochs_holds():
+    config, model = runtime.keras().config, make_model()
+    config.set_max_epochs(2)
+    try:
+        with pytest.warns(UserWarning, match="Limiting epochs to 2"):
+            report = train(model, make_dataset(), [], epochs=4)
+    finally:
+        config.set_max_epochs(None)
+    assert (report.epochs, report.stopped, model.history.epoch) == (2, "early", [0, 1])
 
 
 # Calls --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukeras.accelerate.decide import ROWS
 from gpukeras.accelerate.facts import KERAS_ROWS, Arguments, count_outputs, read_rows
-from gpukeras.accelerate.printed import build_first, build_last, end_steps, print_steps
+from gpukeras.accelerate.printed import build_last, end_steps, print_steps
 from gpukeras.accelerate.rows import ARRAYS, Given, as_callbacks, dataset_of, features_of
 from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.keras_batches import KerasBatches, unseen_generator
@@ -47,10 +47,11 @@ def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tu
     callbacks = as_callbacks(call["callbacks"])
     if call["verbose"]:
         callbacks = [*callbacks, build_last(model)]
-    params = {"verbose": call["verbose"], "epochs": call["epochs"], "steps": steps}
-    first = build_first(model, callbacks, params, terms)
+    terms.params = {"verbose": call["verbose"], "epochs": call["epochs"], "steps": steps}
     if isinstance(data, AsIsDataset) and isinstance(data.stream, KerasStream):
-        terms.end_epoch = _end_as_keras(model, data.stream.batches)
+        end = _end_as_keras(model, data.stream.batches)
+        first = runtime.keras().callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: end())
+        callbacks = [first, *callbacks]
     report = training_fit.fit(
         model,
         data,
@@ -62,7 +63,7 @@ def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tu
         },
         validation=validation,
         batch_size=_size_of(call) if isinstance(data, MapDataset) else None,
-        callbacks=[first, *callbacks],
+        callbacks=callbacks,
         terms=terms,
     )
     if report.stopped == "interrupted":
@@ -152,10 +153,7 @@ def _size_of(call: Arguments) -> int:
 def terms_of(model: Model, call: Arguments) -> KerasTerms:
     """Returns the terms of a call of `fit()`."""
     size = int(call["validation_batch_size"] or call["batch_size"] or KERAS_ROWS)
-    return KerasTerms(
-        validation_rows=size,
-        continue_on_nan=True,
-    )
+    return KerasTerms(validation_rows=size, continue_on_nan=True)
 
 
 def has_several(model: Model, given: Given) -> bool:

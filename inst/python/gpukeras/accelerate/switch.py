@@ -280,17 +280,18 @@ def _raise_where_keras_cannot_run(
 
     Rows that TensorFlow refuses are refused by Keras too: its own error is raised at once.
     """
+    cause = None if terms.failed is None else terms.failed.__cause__
     if isinstance(error, RefusedRowsError):
         if error.origin is not None:
             raise error.origin from None
     elif name == "fit" and terms.began and not (error_of(terms, error) and terms.undone):
-        if isinstance(error, GpuKerasError) and terms.cause is not None:
-            raise terms.cause from None
+        if isinstance(error, GpuKerasError) and cause is not None:
+            raise cause from None
         if isinstance(error, GpuKerasError) and terms.failed is None:  # in the validation
             calls.validate_by_keras(model, given)
         raise error
     if terms.taken:  # Keras would go on where the iterator is now
-        raise terms.cause or error from None
+        raise cause or error from None
 
 
 def error_of(terms: KerasTerms, error: BaseException) -> bool:

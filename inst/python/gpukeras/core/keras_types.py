@@ -98,9 +98,6 @@ class Model(Protocol):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Sets optimizer, loss and metrics."""
 
-    def fit(self, *args: Any, **kwargs: Any) -> Any:
-        """Trains."""
-
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Computes loss and metrics."""
 

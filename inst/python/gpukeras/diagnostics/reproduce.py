@@ -32,7 +32,7 @@ from gpukeras.models import model_checks
 from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
 from gpukeras.training.fit import fit
 from gpukeras.training.history_registry import history_of, keep_history
-from gpukeras.training.keras_functions import preserve_keras_functions
+from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.model_guard import untouched
 from gpukeras.training.report import FitReport
 
@@ -190,7 +190,7 @@ def _search(model: Model, data: Dataset, spec: ReproduceSpec, start: Snapshot) -
     if len(batches) != len(others):
         return Difference("rows", data.source_kind, step=min(len(batches), len(others)) + 1)
     apply_snapshot(model, start)
-    with preserve_keras_functions(model):
+    with jit_policy(model):
         for number, batch in enumerate(batches, 1):
             before = take_snapshot(model)
             if not _steps_are_equal(model, batch, before):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
@@ -50,18 +50,6 @@ from gpukeras.system import host
 # Up to this number of batches the short last one shares their program. Where the size of a batch
 # is unknown to XLA, a small one takes some 20 us more; tracing once more takes 0.2 to 2 s.
 FEW_BATCHES = 3000
-
-
-@contextlib.contextmanager
-def _step_of(model: Model, kind: str, step: Step | None) -> Iterator[None]:
-    """Makes Keras build its own function from this step."""
-    if step is not None:
-        setattr(model, f"{kind}_step", step)
-    try:
-        yield
-    finally:
-        if step is not None:
-            delattr(model, f"{kind}_step")
 
 
 class Engines:
@@ -115,15 +103,19 @@ class Engines:
 
     def _take_function(self, step: Step | None) -> Any:
         """Returns Keras' own function of the step; the model's attributes stay unchanged."""
-        model, name = self.model, f"{self._kind}_function"
-        before, steps = getattr(model, name), model.steps_per_execution
+        model, kind = self.model, self._kind
+        before, steps = getattr(model, f"{kind}_function"), model.steps_per_execution
         model.steps_per_execution = 1
-        with _step_of(model, self._kind, step):
-            getattr(model, f"make_{name}")(force=True)
-        function = getattr(model, name)
-        setattr(model, name, before)
-        model.steps_per_execution = steps
-        return function
+        if step is not None:
+            setattr(model, f"{kind}_step", step)
+        try:
+            getattr(model, f"make_{kind}_function")(force=True)
+            return getattr(model, f"{kind}_function")
+        finally:
+            if step is not None:
+                delattr(model, f"{kind}_step")
+            setattr(model, f"{kind}_function", before)
+            model.steps_per_execution = steps
 
     @property
     def identity(self) -> Hashable | None:

@@ -41,6 +41,7 @@ from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.refusals import engine_refusals, is_inability, raise_explained
 from gpukeras.engine.train_step import single_replica
 from gpukeras.models import model_checks, model_recipes
+from gpukeras.models.losses import weighing_rows
 from gpukeras.profiler import placement
 from gpukeras.profiler.advice import (
     LAYER_SHARE,
@@ -58,7 +59,7 @@ from gpukeras.profiler.peak_use import measure_peak_use
 from gpukeras.profiler.report import Advice, InputCost, ProfileReport, StageTime
 from gpukeras.profiler.trace_window import read_window
 from gpukeras.training.batch_size_memo import remembered_size
-from gpukeras.training.keras_functions import preserve_keras_functions
+from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.model_guard import untouched
 
 OnEvent = Callable[[dict[str, Any]], Any]
@@ -118,7 +119,7 @@ def profile(
     model_recipes.check_encoding(model, data.recipe)
     trained = _trained_engine(model)
     guard = untouched(model, partial(sample_rows, data))
-    with guard, preserve_keras_functions(model), single_replica(model), folder as path:
+    with guard, jit_policy(model), weighing_rows(model), single_replica(model), folder as path:
         plan = _plan(model, data, spec)
         with _memory_errors(plan):
             return _Profile(model, data, plan, spec, path, trained, on_event).run()

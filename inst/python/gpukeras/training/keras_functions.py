@@ -1,4 +1,4 @@
-"""Builds a model on rows, and restores Keras' own functions."""
+"""Builds a model on rows, and lets Keras compile its functions as the session allows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.engine.predict_loop import fixed_rows
-from gpukeras.models.losses import weighing_rows
 from gpukeras.models.variables import build_variables
 
 SAMPLE, SAMPLE_BYTES = 32, 2**22  # rows that a model's variables are built from, or as many as fit
@@ -36,17 +35,6 @@ def build_on(model: Model, data: Dataset, batch_size: int | str | None = None) -
 def count_weights(model: Model) -> int:
     """Returns the number of a model's weights."""
     return sum(math.prod(variable.shape) for variable in model.variables)
-
-
-@contextmanager
-def preserve_keras_functions(model: Model) -> Iterator[None]:
-    """Restores Keras' functions and losses, so that its own fit() works as before."""
-    functions = model.train_function, model.test_function
-    try:
-        with jit_policy(model), weighing_rows(model):
-            yield
-    finally:
-        model.train_function, model.test_function = functions
 
 
 @contextmanager

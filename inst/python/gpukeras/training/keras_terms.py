@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ class KerasTerms:
     Args:
         validation_rows: Rows per batch of the validation where it depends on them; None for those
             of the training.
-        end_epoch: Called at the end of each epoch, before the script's callbacks.
+        params: What callbacks are told of the training; None for what gpu_fit() tells them.
         continue_on_nan: Whether the training goes on with a loss that is not finite, as in Keras.
 
     Attributes:
@@ -22,20 +22,18 @@ class KerasTerms:
         began: Whether callbacks have been told that the training begins.
         calls: Calls of the engine that have returned.
         failed: The error of such a call, or None.
-        cause: What that was raised from, or None.
         undone: Whether that was the first call, and the model has the state from before it.
         once_built: The state of NumPy's global generator after Keras has built the model, whose
             rows it shuffles by that generator on JAX; None where they are not shuffled.
     """
 
     validation_rows: int | None = None
-    end_epoch: Callable[[], None] = lambda: None
+    params: Mapping[str, Any] | None = None
     continue_on_nan: bool = False
     taken: bool = False
     began: bool = False
     calls: int = 0
     failed: Exception | None = None
-    cause: BaseException | None = None
     undone: bool = False
     once_built: Any = None
 
@@ -49,7 +47,7 @@ class KerasTerms:
         try:
             logs = advance()
         except Exception as error:
-            self.failed, self.cause = error, error.__cause__
+            self.failed = error
             if self.continue_on_nan and not self.calls:
                 restore()
                 self.undone = True

@@ -11,7 +11,8 @@ batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,6 +41,7 @@ def run_epochs(
     initial_epoch: int = 0,
     validation: EvaluationLoop | None = None,
     validation_freq: int | Sequence[int] = 1,
+    params: Mapping[str, Any] | None = None,
 ) -> None:
     """Trains a model.
 
@@ -52,11 +54,11 @@ def run_epochs(
         initial_epoch: The first epoch, counted from 0, unless BackupAndRestore sets another one.
         validation: The evaluation after an epoch, or None.
         validation_freq: Epochs from one validation to the next, or which are validated, from 1.
+        params: What callbacks are told of the training, as by Keras; None for its epochs and calls.
     """
     keras = runtime.keras()
-    told = keras.callbacks.CallbackList(
-        list(callbacks), model=model, verbose=0, epochs=epochs, steps=calls.count()
-    )
+    params = params or {"verbose": 0, "epochs": epochs, "steps": calls.count()}
+    told = keras.callbacks.CallbackList(list(callbacks), model=model, **params)
     model.stop_training = False
     told.on_train_begin()
     epoch_logs = None
@@ -104,6 +106,14 @@ def evaluate_rows(model: Model, loop: EvaluationLoop, told: Any) -> dict[str, An
     return found
 
 
+def limit_epochs(epochs: int) -> int:
+    """Returns the epochs that `keras.config.set_max_epochs()` allows; warns as Keras does."""
+    most = runtime.keras().config.max_epochs() or epochs
+    if most < epochs:
+        warnings.warn(f"Limiting epochs to {most}", stacklevel=2)
+    return min(most, epochs)
+
+
 def is_validated(epoch: int, freq: int | Sequence[int]) -> bool:
     """Whether an epoch, counted from 0, is followed by a validation; see `run_epochs()`."""
     return (epoch + 1) % freq == 0 if isinstance(freq, int) else epoch + 1 in freq
@@ -133,6 +143,8 @@ class Calls:
         together: Batches of a call where a callback works on batches; None where none does.
         expected: Batches of an epoch where the loader is not exact, or None if unknown.
         record: Runs the work that it is given, and returns its result.
+        check: Called before callbacks are told of the end of an epoch's last call, or of each one
+            where a callback works on batches.
     """
 
     runner: EpochLoop
@@ -141,6 +153,7 @@ class Calls:
     together: int | None = None
     expected: int | None = None
     record: Callable[[Callable[[], Any]], Any] = lambda work: work()
+    check: Callable[[], None] = lambda: None
 
     def count(self) -> int | None:
         """Returns the batches of an epoch as callbacks are told of them; None if unknown."""
@@ -173,6 +186,8 @@ class Calls:
             return bool(runner.engines.model.stop_training)
 
         logs: Logs = self.record(partial(runner.advance, target, after_call))
+        if self.together is not None or runner.finished:
+            self.check()
         ended = self.together is not None and runner.ended and runner.position == before
         # No batch is left where the checkpoint was made after the epoch's last batch.
         return None if ended else logs or runner.engines.model.get_metrics_result()

@@ -28,6 +28,10 @@ class MemoryUse:
     device: str = "the device"
     microbatch_size: int = 0
 
+    def resume(self, microbatch_size: int | None) -> None:
+        """Takes as many rows at once as before the interruption, if these were fewer."""
+        self.microbatch_size = min(self.microbatch_size, microbatch_size or self.microbatch_size)
+
     def halve(self) -> str:
         """Takes half as many rows at once; returns a note."""
         self.microbatch_size = -(-self.microbatch_size // 2)

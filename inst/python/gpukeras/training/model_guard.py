@@ -14,9 +14,10 @@ from typing import Any
 
 from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
+from gpukeras.models.losses import weighing_rows
 from gpukeras.models.state import apply_snapshot, take_snapshot
 from gpukeras.models.variables import build_variables, other_optimizers
-from gpukeras.training.keras_functions import SAMPLE, preserve_keras_functions
+from gpukeras.training.keras_functions import SAMPLE, jit_policy
 
 PARTS = [
     "optimizer",
@@ -33,7 +34,7 @@ PARTS = [
 
 @contextmanager
 def kept_model(model: Model) -> Iterator[None]:
-    """Restores weights, optimizer, metrics, random state and Keras' own functions on exit.
+    """Restores weights, optimizer, metrics and random state on exit.
 
     It also does so after errors and interrupts. The state is copied to host memory.
 
@@ -42,7 +43,7 @@ def kept_model(model: Model) -> Iterator[None]:
     """
     snapshot = take_snapshot(model)
     try:
-        with preserve_keras_functions(model):
+        with jit_policy(model), weighing_rows(model):
             yield
     finally:
         apply_snapshot(model, snapshot)

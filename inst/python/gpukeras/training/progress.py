@@ -44,11 +44,6 @@ class Progress:
     reason: str = ""
     notes: list[str] = field(default_factory=list)
 
-    @classmethod
-    def begin(cls, initial_epoch: int = 0) -> Progress:
-        """Returns the progress of a training that begins after epochs of an earlier one."""
-        return cls(epoch=initial_epoch, resumed=initial_epoch)
-
     def resume(self, state: TrainingState) -> None:
         """Continues from a checkpoint's training, with a note."""
         self.epoch = self.resumed = state.epoch

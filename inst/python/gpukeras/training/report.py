@@ -73,3 +73,11 @@ class FitReport:
     unsaved: str
     tensorboard: str
     plan: PipelinePlan
+
+
+def explain_rate(scaling: str, replicas: int) -> str:
+    """Returns a note about how several replicas changed the learning rate."""
+    if scaling == "none":
+        return "as given: `batch_size` counts the rows of all replicas"
+    factor = replicas if scaling == "linear" else replicas**0.5
+    return f'{factor:.3g} times the one given: rate_scaling = "{scaling}"'

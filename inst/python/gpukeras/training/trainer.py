@@ -5,20 +5,20 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import truediv
 from typing import Any
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.backend.oom import memory_errors
-from gpukeras.checkpoint.manager import Saver, open_saver
-from gpukeras.checkpoint.state import TrainingState
+from gpukeras.checkpoint.manager import open_saver
 from gpukeras.core.errors import GpuKerasError, RefusedRowsError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
@@ -41,20 +41,19 @@ from gpukeras.engine.train_step import can_split
 from gpukeras.models import compatibility
 from gpukeras.models.state import apply_snapshot, take_snapshot
 from gpukeras.training.batch_size import explain_size, plan_batches
-from gpukeras.training.callbacks import epochs
-from gpukeras.training.callbacks import functions as hooks
+from gpukeras.training.callbacks import epochs as own
+from gpukeras.training.callbacks.functions import FunctionHooks, Functions, end_callbacks
 from gpukeras.training.callbacks.keras_class import as_callback
-from gpukeras.training.callbacks.manager import CallbackManager, open_callback_manager
+from gpukeras.training.callbacks.manager import open_callback_manager
 from gpukeras.training.evaluation_loop import EvaluationLoop
 from gpukeras.training.keras_functions import build_on
 from gpukeras.training.keras_terms import KerasTerms
 from gpukeras.training.listener import ProgressReporter
-from gpukeras.training.loop import Calls, run_epochs
+from gpukeras.training.loop import Calls, limit_epochs, run_epochs
 from gpukeras.training.memory import MemoryUse
 from gpukeras.training.nan_guard import DivergenceGuard, NonFiniteLoss, explain_stop
 from gpukeras.training.progress import Progress
-from gpukeras.training.report import FitReport
-from gpukeras.training.summary import summarise
+from gpukeras.training.report import FitReport, explain_rate
 
 EXPECTED_STEPS = 500  # assumed for an epoch of unknown length, to decide which engines are tried
 
@@ -82,7 +81,7 @@ class Trainer:
     spec: FitSpec
     batch_size: int | str | None
     callbacks: Sequence[Any]
-    functions: hooks.Functions
+    functions: Functions
     listener: ProgressReporter
     strategy: Strategy = field(default_factory=Strategy)
     terms: KerasTerms = field(default_factory=KerasTerms)
@@ -92,7 +91,7 @@ class Trainer:
         memory = MemoryUse(self.model, self.batch_size)
         with ExitStack() as held:
             held.enter_context(memory_errors(memory.explain))
-            training = open_training(self, memory, held)
+            training = Training(self, memory, held)
             agreement = self.strategy.agreement
             try:
                 training.run()
@@ -113,20 +112,18 @@ class Trainer:
             return report
 
     @property
-    def validates(self) -> bool:
-        """Whether there are rows to validate on."""
-        source, part = self.validation_rows
-        return source.has_rows(part)
+    def validated(self) -> tuple[Dataset, str] | None:
+        """The dataset of the rows to validate on, and their part of it; None without."""
+        source, part = (
+            (self.data, "validation") if self.validation is None else (self.validation, "all")
+        )
+        return (source, part) if source.has_rows(part) else None
 
-    @property
-    def validation_rows(self) -> tuple[Dataset, str]:
-        """The dataset of the rows to validate on, and their part of it."""
-        return (self.data, "validation") if self.validation is None else (self.validation, "all")
-
-    def count_validated(self, batch_size: int) -> int | None:
+    def count_validated(self, source: Dataset, batch_size: int) -> int | None:
         """Returns how many of the first rows are validated, or None for all.
 
         Args:
+            source: Their dataset.
             batch_size: Rows per batch of the training.
 
         Raises:
@@ -135,8 +132,7 @@ class Trainer:
         steps = self.spec.validation_steps
         if steps is None:
             return None
-        by_number = isinstance(self.validation_rows[0], MapDataset)
-        if not by_number or self.strategy.shares is not None:
+        if not isinstance(source, MapDataset) or self.strategy.shares is not None:
             raise SpecError(
                 "`validation_steps` needs rows by number on one device.",
                 hint="Use `validation = gpu_dataset(f, steps = )`.",
@@ -146,54 +142,6 @@ class Trainer:
 
 
 # Before the first step ----------------------------------------------------------------------------
-
-
-def open_training(asked: Trainer, memory: MemoryUse, held: ExitStack) -> Training:
-    """Opens a training: its rows, checkpoints, callbacks and engines.
-
-    Args:
-        asked: What was asked for.
-        memory: Learns what the device has to hold.
-        held: Holds what is to be closed.
-    """
-    model, spec, strategy = asked.model, asked.spec, asked.strategy
-    started, agreement = time.perf_counter(), strategy.agreement
-    progress = Progress.begin(spec.initial_epoch)
-    events = as_callback(epochs.Events, asked.listener, progress, agreement)
-    events.set_model(model)
-    try:
-        plan, loader = open_rows(asked, memory, progress.notes, events.idle)
-    except GpuKerasError as error:
-        agreement.refuse("fit", error)
-        raise
-    agreement.compare(model, asked.data, plan, spec)
-    saver = held.enter_context(open_saver(model, asked.data, plan, spec))
-    state = agreement.share_state(saver.resume(), model)
-    if state is not None:
-        apply_snapshot(model, state.snapshot)
-        progress.resume(state)
-        memory.microbatch_size = min(
-            memory.microbatch_size, state.extra.get("micro", memory.microbatch_size)
-        )
-    held.enter_context(strategy.hold(model))
-    manager = held.enter_context(
-        open_callback_manager(
-            model,
-            spec,
-            progress,
-            loader,
-            state=state,
-            rate_factor=strategy.scale_rate(spec.rate_scaling),
-            skips=spec.validation_freq != 1 and asked.validates,
-        )
-    )
-    guard = DivergenceGuard(model, manager.averages, stops=not asked.terms.continue_on_nan)
-    training = Training(
-        asked, memory, progress, plan, loader, saver, manager, guard, events, state, started
-    )
-    held.callback(training.runner.end)
-    model.history = None  # not that of an earlier training, if this one does not start
-    return training
 
 
 def open_rows(
@@ -216,14 +164,9 @@ def open_rows(
     plan = strategy.fit_plan(plan, data, size)
     memory.batch_size = memory.microbatch_size = plan.batch_size
     steps = check_steps(asked, plan, notes)
+    check, first = partial(compatibility.check_fit, model), asked.spec.initial_epoch
     loader = open_loader(
-        data,
-        plan,
-        partial(compatibility.check_fit, model),
-        idle,
-        steps_per_epoch=steps,
-        initial_epoch=asked.spec.initial_epoch,
-        shares=strategy.shares,
+        data, plan, check, idle, steps_per_epoch=steps, initial_epoch=first, shares=strategy.shares
     )
     return (replace(plan, steps_per_epoch=steps) if steps else plan), loader
 
@@ -266,68 +209,88 @@ def check_steps(asked: Trainer, plan: PipelinePlan, notes: list[str]) -> int | N
 # Training -----------------------------------------------------------------------------------------
 
 
-@dataclass
 class Training:
-    """A training that is open.
+    """A training that is open: its rows, checkpoints, callbacks and engines.
 
-    Args:
+    Attributes:
         asked: What was asked for.
         memory: What the device has to hold.
         progress: How far it is.
         plan: How the rows reach the device.
         loader: Makes blocks of them.
         saver: Writes checkpoints.
+        state: The checkpoint's state that it resumes from, or None.
         manager: Rates, clipping, averages, early stopping, TensorBoard.
         guard: Checks the losses.
         events: Reports the progress.
-        state: The checkpoint's state that it resumes from, or None.
-        started: When it was opened, by `time.perf_counter()`.
-
-    Attributes:
-        runner: Runs an epoch's blocks.
         facts: What decides on the engines.
+        runner: Runs an epoch's blocks.
+        history: Keras' own history.
     """
 
-    asked: Trainer
-    memory: MemoryUse
-    progress: Progress
-    plan: PipelinePlan
-    loader: DataLoader
-    saver: Saver
-    manager: CallbackManager
-    guard: DivergenceGuard
-    events: Any
-    state: TrainingState | None
-    started: float
-    runner: EpochLoop = field(init=False)
-    facts: EngineFacts = field(init=False)
+    def __init__(self, asked: Trainer, memory: MemoryUse, held: ExitStack) -> None:
+        """Opens it.
 
-    def __post_init__(self) -> None:
-        """Opens the engines."""
-        asked, state, device = self.asked, self.state, self.memory.device
-        wanted = asked.spec.engine
-        kept = state.engine if state and wanted in ("auto", "repeatable") else ""
+        Args:
+            asked: What was asked for.
+            memory: Learns what the device has to hold.
+            held: Holds what is to be closed.
+        """
+        model, spec, strategy = asked.model, asked.spec, asked.strategy
+        self._started, agreement = time.perf_counter(), strategy.agreement
+        self.asked, self.memory = asked, memory
+        begun = spec.initial_epoch
+        self.progress = progress = Progress(epoch=begun, resumed=begun)
+        self.events = as_callback(own.Events, asked.listener, progress, agreement)
+        self.events.set_model(model)
+        try:
+            self.plan, self.loader = open_rows(asked, memory, progress.notes, self.events.idle)
+        except GpuKerasError as error:
+            agreement.refuse("fit", error)
+            raise
+        agreement.compare(model, asked.data, self.plan, spec)
+        self.saver = held.enter_context(open_saver(model, asked.data, self.plan, spec))
+        self.state = state = agreement.share_state(self.saver.resume(), model)
+        if state is not None:
+            apply_snapshot(model, state.snapshot)
+            progress.resume(state)
+            memory.resume(state.extra.get("micro"))
+        held.enter_context(strategy.hold(model))
+        factor = strategy.scale_rate(spec.rate_scaling)
+        skips = spec.validation_freq != 1 and asked.validated is not None
+        manager = open_callback_manager(
+            model, spec, progress, self.loader, state=state, rate_factor=factor, skips=skips
+        )
+        self.manager = held.enter_context(manager)
+        stops = not asked.terms.continue_on_nan
+        self.guard = DivergenceGuard(model, self.manager.averages, stops=stops)
+        self.facts = self._read_facts()
+        agree, by_batch = agreement.agree_time, asked.data.variable_batch_size
+        self.runner = EpochLoop(
+            *self.open_engines(), self.back_off, self.rewind, self.loader, agree, by_batch
+        )
+        self.events.runner = self.runner
+        held.callback(self.runner.end)
+        kind = runtime.keras().callbacks.History  # Keras' own, unless the user gives one
+        self.history = [] if any(isinstance(one, kind) for one in asked.callbacks) else [kind()]
+        model.history = None  # not that of an earlier training, if this one does not start
+
+    def _read_facts(self) -> EngineFacts:
+        asked, device, wanted = self.asked, self.memory.device, self.asked.spec.engine
+        if self.state and wanted in ("auto", "repeatable"):
+            wanted = self.state.engine or wanted
         size = self.plan.batch_size
-        facts = read_engine_facts(asked.model, kept or wanted, asked.callbacks, size, device)
-        self.facts = replace(
-            facts,
+        return replace(
+            read_engine_facts(asked.model, wanted, asked.callbacks, size, device),
             text=asked.data.recipe.has_texts,
             replicas=asked.strategy.replicas,
             as_keras=asked.terms.continue_on_nan and device.startswith("CPU"),
         )
-        self.runner = self.events.runner = EpochLoop(
-            *self.open_engines(),
-            self.back_off,
-            self.rewind,
-            self.loader,
-            asked.strategy.agreement.agree_time,
-            asked.data.variable_batch_size,
-        )
 
     def run(self) -> None:
         """Trains, and tells how the training ended."""
-        asked, progress, freq = self.asked, self.progress, self.asked.spec.validation_freq
-        functions = hooks.build_function_callback(asked.functions)
+        asked, progress, validation = self.asked, self.progress, self.open_validation()
+        functions = as_callback(FunctionHooks, asked.functions)
         calls = Calls(
             self.runner,
             self.loader,
@@ -335,20 +298,23 @@ class Training:
             together=asked.model.steps_per_execution if self.facts.batch_hook else None,
             expected=self.loader.steps,
             record=partial(asked.terms.run, restore=self.guard.restore),
+            check=self.guard.check,
         )
+        asked.terms.began = True
         run_epochs(
             asked.model,
             calls,
             self.in_order(functions),
-            epochs=progress.epoch if self.manager.stopped else asked.spec.epochs,
+            epochs=progress.epoch if self.manager.stopped else limit_epochs(asked.spec.epochs),
             initial_epoch=progress.epoch,
-            validation=self.open_validation(),
-            validation_freq=freq,
+            validation=validation,
+            validation_freq=asked.spec.validation_freq,
+            params=asked.terms.params,
         )
-        if functions.hooks.stopped == "interrupted" or progress.stopped == "completed":
+        if functions.stopped == "interrupted" or progress.stopped == "completed":
             early = progress.epoch < asked.spec.epochs
-            progress.stopped = functions.hooks.stopped or ("early" if early else "completed")
-            progress.reason = functions.hooks.reason or self.manager.reason
+            progress.stopped = functions.stopped or ("early" if early else "completed")
+            progress.reason = functions.reason or self.manager.reason
         progress.notes += self.manager.explain()
 
     def in_order(self, functions: Any) -> list[Any]:
@@ -357,40 +323,31 @@ class Training:
         Args:
             functions: The callback of the user's functions.
         """
-        progress, runner, averages = self.progress, self.runner, self.manager.averages
-        measured = as_callback(epochs.Measurement, progress, averages)
-        short = self.plan.last_batch < self.plan.batch_size
-        checkpoints = as_callback(
-            epochs.Checkpoints, self.saver, runner, self.read_state, self.write_history, short
-        )
-        agreement, each = self.asked.strategy.agreement, bool(self.facts.batch_hook)
+        progress, runner, events = self.progress, self.runner, self.events
+        measured = as_callback(own.Measurement, progress, self.manager)
+        short, saver = self.plan.last_batch < self.plan.batch_size, self.saver
+        checkpoints = as_callback(own.Checkpoints, saver, runner, self.loader, self.save, short)
         return [
             measured,  # an epoch's time and rate; shows the averages to all that follow
             *self.asked.callbacks,
             *self.manager.callbacks,  # early stopping and the best weights, rates on a plateau
             functions,  # R functions
-            as_callback(epochs.Resumption, progress, self.state),
-            as_callback(epochs.Guarding, self.guard, progress, runner, each),
-            as_callback(epochs.Pauses, agreement, self.guard, checkpoints, self.events, progress),
-            as_callback(epochs.Recording, progress, averages, measured, runner),
+            as_callback(own.Resumption, progress, self.state),
+            as_callback(own.Guarding, self.guard, progress),
+            as_callback(own.Pauses, self.guard, checkpoints, events),
+            as_callback(own.Recording, measured, runner),
             checkpoints,
-            self.events,
-            *self.manager.board_callbacks,  # TensorBoard, which reads an epoch's figures
+            events,  # progress and interrupts
+            *self.manager.board,  # TensorBoard, which reads an epoch's figures
             *self.history,
         ]
-
-    @functools.cached_property
-    def history(self) -> list[Any]:
-        """Keras' own history, unless the user's callbacks have one."""
-        kind = runtime.keras().callbacks.History
-        return [] if any(isinstance(one, kind) for one in self.asked.callbacks) else [kind()]
 
     def open_validation(self) -> EvaluationLoop | None:
         """Opens the rows to validate on, or returns None."""
         asked = self.asked
-        source, part = asked.validation_rows
-        if not asked.validates:
+        if asked.validated is None:
             return None
+        source, part = asked.validated
         self.progress.notes += explain_test_hook(asked.callbacks)
         size, why = asked.spec.validation_batch_size, ""
         if size is None:
@@ -407,7 +364,7 @@ class Training:
             asked.spec.epochs,
             requested=asked.spec.engine,
             rows_a_batch=size,
-            first=asked.count_validated(self.plan.batch_size),
+            first=asked.count_validated(source, self.plan.batch_size),
             idle=self.events.idle,
             before=self.manager.show_averages,
             strategy=asked.strategy,
@@ -424,13 +381,10 @@ class Training:
     def open_engines(self) -> tuple[Engines, EngineAutotuner]:
         """Returns the engines, and what decides among them."""
         asked, loader, size = self.asked, self.loader, self.memory.microbatch_size
+        whole, device, watch = self.plan.batch_size, self.memory.device, self.guard.watch
+        part, averages = None if size >= whole else size, self.manager.averages
         engines = asked.strategy.open_training(
-            asked.model,
-            self.plan.batch_size,
-            self.memory.device,
-            microbatch_size=None if size >= self.plan.batch_size else size,
-            watch=self.guard.watch,
-            averages=self.manager.averages,
+            asked.model, whole, device, microbatch_size=part, watch=watch, averages=averages
         )
         candidates, reason = choose_candidates(self.facts)
         if self.facts.requested not in ("auto", asked.spec.engine):
@@ -459,11 +413,11 @@ class Training:
 
     # What is kept and told ------------------------------------------------------------------------
 
-    def read_state(self, within: bool) -> TrainingState:
-        """Returns the state for a checkpoint, within an epoch or between two."""
+    def save(self, within: bool) -> None:
+        """Saves a checkpoint, within an epoch or between two, and the report so far."""
         done, runner, choice = self.progress, self.runner, self.runner.chooser.choice
         spent_s = done.spent_s + time.perf_counter() - done.began if within else 0.0
-        return done.to_state(
+        state = done.to_state(
             take_snapshot(self.asked.model),
             position=runner.position if within else 0,
             rows=runner.rows if within else 0,
@@ -471,6 +425,8 @@ class Training:
             keepers=self.manager.get_state(),
             extra={"micro": self.memory.microbatch_size, "spent_s": spent_s},
         )
+        self.saver.save(state)
+        self.saver.write_history(self.report())
 
     def give_up(self, why: str) -> None:
         """Restores weights from before a loss was not finite, and ends the user's callbacks."""
@@ -483,29 +439,46 @@ class Training:
             which = f"of its best epoch, {self.manager.best_epoch}"
         progress.notes.append(explain_stop(why, which))
         told = [*self.asked.callbacks, *self.history]
-        hooks.end_callbacks(told, progress.epoch, self.runner.position, logs)
-
-    def write_history(self) -> None:
-        """Writes the report so far beside the checkpoints."""
-        self.saver.write_history(self.report())
+        end_callbacks(told, progress.epoch, self.runner.position, logs)
 
     def report(self) -> FitReport:
         """Returns the report so far."""
-        return summarise(
-            model=self.asked.model,
-            device=self.memory.device,
-            strategy=self.asked.strategy,
-            progress=self.progress,
-            plan=self.loader.settle(self.plan),
-            engine=self.runner.chooser.finish(),
-            elapsed_s=time.perf_counter() - self.started,
-            wait_s=self.loader.wait_s,
-            microbatch_size=self.memory.microbatch_size,
+        asked, done, memory = self.asked, self.progress, self.memory
+        strategy, plan = asked.strategy, self.loader.settle(self.plan)
+        engine, elapsed_s = self.runner.chooser.finish(), time.perf_counter() - self._started
+        reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
+        if strategy.replicas > 1:
+            rate = explain_rate(asked.spec.rate_scaling, strategy.replicas)
+            reasons["learning_rate"] = rate
+        if done.reason:
+            reasons["stopped"] = done.reason
+        return FitReport(
+            history=done.history,
+            learning_rate=done.learning_rate,
+            epochs=done.epoch,
+            rows=sum(done.epoch_rows),
+            elapsed_s=elapsed_s,
+            epoch_s=done.epoch_s,
+            epoch_rows=done.epoch_rows,
+            samples_per_s=max(map(truediv, done.epoch_rows, done.epoch_s), default=0.0),
+            input_share=min(1.0, self.loader.wait_s / elapsed_s),
+            device=memory.device,
+            variables=dict(Counter(tensor_ops.variable_devices(asked.model))),
+            precision=asked.model.dtype_policy.name,
+            peak_bytes=devices.peak_bytes(memory.device),
+            engine=engine,
+            micro_batch=memory.microbatch_size // strategy.replicas,
+            replicas=strategy.replicas,
+            workers=strategy.workers,
+            devices=strategy.devices or (memory.device,),
             skipped_steps=self.guard.skipped,
+            resumed_epochs=done.resumed,
             best_epoch=self.manager.best_epoch,
-            rate_scaling=self.asked.spec.rate_scaling,
-            notes=(*self.asked.strategy.explain(), *self.progress.notes, *self.saver.notes),
+            stopped=done.stopped,
+            notes=(*strategy.explain(), *done.notes, *self.saver.notes),
+            reasons=reasons,
             checkpoint=self.saver.saved,
             unsaved=self.saver.unsaved,
             tensorboard=self.manager.folder,
+            plan=plan,
         )

@@ -12,14 +12,15 @@ from gpukeras.backend import runtime
 from gpukeras.engine.lr_tables import parse_schedule
 from gpukeras.engine.optimizer import override_schedule
 from gpukeras.training.callbacks.early_stopping import (
+    EarlyStopping,
     EarlyStoppingSpec,
     MetricMonitor,
-    build_early_stopping,
-    build_plateau,
+    Plateau,
     choose_mode,
     choose_monitor,
     parse_early_stopping,
 )
+from gpukeras.training.callbacks.keras_class import as_callback
 
 # Watching ----------------------------------------------------------------------------------------
 
@@ -190,7 +191,7 @@ def walk(model, callbacks, epochs, scores=(), name="score"):
     ],
 )
 def test_a_training_stops_and_ends_with_its_best_weights(scores, options, epochs, best, weight):
-    callback = build_early_stopping(EarlyStoppingSpec(**{"monitor": "score", **options}))
+    callback = as_callback(EarlyStopping, EarlyStoppingSpec(**{"monitor": "score", **options}))
     assert walk(a_walker(), [callback], 5, scores) == (epochs, weight)
     assert callback.best_epoch == best
     assert callback.stopped == (epochs < 5)
@@ -198,11 +199,11 @@ def test_a_training_stops_and_ends_with_its_best_weights(scores, options, epochs
 
 @pytest.mark.tf
 def test_what_is_watched_is_told_from_the_first_epoch_on():
-    callback = build_early_stopping(EarlyStoppingSpec(2))
+    callback = as_callback(EarlyStopping, EarlyStoppingSpec(2))
     assert callback.explain() == ""
     walk(a_walker(), [callback], 1, [1.0], "val_loss")
     assert callback.explain() == "val_loss (lower is better)"
-    callback = build_early_stopping(EarlyStoppingSpec(2, "val_auc"))
+    callback = as_callback(EarlyStopping, EarlyStoppingSpec(2, "val_auc"))
     walk(a_walker(), [callback], 1, [1.0], "val_auc")
     assert callback.explain() == "val_auc (higher is better)"
 
@@ -210,7 +211,7 @@ def test_what_is_watched_is_told_from_the_first_epoch_on():
 @pytest.mark.tf
 def test_a_metric_that_is_not_there_is_refused_at_the_first_epoch():
     model = a_walker()
-    callback = build_early_stopping(EarlyStoppingSpec(2, "val_loss"))
+    callback = as_callback(EarlyStopping, EarlyStoppingSpec(2, "val_loss"))
     with pytest.raises(SpecError, match='"val_loss", which is not among') as error:
         walk(model, [callback], 5)
     assert error.value.hint == "Metrics are loss."
@@ -221,7 +222,7 @@ def test_a_metric_that_is_not_there_is_refused_at_the_first_epoch():
 @pytest.mark.parametrize("cut", few(range(1, 5), 2))
 def test_early_stopping_goes_on_from_its_state(cut):
     scores, spec = [3, 1, 2, 2, 2, 2], EarlyStoppingSpec(3, "score")
-    first, second = build_early_stopping(spec), build_early_stopping(spec)
+    first, second = as_callback(EarlyStopping, spec), as_callback(EarlyStopping, spec)
     model = a_walker()
     walk(model, [first], cut, scores)
     model.set_weights([np.full((1, 1), -float(cut), np.float32)])  # those before the best came back
@@ -233,7 +234,7 @@ def test_early_stopping_goes_on_from_its_state(cut):
 
 @pytest.mark.tf
 def test_kept_weights_do_not_change_with_the_models():
-    model, callback = a_walker(), build_early_stopping(EarlyStoppingSpec(2, "score"))
+    model, callback = a_walker(), as_callback(EarlyStopping, EarlyStoppingSpec(2, "score"))
     callback.set_model(model)
     callback.on_epoch_end(0, {"score": 1.0})
     for variable in model.weights:
@@ -252,7 +253,7 @@ def test_a_plateau_lowers_the_rates_of_the_epochs_after_it(jit):
     model = a_walker()
     model.jit_compile = jit
     with override_schedule(model, spec, 1, 9) as rates:
-        callback = build_plateau(spec, rates)
+        callback = as_callback(Plateau, spec, rates)
         _, weight = walk(model, [callback], 9, [1] * 9)
         # two more epochs of each: the first of all sets the best
         steps = np.array([1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.2, 0.2], np.float32)
@@ -267,14 +268,14 @@ def test_a_plateau_goes_on_from_its_state():
     spec = parse_schedule({"kind": "plateau", "patience": 2, "monitor": "score"})
     model = a_walker()
     with override_schedule(model, spec, None, 4) as rates:
-        first = build_plateau(spec, rates)
+        first = as_callback(Plateau, spec, rates)
         walk(model, [first], 4, [1] * 4)
         plain, arrays = first.get_state()
         state = rates.get_state()
     assert arrays == {}
     with override_schedule(model, spec, None, 4, start=0) as rates:
         rates.set_state(state)
-        second = build_plateau(spec, rates)
+        second = as_callback(Plateau, spec, rates)
         second.set_state(json.loads(json.dumps(plain)), arrays)
         walk(model, [second], 1, [1])
         assert rates.current() == 0.25

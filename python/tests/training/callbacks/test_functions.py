@@ -1,5 +1,6 @@
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +12,8 @@ from gpukeras.core.errors import GeneratorError, SpecError
 from gpukeras.data.streams.generator import GeneratorInterrupt
 from gpukeras.engine.engine_facts import find_batch_hook
 from gpukeras.training import fit
-from gpukeras.training.callbacks.functions import (
-    FunctionHooks,
-    build_function_callback,
-    check_hooks,
-)
+from gpukeras.training.callbacks.functions import FunctionHooks, check_hooks
+from gpukeras.training.callbacks.keras_class import as_callback
 
 GO_ON = {"stop": False}
 STOP = {"stop": True}
@@ -51,13 +49,20 @@ def test_what_cannot_be_called_is_refused():
         FunctionHooks({"on_epoch_end": 3})
 
 
+def hooks_of(functions):
+    hooks = FunctionHooks(functions)
+    hooks.model = SimpleNamespace(stop_training=False)
+    return hooks
+
+
 def test_epochs_count_from_one_and_arguments_are_those_of_the_hook():
     calls = []
-    hooks = FunctionHooks(recorder(calls))
-    hooks.begin_training()
-    hooks.begin_epoch(4)  # a resumed training
-    assert hooks.end_epoch({"loss": 0.5}) is False
-    hooks.end_training({"loss": 0.5})
+    hooks = hooks_of(recorder(calls))
+    hooks.on_train_begin()
+    hooks.on_epoch_begin(4)  # a resumed training
+    hooks.on_epoch_end(4, {"loss": 0.5})
+    assert hooks.model.stop_training is False
+    hooks.on_train_end({"loss": 0.5})
     assert calls == [
         ("on_train_begin",),
         ("on_epoch_begin", 5),
@@ -68,41 +73,44 @@ def test_epochs_count_from_one_and_arguments_are_those_of_the_hook():
 
 
 def test_hooks_without_a_function_do_nothing():
-    hooks = FunctionHooks({})
-    hooks.begin_training()
-    hooks.begin_epoch(0)
-    assert hooks.end_epoch(None) is False
-    hooks.end_training(None)
+    hooks = hooks_of({})
+    hooks.on_train_begin()
+    hooks.on_epoch_begin(0)
+    hooks.on_epoch_end(0, None)
+    assert hooks.model.stop_training is False
+    hooks.on_train_end(None)
 
 
 @pytest.mark.parametrize("at", [("on_train_begin",), ("on_epoch_begin", 1), ("on_epoch_end", 1)])
 def test_a_wish_to_stop_is_granted_after_the_epoch(at):
-    hooks = FunctionHooks(recorder([], {at: STOP}))
-    hooks.begin_training()
-    hooks.begin_epoch(0)
-    assert hooks.end_epoch({}) is True
+    hooks = hooks_of(recorder([], {at: STOP}))
+    hooks.on_train_begin()
+    hooks.on_epoch_begin(0)
+    hooks.on_epoch_end(0, {})
+    assert hooks.model.stop_training is True
     assert hooks.stopped == "early"
     assert hooks.reason == f'{at[0]}() said "stop" in epoch 1'
 
 
 def test_an_interrupt_after_an_epoch_is_no_exception():
-    hooks = FunctionHooks(recorder([], {("on_epoch_end", 1): INTERRUPTED}))
-    hooks.begin_epoch(0)
-    assert hooks.end_epoch({}) is True
+    hooks = hooks_of(recorder([], {("on_epoch_end", 1): INTERRUPTED}))
+    hooks.on_epoch_begin(0)
+    hooks.on_epoch_end(0, {})
+    assert hooks.model.stop_training is True
     assert hooks.stopped == "interrupted"
 
 
 def test_an_interrupt_before_an_epoch_is_a_keyboard_interrupt():
-    hooks = FunctionHooks(recorder([], {("on_epoch_begin", 2): INTERRUPTED}))
-    hooks.begin_epoch(0)
+    hooks = hooks_of(recorder([], {("on_epoch_begin", 2): INTERRUPTED}))
+    hooks.on_epoch_begin(0)
     with pytest.raises(KeyboardInterrupt, match="`on_epoch_begin` in epoch 2"):
-        hooks.begin_epoch(1)
+        hooks.on_epoch_begin(1)
     assert issubclass(GeneratorInterrupt, KeyboardInterrupt)
 
 
 def test_an_interrupt_at_the_end_is_noted():
-    hooks = FunctionHooks({"on_train_end": lambda metrics: INTERRUPTED})
-    hooks.end_training({})
+    hooks = hooks_of({"on_train_end": lambda metrics: INTERRUPTED})
+    hooks.on_train_end({})
     assert hooks.stopped == "interrupted"
 
 
@@ -118,11 +126,11 @@ def small_model():
 
 def train(model, functions, epochs=3):
     x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(16, 2)
-    callback = build_function_callback(functions)
+    callback = as_callback(FunctionHooks, functions)
     model.fit(
         x, x[:, :1], epochs=epochs, verbose=0, callbacks=[callback], validation_data=(x, x[:, :1])
     )
-    return callback.hooks
+    return callback
 
 
 @pytest.mark.tf
@@ -162,7 +170,7 @@ def test_a_failure_comes_out_of_keras_as_it_is_and_the_model_keeps_what_it_learn
 
 @pytest.mark.tf
 def test_it_is_no_hook_on_batches():
-    assert find_batch_hook([build_function_callback(recorder([]))]) == ""
+    assert find_batch_hook([as_callback(FunctionHooks, recorder([]))]) == ""
 
 
 # Keras callbacks ----------------------------------------------------------------------------------

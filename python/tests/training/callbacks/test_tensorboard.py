@@ -14,11 +14,11 @@ from gpukeras import SpecError
 from gpukeras.backend import runtime, tracing
 from gpukeras.engine.engine_facts import find_batch_hook
 from gpukeras.training import fit as training_fit
+from gpukeras.training.callbacks.keras_class import as_callback
 from gpukeras.training.callbacks.tensorboard import (
     Board,
     BoardSpec,
     TraceWindow,
-    build_board_callback,
     count_buckets,
     parse_board,
     split_runs,
@@ -130,17 +130,17 @@ def train(folder, epochs=3, progress=None, **options):
     """What a training tells a board; gives the board, the metrics and the model."""
     model, progress = make_model(), progress or Progress()
     loader = SimpleNamespace(wait_s=0.0)
-    board = Board(BoardSpec(str(folder), **options), model, epochs, progress, loader)
-    callback = build_board_callback(board)
+    spec = BoardSpec(str(folder), **options)
+    board = as_callback(Board, spec, model, epochs, progress, loader)
     for epoch in range(progress.epoch, epochs):
-        callback.on_epoch_begin(epoch)
+        board.on_epoch_begin(epoch)
         with runtime.tensorflow().profiler.experimental.Trace(f"rows of {epoch}"):
             loader.wait_s += 1e-9
-        callback.on_test_begin()
+        board.on_test_begin()
         with runtime.tensorflow().profiler.experimental.Trace("validation"):
             values = np.arange(4.0) + epoch / 8
         progress.add(dict(zip(METRICS, values, strict=True)), 0.5, 40, 0.1 / (epoch + 1))
-        callback.on_epoch_end(epoch)
+        board.on_epoch_end(epoch)
     board.close()
     return board, progress.history, model
 
@@ -207,7 +207,8 @@ def test_tensorboards_own_reader_understands_the_files(tmp_path):
 def test_keras_own_fit_calls_the_board(tmp_path):
     model, progress = make_model(), Progress()
     model.run_eagerly = True  # a few batches are not worth a graph
-    board = Board(BoardSpec(str(tmp_path)), model, 2, progress, SimpleNamespace(wait_s=0.0))
+    loader = SimpleNamespace(wait_s=0.0)
+    board = as_callback(Board, BoardSpec(str(tmp_path)), model, 2, progress, loader)
 
     def count(epoch, logs):
         progress.add({name: float(value) for name, value in logs.items()}, 0.5, 40, 0.1)
@@ -215,7 +216,7 @@ def test_keras_own_fit_calls_the_board(tmp_path):
     hook = runtime.keras().callbacks.LambdaCallback(on_epoch_end=count)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 5)), rng.integers(0, 3, 40)
-    callbacks = [hook, build_board_callback(board)]
+    callbacks = [hook, board]
     history = model.fit(x, y, validation_split=0.25, epochs=2, verbose=0, callbacks=callbacks)
     board.close()
     for run, name in (("train", "loss"), ("validation", "val_loss")):
@@ -224,8 +225,9 @@ def test_keras_own_fit_calls_the_board(tmp_path):
 
 
 @pytest.mark.tf
-def test_the_callback_does_not_ask_for_every_batch():
-    assert find_batch_hook([build_board_callback(None)]) == ""
+def test_the_callback_does_not_ask_for_every_batch(tmp_path):
+    board = as_callback(Board, BoardSpec(str(tmp_path)), None, 2, Progress(), None)
+    assert find_batch_hook([board]) == ""
 
 
 # Traces ------------------------------------------------------------------------------------------

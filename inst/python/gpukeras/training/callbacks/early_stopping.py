@@ -31,7 +31,6 @@ from gpukeras.core.options import (
 )
 from gpukeras.engine.lr_schedules import PlateauSpec
 from gpukeras.engine.optimizer import Rates
-from gpukeras.training.callbacks.keras_class import as_callback
 
 # Words in the names of metrics that are better when higher; "loss" in a name takes precedence.
 MAXIMISED = {"acc", "accuracy", "auc", "precision", "recall", "f1", "fbeta", "r2", "iou", "dice"}
@@ -212,11 +211,10 @@ class _Watching(ABC):
         self.watch.set_state(plain["watch"])
 
 
-class _EarlyStopping(_Watching):
+class EarlyStopping(_Watching):
     """Stops a training that no longer improves, and restores its best weights.
 
     Attributes:
-        best_epoch: The epoch, from 1, with the best value of the metric; 0 before there was one.
         stopped: Whether patience ran out, which stops the training.
     """
 
@@ -224,12 +222,14 @@ class _EarlyStopping(_Watching):
     model: Model  # set by Keras
 
     def __init__(self, spec: EarlyStoppingSpec) -> None:
+        """Starts without a best epoch."""
         super().__init__(spec)
         self.stopped = False
         self._best: list[np.ndarray] = []
 
     @property
     def best_epoch(self) -> int:
+        """The epoch, from 1, with the best value of the metric; 0 before there was one."""
         return self.watch.best_epoch
 
     def take(self, value: float, epoch: int) -> None:
@@ -265,7 +265,7 @@ class _EarlyStopping(_Watching):
         self._best = [np.array(arrays[name]) for name in kept]
 
 
-class _Plateau(_Watching):
+class Plateau(_Watching):
     """Lowers the rates when a metric stops improving.
 
     Attributes:
@@ -275,6 +275,7 @@ class _Plateau(_Watching):
     spec: PlateauSpec
 
     def __init__(self, spec: PlateauSpec, rates: Rates) -> None:
+        """Starts without reductions."""
         super().__init__(spec)
         self.watch.cooldown = spec.cooldown
         self.rates = rates
@@ -295,13 +296,3 @@ class _Plateau(_Watching):
         """Restores the result of `get_state()`."""
         super().set_state(plain, arrays)
         self.reductions = [int(epoch) for epoch in plain["reductions"]]
-
-
-def build_early_stopping(spec: EarlyStoppingSpec) -> Any:
-    """Returns a Keras callback that stops a training; see `_EarlyStopping` for its attributes."""
-    return as_callback(_EarlyStopping, spec)
-
-
-def build_plateau(spec: PlateauSpec, rates: Rates) -> Any:
-    """Returns a Keras callback that lowers the rates of `optimizer.override_schedule()`."""
-    return as_callback(_Plateau, spec, rates)

@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gpukeras.checkpoint.manager import Saver
 from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import Value, read_metrics, split_components
+from gpukeras.data.loading.block import DataLoader
 from gpukeras.distributed.consensus import LocalConsensus
 from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.optimizer import read_rate
-from gpukeras.engine.train_step import Averages
 from gpukeras.models.state import apply_snapshot
+from gpukeras.training.callbacks.manager import CallbackManager
 from gpukeras.training.listener import ProgressReporter
 from gpukeras.training.nan_guard import DivergenceGuard
 from gpukeras.training.progress import Progress
@@ -34,7 +35,7 @@ class Measurement:
 
     Args:
         progress: The progress of the training.
-        averages: Averages of the weights, or None.
+        manager: Has the averages.
 
     Attributes:
         took_s: Seconds of the last epoch.
@@ -43,7 +44,7 @@ class Measurement:
 
     model: ClassVar[Model]  # set by Keras
     progress: Progress
-    averages: Averages | None
+    manager: CallbackManager
     took_s: float = 0.0
     rate: float = math.nan
 
@@ -51,8 +52,7 @@ class Measurement:
         """Measures the epoch."""
         self.took_s = time.perf_counter() - self.progress.began
         self.rate = read_rate(self.model, -1)
-        if self.averages is not None:
-            self.averages.show()
+        self.manager.show_averages()
 
 
 @dataclass(eq=False)
@@ -82,57 +82,38 @@ class Resumption:
 
 @dataclass(eq=False)
 class Guarding:
-    """Copies the state before an epoch, and checks the losses at its end.
+    """Copies the state before an epoch, to which a training returns from a loss that is no number.
 
     Args:
-        guard: Copies and checks.
+        guard: Copies the state; `Calls.check` and `Pauses` ask it for the losses.
         progress: The progress of the training.
-        runner: Runs the epoch.
-        each: Whether to check after each call.
     """
 
     guard: DivergenceGuard
     progress: Progress
-    runner: EpochLoop
-    each: bool
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Copies the state."""
         self.guard.begin_epoch(self.progress.epoch, self.progress.done)
 
-    def on_engine_call_end(self, position: int, logs: Logs) -> None:
-        """Checks the losses where the epoch ends.
-
-        Raises:
-            NonFiniteLoss: if the training cannot make progress any more.
-        """
-        if self.each or self.runner.finished:
-            self.guard.check()
-
 
 @dataclass(eq=False)
 class Recording:
-    """Adds a finished epoch to the progress, and gives the model its weights back.
+    """Gives the model its weights back, and adds a finished epoch to the progress.
 
     Args:
-        progress: The progress of the training.
-        averages: Averages of the weights, or None.
         measured: The epoch's time and rate.
         runner: Runs the epoch.
     """
 
-    progress: Progress
-    averages: Averages | None
     measured: Measurement
     runner: EpochLoop
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Records the epoch."""
-        if self.averages is not None:
-            self.averages.hide()
-        measured = self.measured
-        rows = self.runner.rows
-        self.progress.add(read_metrics(logs), measured.took_s, rows, measured.rate)
+        measured, rows = self.measured, self.runner.rows
+        measured.manager.hide_averages()
+        measured.progress.add(read_metrics(logs), measured.took_s, rows, measured.rate)
 
 
 @dataclass(eq=False)
@@ -142,21 +123,16 @@ class Checkpoints:
     Args:
         saver: Writes the files.
         runner: Runs the epoch.
-        read_state: Returns the state, within an epoch (true) or between two.
-        write_history: Writes the report so far.
+        loader: Makes its blocks.
+        write: Saves the state, within an epoch (true) or between two.
         short: Whether the last batch of an epoch is short.
     """
 
     saver: Saver
     runner: EpochLoop
-    read_state: Callable[[bool], TrainingState]
-    write_history: Callable[[], None]
+    loader: DataLoader
+    write: Callable[[bool], None]
     short: bool
-
-    @property
-    def due(self) -> bool:
-        """Whether the interval between saves within an epoch has passed."""
-        return self.saver.due()
 
     @property
     def possible(self) -> bool:
@@ -164,21 +140,16 @@ class Checkpoints:
 
         Keras retraces for any batch size when it sees a second one; results differ in the last bit.
         """
-        loader = self.runner.loader
-        steps = 0 if loader is None else loader.steps or 0
-        return not (self.short and self.runner.position == steps - 1)
+        return not (self.short and self.runner.position == (self.loader.steps or 0) - 1)
 
     def save(self, within: bool = False) -> None:
         """Saves a checkpoint, within an epoch or between two."""
         if self.saver.enabled:
-            self.saver.save(self.read_state(within))
-            self.write_history()
+            self.write(within)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Saves a whole epoch; of one that was stopped, a resumption runs the rest."""
-        runner = self.runner
-        exact = runner.loader is not None and runner.loader.exact
-        if (exact and runner.finished) or not runner.stopped:
+        if self.runner.finished or not self.runner.stopped:
             self.save()
 
 
@@ -192,20 +163,19 @@ class Events:
         agreement: The decisions that several processes make together.
 
     Attributes:
-        runner: Runs the epoch; None before there is one.
+        runner: Runs the epoch, set once there is one.
     """
 
     model: ClassVar[Model]
     listener: ProgressReporter
     progress: Progress
     agreement: LocalConsensus
-    runner: EpochLoop | None = None
+    runner: EpochLoop = field(init=False)
 
     def emit(self, kind: str, metrics: Mapping[str, Value]) -> bool:
         """Reports an event; returns whether the training is to stop."""
-        epoch, runner = self.progress.epoch + (kind != "epoch"), self.runner
-        step = 0 if runner is None else runner.position
-        steps = None if runner is None or runner.loader is None else runner.loader.steps
+        epoch, loader = self.progress.epoch + (kind != "epoch"), self.runner.loader
+        step, steps = self.runner.position, None if loader is None else loader.steps
         if self.listener.emit(kind, epoch, step, steps, split_components(metrics)):
             self.progress.stopped = "interrupted"
             self.model.stop_training = True
@@ -216,14 +186,13 @@ class Events:
         if self.listener.due and self.emit("waiting", {}):
             raise KeyboardInterrupt
 
-    def agree_stop(self, kind: str) -> bool:
-        """Ends the training if one of its processes asks for it; returns whether one does."""
+    def agree_stop(self, kind: str) -> None:
+        """Ends the training if one of its processes asks for it."""
         stop, progress = bool(self.model.stop_training), self.progress
         interrupted = progress.stopped == "interrupted"
         wishes = self.agreement.agree(kind, stop=stop, interrupted=interrupted)
         progress.stopped = "interrupted" if wishes["interrupted"] else progress.stopped
         self.model.stop_training = wishes["stop"]
-        return wishes["stop"]
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Reports the epoch."""
@@ -236,18 +205,14 @@ class Pauses:
     """Saves and reports between two calls of the engine, the same two in each process.
 
     Args:
-        agreement: The decisions that several processes make together.
         guard: Checks the losses first.
         checkpoints: Saves.
-        events: Reports.
-        progress: The progress of the training.
+        events: Reports, and knows what several processes agree on.
     """
 
-    agreement: LocalConsensus
     guard: DivergenceGuard
     checkpoints: Checkpoints
     events: Events
-    progress: Progress
 
     def on_engine_call_end(self, position: int, logs: Logs) -> None:
         """Saves and reports what is due.
@@ -256,7 +221,7 @@ class Pauses:
             NonFiniteLoss: if the training cannot make progress any more.
         """
         saves, events = self.checkpoints, self.events
-        due = self.agreement.agree("call", save=saves.due, emit=events.listener.due)
+        due = events.agreement.agree("call", save=saves.saver.due(), emit=events.listener.due)
         if due["save"] and saves.possible:
             self.guard.check(within=True)
             saves.save(within=True)
@@ -266,5 +231,5 @@ class Pauses:
         loss = {name: value for name, value in (logs or {}).items() if name == "loss"}
         events.emit("progress", read_metrics(loss))
         events.agree_stop("stop")
-        if self.progress.stopped == "interrupted" and saves.possible:
+        if events.progress.stopped == "interrupted" and saves.possible:
             saves.save(within=True)  # before validation, which resets the metrics

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpukeras.backend import runtime
 from gpukeras.core.errors import GeneratorError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.data.streams.generator import GeneratorInterrupt
 from gpukeras.distributed import session
@@ -24,7 +24,7 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 class FunctionHooks:
-    """Calls the functions and evaluates their answers; a Keras callback delegates to it.
+    """Calls the functions and evaluates their answers; `as_callback()` makes it a Keras callback.
 
     Args:
         functions: Functions by hook, with these arguments: `on_train_begin()`,
@@ -37,6 +37,8 @@ class FunctionHooks:
         reason: Which function asked for the end, and after which epoch; "" otherwise.
     """
 
+    model: Model  # set by Keras
+
     def __init__(self, functions: Functions) -> None:
         """Keeps the functions."""
         check_hooks(functions)
@@ -45,17 +47,17 @@ class FunctionHooks:
         self._wish = ""
         self._epoch = 0
 
-    def begin_training(self) -> None:
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Runs the hook `on_train_begin()`."""
         self._call("on_train_begin")
 
-    def begin_epoch(self, epoch: int) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Runs the hook `on_epoch_begin()`; `epoch` counts from 0."""
         self._epoch = epoch + 1
         self._call("on_epoch_begin", self._epoch)
 
-    def end_epoch(self, logs: Mapping[str, Any] | None) -> bool:
-        """Runs the hook `on_epoch_end()`; returns whether training stops.
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Runs the hook `on_epoch_end()`, whose function may end the training.
 
         The epoch is over, so an interrupt here ends the training without losing its record.
         """
@@ -63,14 +65,13 @@ class FunctionHooks:
             self._call("on_epoch_end", self._epoch, split_components(read_metrics(logs)))
         except GeneratorInterrupt:
             self.stopped = "interrupted"
-            return True
-        if not self._wish:
-            return False
-        self.stopped = "early"
-        self.reason = f'{self._wish}() said "stop" in epoch {self._epoch}'
-        return True
+        if self._wish and not self.stopped:
+            self.stopped = "early"
+            self.reason = f'{self._wish}() said "stop" in epoch {self._epoch}'
+        if self.stopped:
+            self.model.stop_training = True
 
-    def end_training(self, logs: Mapping[str, Any] | None) -> None:
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """Runs the hook `on_train_end()`; only records an interrupt, as nothing is left to stop."""
         try:
             self._call("on_train_end", split_components(read_metrics(logs)))
@@ -91,42 +92,6 @@ class FunctionHooks:
 
     def _place(self) -> str:
         return f" in epoch {self._epoch}" if self._epoch else ""
-
-
-def build_function_callback(functions: Functions) -> Any:
-    """Returns a Keras callback that calls functions between epochs.
-
-    Args:
-        functions: See `FunctionHooks`.
-
-    Returns:
-        A `keras.callbacks.Callback` with the attribute `hooks`, its `FunctionHooks`. An interrupt
-        at the end of an epoch is no exception, so that later callbacks still record the epoch.
-
-    Raises:
-        SpecError: for an unknown hook or a value that is not callable.
-        GeneratorError: later, from Keras' `fit()`, if a function failed.
-        GeneratorInterrupt: later, if a function was interrupted before an epoch's end.
-    """
-    hooks = FunctionHooks(functions)
-
-    class FunctionCallback(runtime.keras().callbacks.Callback):  # type: ignore[misc] # imported late
-        def on_train_begin(self, logs: Any = None) -> None:
-            hooks.begin_training()
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            hooks.begin_epoch(epoch)
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if hooks.end_epoch(logs):
-                self.model.stop_training = True
-
-        def on_train_end(self, logs: Any = None) -> None:
-            hooks.end_training(logs)
-
-    callback = FunctionCallback()
-    callback.hooks = hooks
-    return callback
 
 
 def check_hooks(functions: Functions) -> None:

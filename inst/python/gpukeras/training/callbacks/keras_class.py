@@ -10,11 +10,13 @@ from gpukeras.backend import runtime
 
 @functools.cache
 def _with_keras(kind: type) -> type:
-    return type(kind.__name__.lstrip("_"), (kind, runtime.keras().callbacks.Callback), {})
+    return type(kind.__name__, (kind, runtime.keras().callbacks.Callback), {})
 
 
 def as_callback(kind: type, *arguments: Any, **named: Any) -> Any:
     """Returns an instance of a class that is a Keras callback too, made with these arguments."""
-    made = _with_keras(kind)(*arguments, **named)
-    runtime.keras().callbacks.Callback.__init__(made)
-    return made
+    made: Any = _with_keras(kind)
+    callback = made.__new__(made)
+    runtime.keras().callbacks.Callback.__init__(callback)
+    callback.__init__(*arguments, **named)
+    return callback

@@ -25,11 +25,12 @@ from gpukeras.engine.optimizer import (
 )
 from gpukeras.engine.train_step import Averages
 from gpukeras.training.callbacks.early_stopping import (
-    build_early_stopping,
-    build_plateau,
+    EarlyStopping,
+    Plateau,
     parse_early_stopping,
 )
-from gpukeras.training.callbacks.tensorboard import Board, build_board_callback, open_board
+from gpukeras.training.callbacks.keras_class import as_callback
+from gpukeras.training.callbacks.tensorboard import Board, open_board
 from gpukeras.training.progress import Progress
 
 
@@ -42,6 +43,10 @@ class CallbackManager:
         early: The Keras callback of early stopping, or None.
         plateau: The Keras callback that lowers the rates, or None.
         board: The TensorBoard writer, or None.
+
+    Attributes:
+        callbacks: The Keras callbacks among them, but for that of TensorBoard.
+        board: The Keras callback of TensorBoard, if there is one.
     """
 
     def __init__(
@@ -54,17 +59,8 @@ class CallbackManager:
     ) -> None:
         """Keeps the arguments."""
         self.averages, self._rates, self._early, self._plateau = averages, rates, early, plateau
-        self._board = board
-
-    @property
-    def callbacks(self) -> list[Any]:
-        """The Keras callbacks among them, but for that of TensorBoard."""
-        return [callback for callback in (self._early, self._plateau) if callback is not None]
-
-    @property
-    def board_callbacks(self) -> list[Any]:
-        """The Keras callback of TensorBoard, if there is one."""
-        return [] if self._board is None else [build_board_callback(self._board)]
+        self._board, self.board = board, [] if board is None else [board]
+        self.callbacks = [one for one in (early, plateau) if one is not None]
 
     @property
     def folder(self) -> str:
@@ -187,8 +183,8 @@ def open_callback_manager(
         manager = CallbackManager(
             None if spec.ema is None else Averages(model, spec.ema),
             rates,
-            None if early is None else build_early_stopping(early),
-            build_plateau(schedule, rates)
+            None if early is None else as_callback(EarlyStopping, early),
+            as_callback(Plateau, schedule, rates)
             if rates is not None and isinstance(schedule, PlateauSpec)
             else None,
             board,

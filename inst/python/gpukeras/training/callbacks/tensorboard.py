@@ -42,6 +42,7 @@ from gpukeras.core.options import (
 )
 from gpukeras.core.safe_files import private_folder
 from gpukeras.data.loading.block import DataLoader
+from gpukeras.training.callbacks.keras_class import as_callback
 from gpukeras.training.progress import Progress
 
 BUCKETS = 30  # of a histogram, as in TensorBoard's own
@@ -230,7 +231,7 @@ class Board:
         spec: The options.
         model: The model, of whose weights histograms are made.
         epochs: Epochs of the whole training.
-        progress: The progress; it has each epoch's figures when `end_epoch()` is called.
+        progress: The progress; it has each epoch's figures when `on_epoch_end()` is called.
         loader: The data loader, with the time spent waiting for rows.
     """
 
@@ -275,17 +276,17 @@ class Board:
             notes.append(f"There is no trace for TensorBoard: {self._window.problem}.")
         return notes
 
-    def begin_epoch(self, epoch: int) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Handles the start of an epoch, counted from 0."""
         self._began, self._waited_s = time.perf_counter(), self._loader.wait_s
         if self.spec.profile and epoch == self._traced:
             self._window.open()
 
-    def end_training_part(self) -> None:
+    def on_test_begin(self, logs: Any = None) -> None:
         """Ends the trace before the validation, which is not traced."""
         self._window.close()
 
-    def end_epoch(self, epoch: int) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Writes the values of an epoch, counted from 0."""
         self._window.close()
         if self._failure:
@@ -337,22 +338,6 @@ def split_runs(
     return runs
 
 
-def build_board_callback(board: Board) -> Any:
-    """Returns a Keras callback that calls a board at epochs; it has no batch hooks."""
-
-    class BoardCallback(runtime.keras().callbacks.Callback):  # type: ignore[misc] # imported late
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            board.begin_epoch(epoch)
-
-        def on_test_begin(self, logs: Any = None) -> None:
-            board.end_training_part()
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            board.end_epoch(epoch)
-
-    return BoardCallback()
-
-
 @contextmanager
 def open_board(
     model: Model, spec: FitSpec, progress: Progress, loader: DataLoader
@@ -372,7 +357,7 @@ def open_board(
     if requested is None:
         yield None
         return
-    board = Board(requested, model, spec.epochs, progress, loader)
+    board = as_callback(Board, requested, model, spec.epochs, progress, loader)
     try:
         yield board
     finally:

@@ -1,6 +1,6 @@
 import pytest
 
-from gpukeras.training.summary import explain_rate
+from gpukeras.training.report import explain_rate
 
 
 @pytest.mark.parametrize(
