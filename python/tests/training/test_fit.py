@@ -330,6 +330,7 @@ def test_backup_and_restore_goes_on_where_it_ended(tmp_path):
     assert (report.epochs, report.resumed_epochs, report.stopped) == (4, 2, "completed")
     assert len(report.epoch_s) == 2
     assert any("BackupAndRestore" in note for note in report.notes)
+    assert len(model.fit(*data.arrays, verbose=0).epoch) == 1  # of which Keras knows nothing
     assert fit.fit(model, data, {"epochs": 1}).resumed_epochs == 0
     options = {"epochs": 1, "checkpoint": str(tmp_path / "own")}
     with pytest.raises(SpecError, match="both resume"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from gpukeras.backend import keras_private, runtime
+from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec, describe
@@ -85,8 +85,6 @@ def fit(
         strategy,
         terms,
     )
-    # BackupAndRestore stores here the epoch at which an earlier training resumed.
-    keras_private.set_initial_epoch(model, None)
     with (
         propagate_failures(),
         jit_policy(model),

@@ -16,7 +16,7 @@ from functools import partial
 from operator import truediv
 from typing import Any
 
-from gpukeras.backend import devices, runtime, tensor_ops
+from gpukeras.backend import devices, keras_private, runtime, tensor_ops
 from gpukeras.backend.oom import memory_errors
 from gpukeras.checkpoint.manager import open_saver
 from gpukeras.core.errors import GpuKerasError, RefusedRowsError, SpecError
@@ -91,6 +91,9 @@ class Trainer:
         memory = MemoryUse(self.model, self.batch_size)
         with ExitStack() as held:
             held.enter_context(memory_errors(memory.explain))
+            # BackupAndRestore stores here the epoch at which a training resumes.
+            keras_private.set_initial_epoch(self.model, None)
+            held.callback(keras_private.set_initial_epoch, self.model, None)
             training = Training(self, memory, held)
             agreement = self.strategy.agreement
             try:
@@ -114,9 +117,8 @@ class Trainer:
     @property
     def validated(self) -> tuple[Dataset, str] | None:
         """The dataset of the rows to validate on, and their part of it; None without."""
-        source, part = (
-            (self.data, "validation") if self.validation is None else (self.validation, "all")
-        )
+        part = "validation" if self.validation is None else "all"
+        source = self.data if self.validation is None else self.validation
         return (source, part) if source.has_rows(part) else None
 
     def count_validated(self, source: Dataset, batch_size: int) -> int | None:
