@@ -1,7 +1,7 @@
 #' Train a Keras model
 #'
-#' Trains the model in place as Keras' own `fit()` does, with Keras' training step, callbacks, metrics,
-#' validation and history, but runs many batches in a single call: R and Python stay out of the step.
+#' Trains the model in place as Keras' own `fit()` does, with Keras' training step, callbacks,
+#' metrics and history, but runs many batches in a single call: R and Python stay out of the step.
 #'
 #' @section Engines:
 #' Three engines run the same Keras training step. `"superstep"` loops over many batches inside a
@@ -56,9 +56,9 @@
 #' batch (`save_freq = 100` of Keras' `ModelCheckpoint`) switch to `"keras"`. Keras' other callbacks
 #' see several batches as one, as with Keras' `steps_per_execution`. If you set `engine`, batch
 #' callbacks still see every batch: one per call, or as many per call as the model was compiled for
-#' (`steps_per_execution`). All callbacks see the validation rows as one batch, and may themselves call
-#' the model's own `evaluate()`, `predict()` or `fit()`. If the loss becomes NaN or infinite, Keras
-#' callbacks see the end of that epoch, but R functions do not.
+#' (`steps_per_execution`). All callbacks see the validation rows as one batch, and may themselves
+#' call the model's own `evaluate()`, `predict()` or `fit()`. If the loss becomes NaN or infinite,
+#' Keras callbacks see the end of that epoch, but R functions do not.
 #'
 #' @param model A Keras 3 model from keras3, from reticulate or from [gpu_mlp()]. It must be
 #'   compiled, unless you give `loss`.
