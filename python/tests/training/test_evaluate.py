@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
-from small_fits import make_dataset
+from small_fits import make_dataset, make_model
+from streamed import CODES, Function, X, as_steps, stream
 
 from gpukeras import DataError, SpecError
-from gpukeras.training import evaluate, fit
+from gpukeras.backend import runtime
+from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
@@ -34,3 +36,26 @@ def test_evaluate_refuses(model):
     fit.fit(model, make_dataset(100, scale=True), {"epochs": 1})
     with pytest.raises(DataError, match="encoded by its own means"):
         evaluate.evaluate(model, make_dataset(100, seed=5, scale=True))
+
+
+def test_a_callback_that_may_end_rows_without_an_end_is_refused_and_not_waited_for():
+    class Stopper(runtime.keras().callbacks.Callback):
+        batches = 0
+
+        def on_test_batch_end(self, batch, logs=None):
+            self.batches += 1
+
+        on_predict_batch_end = on_test_batch_end
+
+    model, stopper = make_model(), Stopper()
+    endless = stream(Function(X, CODES, [32, 32, 32, 4], ends=False))
+    for call in (
+        lambda: evaluate.evaluate(model, endless, callbacks=[stopper]),
+        lambda: predict.predict(model, data=endless, callbacks=[stopper]),
+    ):
+        with pytest.raises(SpecError, match="Stopper works on batches, and all rows are one"):
+            call()
+    assert stopper.batches == 0
+    evaluate.evaluate(model, as_steps(), callbacks=[stopper])
+    predict.predict(model, data=as_steps(), callbacks=[stopper])
+    assert stopper.batches == 2

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpukeras.backend import devices, keras_private, runtime, tensor_ops
+from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import REFUSALS, Model
+from gpukeras.data.base import Dataset
+from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.engine.autotune import EngineFacts
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
@@ -126,6 +129,27 @@ def find_test_hook(callbacks: Sequence[Any]) -> str:
 def find_predict_hook(callbacks: Sequence[Any]) -> str:
     """Returns the name of the first callback that works on batches of a prediction; or ""."""
     return _find_hook(callbacks, PREDICT_HOOKS)
+
+
+def refuse_batch_hook(hook: str, data: Dataset) -> None:
+    """Refuses a callback of an evaluation or prediction that works on batches, where it may end it.
+
+    All rows are one batch to callbacks, and rows in sequence that have no known end may have none.
+
+    Args:
+        hook: The callback, from `find_test_hook()` or `find_predict_hook()`.
+        data: The rows.
+
+    Raises:
+        SpecError: where it would wait for an end that never comes.
+    """
+    if hook and isinstance(data, IterableDataset) and not data.facts.rows:
+        raise SpecError(
+            f"The callback {hook} works on batches, and all rows are one batch here, of rows in "
+            "sequence whose number is unknown.",
+            hint="Use gpu_dataset(steps = ), or Keras' own function.",
+            arg="callbacks",
+        )
 
 
 def _find_hook(callbacks: Sequence[Any], hooks: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.batch_dependence import KERAS_ROWS, choose_batches
+from gpukeras.engine.engine_facts import find_test_hook, refuse_batch_hook
 from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.compilation import explaining_refusals
@@ -106,6 +107,7 @@ def evaluate_logs(
     model_checks.check_rows(model, data, step="test", fits=True)
     if not data.has_rows(part):
         raise DataError("`data` has no validation rows.", arg="part")
+    refuse_batch_hook(find_test_hook(callbacks), data)
     began, strategy = time.perf_counter(), open_strategy(devices)
     strategy.check(model)
     build_on(model, data)

@@ -31,6 +31,7 @@ from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.predict import predict_together
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.batch_dependence import kept_reason
+from gpukeras.engine.engine_facts import find_predict_hook, refuse_batch_hook
 from gpukeras.engine.predict import explain_rows, predict_rows, predict_stream
 from gpukeras.engine.predict_loop import Batches
 from gpukeras.models import compatibility, model_checks, model_recipes
@@ -95,6 +96,8 @@ def _predict_record(
     """Returns the predictions without a note, see `predict()`."""
     predictions.check_type(type, family := family_of(model))
     recipe, rows, complete = open_rows(model, features, data)
+    if data is not None:
+        refuse_batch_hook(find_predict_hook(callbacks), data)
     compatibility.check_input(model, recipe)
     model_checks.check_call(model, "predict")
     name = partial(name_columns, recipe.label)
