@@ -8,26 +8,28 @@
 #' recipe.
 #'
 #' @section The folder:
-#' The folder holds shards of about 128 MiB, named `part-00001.parquet` and so on, and
-#' `gpukeras-dataset.json`, which describes them, with a checksum of each. Other programs can read
-#' the shards as well. In Parquet, `x` is a list of fixed size (bytes of images are a binary of
-#' fixed size), with the shape of a row in the column's metadata. In TFRecord, each row is a
-#' `tf.train.Example` with the features `x`, `y`, `w` and `validation` (those that exist). The files
-#' are not compressed, so that the values are mapped into memory without decoding.
+#' The folder holds one NumPy file for each field, a row of which is a row of the dataset: `x.npy`
+#' and, if there are any, `y.npy`, `weights.npy` and `validation.npy` (1 for validation rows, else
+#' 0). `gpukeras-dataset.json` describes them, with the recipe and checksums. The values are as the
+#' model gets them: 32-bit floats, bytes of images, or 32-bit integers. Any program that reads
+#' `.npy` files can read them, Python with NumPy alone:
+#' ```
+#' import numpy
+#' x = numpy.load("cars/x.npy", mmap_mode = "r")
+#' ```
 #'
 #' The folder is written atomically: under a hidden name beside its path, then renamed. An error, an
 #' interrupt, a full disk or a killed process leaves an earlier folder unchanged. The next call for
 #' the same path removes files that a killed process left behind.
 #'
 #' Opening the folder verifies all checksums. Few rows are then copied to memory; for more, blocks
-#' are read from the files when they are needed. `on_error = "skip"` leaves out and counts damaged
-#' or missing shards. Options that were applied when the rows were saved (`y`, `scale`, `encode`,
-#' `na`, `validation`, `recipe` and so on) cannot be changed.
+#' are mapped from the files when they are needed. A file that is missing, shortened or changed is
+#' an error that names it; `on_error = "skip"` leaves out and counts the rows of a damaged block,
+#' of some 4 MiB. Options that were applied when the rows were saved (`y`, `scale`, `encode`, `na`,
+#' `validation`, `recipe` and so on) cannot be changed.
 #' @param data A [gpu_dataset()]. Streamed rows, from a function or a `tf.data.Dataset`, are saved
 #'   for one epoch, which must end: set `steps` if it has no end.
 #' @param path Path of the folder to write. Its parent folder must exist.
-#' @param format `"parquet"`, which is smaller and faster to write, or `"tfrecord"`.
-#' @param shards Number of files; `NULL` makes files of about 128 MiB.
 #' @param overwrite Whether to replace a folder that an earlier call wrote. A folder that holds
 #'   anything else is never deleted.
 #' @param verbose Whether to show progress.
@@ -41,17 +43,15 @@
 #' gpu_dataset_save(train, path, verbose = FALSE)
 #' gpu_dataset(path)
 #' @export
-gpu_dataset_save <- function(data, path, format = c("parquet", "tfrecord"), shards = NULL,
-                             overwrite = FALSE, verbose = TRUE) {
+gpu_dataset_save <- function(data, path, overwrite = FALSE, verbose = TRUE) {
   data <- check_dataset(data)
   check_string(path)
   check_local_path(path)
-  if (missing(format)) format <- "parquet"
-  check_no_na_options(list(format = format, shards = shards, overwrite = overwrite))
+  check_no_na_options(list(overwrite = overwrite))
   # The listener handles interrupts between two blocks, where no file is half written.
   record <- suspendInterrupts(call_core("save_dataset", list(
-    data = data$handle, path = path.expand(path), format = format, shards = shards,
-    overwrite = overwrite, on_event = saving_listener(verbose)
+    data = data$handle, path = path.expand(path), overwrite = overwrite,
+    on_event = saving_listener(verbose)
   )))
   if (record$stopped == "interrupted") {
     rlang::interrupt()
@@ -64,8 +64,8 @@ gpu_dataset_save <- function(data, path, format = c("parquet", "tfrecord"), shar
 
 format_saved <- function(record) {
   sprintf(
-    "saved %s in %s, %s, in %.1f s", count_of(record$rows, "rows"),
-    count_of(record$shards, "files"), format_bytes(record$bytes), record$elapsed_s
+    "saved %s, %s, in %.1f s", count_of(record$rows, "rows"), format_bytes(record$bytes),
+    record$elapsed_s
   )
 }
 

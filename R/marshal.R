@@ -186,7 +186,7 @@ write_marshalled <- function(x, call) {
 
 marshalled_files <- c(
   model = "^model[.]keras$",
-  dataset = "^(part-[0-9]{1,9}[.](parquet|tfrecord)|gpukeras-[a-z]+[.]json)$"
+  dataset = "^((x|y|weights|validation)[.]npy|gpukeras-dataset[.]json)$"
 )
 
 are_files <- function(x, known) {

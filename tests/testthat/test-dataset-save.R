@@ -34,18 +34,31 @@ write_examples <- function(rows, path) {
 
 test_that("a saved dataset is opened as it was", {
   skip_without_tensorflow()
-  for (format in c("parquet", "tfrecord")) {
-    path <- saved_path()
-    data <- gpu_dataset(y ~ ., mixed_frame(), validation = 0.25, weights = 1:40, seed = 3)
-    expect_identical(gpu_dataset_save(data, path, format, shards = 3, verbose = FALSE), path)
-    expect_invisible(gpu_dataset_save(data, path, format, overwrite = TRUE, verbose = FALSE))
-    again <- gpu_dataset(path)
-    expect_s3_class(again, "gpu_dataset")
-    expect_identical(rows_of(again), rows_of(data))
-    expect_identical(as_r(again$handle$validation_rows), as_r(data$handle$validation_rows))
-    expect_identical(as_r(again$handle$order(2L)), as_r(data$handle$order(2L)))
-    expect_identical(again[c("shape", "columns", "label")], data[c("shape", "columns", "label")])
-  }
+  path <- saved_path()
+  data <- gpu_dataset(y ~ ., mixed_frame(), validation = 0.25, weights = 1:40, seed = 3)
+  expect_identical(gpu_dataset_save(data, path, verbose = FALSE), path)
+  expect_invisible(gpu_dataset_save(data, path, overwrite = TRUE, verbose = FALSE))
+  again <- gpu_dataset(path)
+  expect_s3_class(again, "gpu_dataset")
+  expect_identical(rows_of(again), rows_of(data))
+  expect_identical(as_r(again$handle$validation_rows), as_r(data$handle$validation_rows))
+  expect_identical(as_r(again$handle$order(2L)), as_r(data$handle$order(2L)))
+  expect_identical(again[c("shape", "columns", "label")], data[c("shape", "columns", "label")])
+})
+
+test_that("NumPy reads what was saved", {
+  skip_without_tensorflow()
+  path <- saved_path()
+  data <- gpu_dataset(y ~ ., mixed_frame(), validation = 0.25, weights = 1:40, seed = 3)
+  gpu_dataset_save(data, path, verbose = FALSE)
+  numpy <- reticulate::import("numpy")
+  read <- function(name) numpy$load(file.path(path, name), mmap_mode = "r", allow_pickle = FALSE)
+  expect_setequal(
+    list.files(path),
+    c("gpukeras-dataset.json", "x.npy", "y.npy", "weights.npy", "validation.npy")
+  )
+  expect_identical(lapply(c("x.npy", "y.npy", "weights.npy"), read), rows_of(data))
+  expect_identical(which(read("validation.npy") == 1) - 1L, as_r(data$handle$validation_rows))
 })
 
 test_that("a model of saved rows predicts data frames", {
@@ -63,7 +76,7 @@ test_that("saving says what it did, or nothing", {
   skip_without_tensorflow()
   path <- saved_path()
   data <- gpu_dataset(a_matrix(), seed = 1)
-  expect_output(gpu_dataset_save(data, path), "^saved 60 rows in 1 file, [0-9.]+ KiB, in [0-9.]+ s$")
+  expect_output(gpu_dataset_save(data, path), "^saved 60 rows, [0-9.]+ KiB, in [0-9.]+ s$")
   expect_silent(gpu_dataset_save(data, path, overwrite = TRUE, verbose = FALSE))
 })
 
@@ -92,10 +105,8 @@ test_that("errors of saving are classed and name the argument", {
   }
   expect_arg(gpu_dataset_save(data, path), "gpukeras_error_data", "path")
   expect_arg(gpu_dataset_save(data, 3), "gpukeras_error_spec", "path")
-  expect_arg(gpu_dataset_save(data, path, "csv"), "gpukeras_error_spec", "format")
-  expect_arg(gpu_dataset_save(data, path, shards = 0), "gpukeras_error_spec", "shards")
-  expect_arg(gpu_dataset_save(data, path, shards = NA), "gpukeras_error_spec", "shards")
   expect_arg(gpu_dataset_save(data, path, overwrite = 1), "gpukeras_error_spec", "overwrite")
+  expect_arg(gpu_dataset_save(data, path, overwrite = NA), "gpukeras_error_spec", "overwrite")
   expect_arg(gpu_dataset_save(data, path, verbose = 2), "gpukeras_error_spec", "verbose")
   expect_arg(gpu_dataset_save(iris, path), "gpukeras_error_spec", "data")
 })
@@ -115,16 +126,27 @@ test_that("what was settled cannot be chosen anew", {
   expect_identical(gpu_dataset(path, batch_size = 5)$plan$batch_size, 5L)
 })
 
-test_that("a damaged shard is named, or skipped and counted", {
+test_that("a file that is missing or damaged is named; damaged rows are skipped and counted", {
   skip_without_tensorflow()
   path <- saved_path()
-  gpu_dataset_save(gpu_dataset(a_matrix(), seed = 1), path, shards = 3, verbose = FALSE)
-  file.remove(file.path(path, "part-00002.parquet"))
+  data <- gpu_dataset(matrix(sin(1:1600000), 40000, 40), seed = 1) # two blocks of 4 MiB
+  gpu_dataset_save(data, path, verbose = FALSE)
+  file <- file.path(path, "x.npy")
+  bytes <- readBin(file, "raw", file.size(file))
+  bytes[length(bytes)] <- xor(bytes[length(bytes)], as.raw(1))
+  writeBin(bytes, file)
   condition <- expect_error(gpu_dataset(path), class = "gpukeras_error_data")
-  expect_match(one_line(condition), "part-00002.parquet .* is missing")
-  data <- gpu_dataset(path, on_error = "skip")
-  expect_identical(data$plan$rows, 40L)
-  expect_match(data$plan$skipped, "20 rows of 1 file left out")
+  expect_match(one_line(condition), "the file x.npy of .* is damaged")
+  skipping <- gpu_dataset(path, on_error = "skip")
+  left <- floor(4 * 2^20 / (40 * 4))
+  expect_equal(skipping$plan$rows, left)
+  expect_match(skipping$plan$skipped, "rows left out: x.npy is damaged")
+  expect_identical(rows_of(skipping)[[1]], rows_of(data)[[1]][seq_len(left), ])
+  file.remove(file)
+  for (on_error in c("stop", "skip")) {
+    condition <- expect_error(gpu_dataset(path, on_error = on_error), class = "gpukeras_error_data")
+    expect_match(one_line(condition), "the file x.npy of .* is missing")
+  }
 })
 
 # TFRecord files -----------------------------------------------------------------------------------

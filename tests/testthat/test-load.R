@@ -33,9 +33,3 @@ test_that("models, recipes and histories of the version before the core had pack
   expect_output(print(readRDS(before("history.rds"))), "<gpu_history> 2 epochs", fixed = TRUE)
   expect_identical(read_history(before("model.keras"))$epochs, 2L)
 })
-
-test_that("datasets of that version load", {
-  skip_without_tensorflow()
-  silence_tensorflow()
-  expect_equal(nrow(gpu_dataset(before("dataset"), batch_size = 8)), 40)
-})

@@ -16,7 +16,6 @@ from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.saved import reader, writer
 from gpukeras.data.sources.row_store import MemoryRows
 
-FORMATS = ["parquet", "tfrecord"]
 PYTHON_PATH = str(Path(gpukeras.__file__).parents[1])
 in_one_folder = settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -40,8 +39,8 @@ def opened(folder, **options):
     return reader.build_saved({"kind": "saved", "path": str(folder)}, options)
 
 
-def save(folder, data, form="parquet", **options):
-    return writer.save_dataset(data, str(folder / "saved"), form, **options)["path"]
+def save(folder, data, **options):
+    return writer.save_dataset(data, str(folder / "saved"), **options)["path"]
 
 
 def run_child(code, *args):

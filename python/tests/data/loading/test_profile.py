@@ -67,7 +67,7 @@ def inputs():
 def saved(folder):
     from gpukeras.data.saved.writer import save_dataset
 
-    path = save_dataset(make_dataset(ROWS), str(folder / "saved"), "tfrecord")["path"]
+    path = save_dataset(make_dataset(ROWS), str(folder / "saved"))["path"]
     return builder.assemble({"kind": "saved", "path": path}, {"cache": "none"})
 
 

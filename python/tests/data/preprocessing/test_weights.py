@@ -155,7 +155,7 @@ def test_rows_in_sequence_hold_the_same_weights(name):
 
 def test_a_saved_dataset_keeps_them(tmp_path):
     data = in_memory(SOME)
-    path = writer.save_dataset(data, str(tmp_path / "saved"), "parquet")["path"]
+    path = writer.save_dataset(data, str(tmp_path / "saved"))["path"]
     again = reader.build_saved({"kind": "saved", "path": path}, {"batch_size": BATCH})
     assert again.recipe.label == data.recipe.label
     np.testing.assert_array_equal(again.arrays[2], data.arrays[2])

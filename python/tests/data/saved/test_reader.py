@@ -1,23 +1,22 @@
 """Reading what was saved: the same rows, split and predictions; every damage is named."""
 
-import json
+import os
 import shutil
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nightly import few
-from savings import FORMATS, in_one_folder, opened, save
+from savings import in_one_folder, opened, save
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, SpecError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data import dataset
 from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.saved import manifest, shards
 from gpukeras.data.saved import reader as saved
 from gpukeras.data.saved import writer as storage
+from gpukeras.data.sources import npy
 from gpukeras.data.sources.row_store import MemoryRows
 
 CACHES = ["auto", "none", "host", "disk", True]
@@ -52,24 +51,22 @@ def labels_of(kind, rows):
 # Round trips -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize(
     "kind", ["numeric", "integer", "logical", "factor", "character", "matrix", None]
 )
 @pytest.mark.parametrize(("validation", "weighted"), [(0, False), (0.3, True)])
-def test_labels_weights_and_split_come_back(tmp_path, form, kind, validation, weighted):
+def test_labels_weights_and_split_come_back(tmp_path, kind, validation, weighted):
     x = np.random.default_rng(5).normal(size=(40, 3))
     labels = None if kind is None else labels_of(kind, 40)
     weights = np.linspace(0, 2, 40) if weighted and labels else None
     options = {"validation": validation, "seed": 11, "scale": True}
     given = {"kind": "array", "values": x, "names": ["a", "é", "c"]}
     data = dataset.build_dataset(given, options, labels, weights)
-    check_same(opened(save(tmp_path, data, form)), data)
+    check_same(opened(save(tmp_path, data)), data)
 
 
-@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("cache", CACHES)
-def test_columns_with_missing_values_come_back(tmp_path, form, cache):
+def test_columns_with_missing_values_come_back(tmp_path, cache):
     i = np.arange(50)
     columns = [
         {"name": "größe", "kind": "numeric", "values": np.where(i % 7, np.sin(i), np.nan)},
@@ -80,7 +77,7 @@ def test_columns_with_missing_values_come_back(tmp_path, form, cache):
     data = dataset.build_dataset(
         given, {"na": "impute", "validation": 0.2, "seed": 2}, labels_of("factor", 50)
     )
-    check_same(opened(save(tmp_path, data, form, shards=3), cache=cache), data)
+    check_same(opened(save(tmp_path, data), cache=cache), data)
 
 
 def test_dropped_rows_are_told_again(tmp_path):
@@ -91,7 +88,6 @@ def test_dropped_rows_are_told_again(tmp_path):
     assert back.dropped == 1
 
 
-@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("cache", ["auto", "none"])
 @pytest.mark.parametrize(
     ("shape", "kind"),
@@ -102,18 +98,17 @@ def test_dropped_rows_are_told_again(tmp_path):
         ((1, 8, 6, 3), np.uint8),
     ],
 )
-def test_arrays_of_all_ranks_come_back(tmp_path, form, cache, shape, kind):
+def test_arrays_of_all_ranks_come_back(tmp_path, cache, shape, kind):
     x = np.random.default_rng(6).integers(0, 256, shape).astype(kind)
     rows = np.arange(len(x), dtype=np.int32)
     recipe = Recipe("images" if kind is np.uint8 else "array", shape[1:])
     data = dataset.MapDataset((MemoryRows(x),), recipe, DatasetSpec(), rows, rows[:0])
-    check_same(opened(save(tmp_path, data, form), cache=cache), data)
+    check_same(opened(save(tmp_path, data), cache=cache), data)
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_worker_saves_and_takes_its_share(tmp_path, form):
+def test_a_worker_saves_and_takes_its_share(tmp_path):
     data = make_dataset(rows=100, validation=0.2, shard=[2, 3], batch_size=9)
-    back = opened(save(tmp_path, data, form))
+    back = opened(save(tmp_path, data))
     assert len(back) == len(data.rows("all")) < 100
     np.testing.assert_array_equal(back.arrays[0], data.sources[0].gather(data.rows("all")))
     assert len(opened(tmp_path / "saved", shard=[1, 2]).train_rows) == 14
@@ -122,20 +117,18 @@ def test_a_worker_saves_and_takes_its_share(tmp_path, form):
 @in_one_folder
 @given(
     rows=st.integers(1, 50),
-    count=st.integers(1, 5),
-    form=st.sampled_from(FORMATS),
     map_bytes=st.sampled_from([1, 100, 2**20]),
     wanted=st.lists(st.integers(0, 49), max_size=60),
 )
-def test_gathering_is_indexing(tmp_path, monkeypatch, rows, count, form, map_bytes, wanted):
-    monkeypatch.setattr(saved, "MAP_BYTES", map_bytes)
-    monkeypatch.setattr(storage, "GROUP_BYTES", dict.fromkeys(FORMATS, 64))
+def test_gathering_is_indexing(tmp_path, monkeypatch, rows, map_bytes, wanted):
+    monkeypatch.setattr(npy, "MAP_BYTES", map_bytes)
+    monkeypatch.setattr(storage, "BLOCK_BYTES", 64)
     x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
     every = np.arange(rows, dtype=np.int32)
     data = dataset.MapDataset(
         (MemoryRows(x), MemoryRows(every)), Recipe("array", (3,)), DatasetSpec(), every, every[:0]
     )
-    path = save(tmp_path, data, form, shards=min(rows, count), overwrite=True)
+    path = save(tmp_path, data, overwrite=True)
     back = opened(path, cache="none")
     numbers = np.array([number % rows for number in wanted], dtype=np.int32)
     np.testing.assert_array_equal(back.sources[0].gather(numbers), x[numbers])
@@ -147,43 +140,24 @@ def test_gathering_is_indexing(tmp_path, monkeypatch, rows, count, form, map_byt
 def test_many_rows_stay_in_their_files(tmp_path, monkeypatch):
     monkeypatch.setattr(saved, "MEMORY_BYTES", 1000)
     data = make_dataset()
-    path = save(tmp_path, data, shards=2)
+    path = save(tmp_path, data)
     back = opened(path)
-    assert back.sources[0].streamed == "a block at a time from 2 saved files, 3.9 KiB"
+    assert back.sources[0].streamed == "a block at a time from the saved x.npy, 4.0 KiB"
     assert back.sources[0].resident_bytes == 0
     assert back.plan("CPU:0").mode == "streamed"
     assert opened(path, cache="host").sources[0].streamed == ""
     check_same(back, data)
 
 
-def test_pages_that_another_pyarrow_makes_are_decoded(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "PAGE_ROWS", 3)
-    every = np.arange(20, dtype=np.int32)
-    for x in (np.zeros((20, 2), np.float32), every.astype(np.uint8).reshape(20, 1)):
-        data = dataset.MapDataset(
-            (MemoryRows(x), MemoryRows(every)),
-            Recipe("array", x.shape[1:]),
-            DatasetSpec(),
-            every[3:],
-            every[:3],
-        )
-        path = save(tmp_path, data, shards=2, overwrite=True)
-        plain = json.loads((tmp_path / "saved" / manifest.MANIFEST).read_text())
-        assert [shard["places"] for shard in plain["shards"]] == [None, None]
-        check_same(opened(path), data)
-        check_same(opened(path, cache="disk"), data)
-
-
 # Training ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("form", few(FORMATS, "parquet"))
-def test_training_and_predicting_give_the_same_bits(tmp_path, form):
+def test_training_and_predicting_give_the_same_bits(tmp_path):
     from gpukeras.training import fit, predict
 
     data = make_dataset(validation=0.25)
-    back = opened(save(tmp_path, data, form, shards=3), batch_size=32, cache="none")
+    back = opened(save(tmp_path, data), batch_size=32, cache="none")
     weights, outputs, losses = [], [], []
     for rows in (data, back):
         model = make_model()
@@ -241,54 +215,109 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[:-5])
 
 
-def flip(path):
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    path.write_bytes(raw)
+def pad(path):
+    path.write_bytes(path.read_bytes() + b"\0")
 
 
+def flip(place):
+    def change(path):
+        raw = bytearray(path.read_bytes())
+        raw[place] ^= 1
+        path.write_bytes(raw)
+
+    return change
+
+
+def write_as(change):
+    return lambda path: np.save(path, change(np.load(path)))
+
+
+def write_pickle(path):
+    np.save(path, np.array([None] * 400), allow_pickle=True)
+
+
+def put_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def put_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+HEADER = "is damaged: its header is not the one that was saved"
+SUM = "is damaged: its checksum is not the one that was saved"
 FAULTS = [
     (remove, "is missing"),
     (truncate, r"has [\d,]+ bytes where [\d,]+ were saved"),
-    (flip, "is damaged: its checksum is not the one that was saved"),
+    (pad, r"has [\d,]+ bytes where [\d,]+ were saved"),
+    (flip(0), HEADER),
+    (flip(70), HEADER),
+    (flip(-1), SUM),
+    (flip(128), SUM),
+    (write_as(lambda array: array[:-1]), r"has [\d,]+ bytes where [\d,]+ were saved"),
+    (write_as(lambda array: array.view(f"V{array.itemsize}")), HEADER),
+    (write_as(lambda array: array[None]), HEADER),
+    (write_as(lambda array: array.reshape(2, -1)), HEADER),
+    (write_as(lambda array: array[::-1].copy()), SUM),
+    (write_pickle, r"has [\d,]+ bytes where [\d,]+ were saved"),
+    (put_pipe, "cannot be read: it is a pipe, not a file"),
+    (put_folder, "cannot be read: it is a folder, not a file"),
 ]
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", ["x.npy", "y.npy", "validation.npy"])
 @pytest.mark.parametrize(("spoil", "message"), FAULTS)
-def test_a_broken_shard_is_named_or_left_out(tmp_path, form, spoil, message):
-    data = make_dataset(rows=100, validation=0.2)
-    path = save(tmp_path, data, form, shards=4)
-    name = f"part-00002.{form}"
+def test_a_broken_file_is_named(tmp_path, name, spoil, message):
+    path = save(tmp_path, make_dataset(validation=0.2))
     spoil(tmp_path / "saved" / name)
-    with pytest.raises(DataError, match=f"`x`: the file {name} of saved {message}") as caught:
+    with pytest.raises(DataError, match=f"`x`: the file {name} of saved ({message})") as caught:
         opened(path)
     assert caught.value.details["path"].endswith(name)
-    back = opened(path, on_error="skip")
-    assert back.skipped.startswith(f"25 rows of 1 file left out: {name}")
-    left = np.r_[:25, 50:100]
-    np.testing.assert_array_equal(back.arrays[0], data.arrays[0][left])
-    held = np.isin(left, data.validation_rows)
-    np.testing.assert_array_equal(back.validation_rows, np.flatnonzero(held))
-    assert "25 rows" in back.plan("CPU:0").skipped
 
 
-def test_all_shards_broken_is_an_error_all_the_same(tmp_path):
+@pytest.mark.parametrize("place", range(0, 128, 7))
+def test_each_bit_of_a_header_is_seen(tmp_path, place):
     path = save(tmp_path, make_dataset())
-    remove(tmp_path / "saved" / "part-00001.parquet")
-    with pytest.raises(DataError, match="is missing"):
+    flip(place)(tmp_path / "saved" / "x.npy")
+    with pytest.raises(DataError, match=HEADER):
         opened(path, on_error="skip")
 
 
-def test_a_shard_too_many_is_named(tmp_path):
-    path = save(tmp_path, make_dataset(), shards=2)
-    folder = tmp_path / "saved"
-    shutil.copy(folder / "part-00001.parquet", folder / "part-00003.parquet")
-    with pytest.raises(DataError, match="part-00003.parquet of saved is not listed in"):
+def test_damaged_rows_can_be_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "BLOCK_BYTES", 25 * (5 * 4 + 4 + 1))
+    data = make_dataset(rows=100, validation=0.2)
+    path = save(tmp_path, data)
+    flip(128 + 4 * 30)(tmp_path / "saved" / "y.npy")
+    with pytest.raises(DataError, match=f"the file y.npy of saved {SUM}"):
         opened(path)
-    assert len(opened(path, on_error="skip")) == 200
-    (folder / "part-00003.parquet").rename(folder / "notes.parquet")
-    assert opened(path).skipped == ""
+    for cache in ("auto", "none", "host"):
+        back = opened(path, on_error="skip", cache=cache)
+        assert back.skipped == f"25 rows left out: y.npy {SUM}"
+        left = np.r_[:25, 50:100]
+        for mine, theirs in zip(back.arrays, data.arrays, strict=True):
+            np.testing.assert_array_equal(mine, theirs[left])
+        held = np.isin(left, data.validation_rows)
+        np.testing.assert_array_equal(back.validation_rows, np.flatnonzero(held))
+        assert "25 rows" in back.plan("CPU:0").skipped
+
+
+def test_no_intact_row_is_an_error_all_the_same(tmp_path):
+    path = save(tmp_path, make_dataset())
+    flip(-1)(tmp_path / "saved" / "x.npy")
+    with pytest.raises(DataError, match=SUM):
+        opened(path, on_error="skip")
+
+
+def test_a_file_too_many_is_named(tmp_path):
+    path = save(tmp_path, make_dataset())
+    folder = tmp_path / "saved"
+    shutil.copy(folder / "y.npy", folder / "weights.npy")
+    with pytest.raises(DataError, match="the file weights.npy of saved is not listed in"):
+        opened(path)
+    (folder / "weights.npy").rename(folder / "notes.npy")
+    assert len(opened(path)) == 200
 
 
 def test_a_folder_without_saved_rows_is_an_error(tmp_path):
@@ -298,22 +327,20 @@ def test_a_folder_without_saved_rows_is_an_error(tmp_path):
         opened(tmp_path / "nowhere")
 
 
-def test_a_folder_of_which_only_validation_rows_are_left_is_an_error(tmp_path):
+def test_a_folder_of_which_only_validation_rows_are_left_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "BLOCK_BYTES", 1)
     data = make_dataset(rows=4, validation=0.5, batch_size=2)
-    path = save(tmp_path, data, shards=4)
+    path = save(tmp_path, data)
     for row in data.train_rows:
-        (tmp_path / "saved" / f"part-{row + 1:05d}.parquet").unlink()
+        flip(128 + 4 * int(row))(tmp_path / "saved" / "y.npy")
     with pytest.raises(DataError, match="`x` has no training rows left"):
         opened(path, on_error="skip", batch_size=2)
 
 
-@pytest.mark.parametrize(("spoil", "found"), [(remove, "is gone"), (truncate, "changed")])
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_file_that_changes_later_is_an_error(tmp_path, form, spoil, found):
-    data = opened(save(tmp_path, make_dataset(), form), cache="none")
-    spoil(tmp_path / "saved" / f"part-00001.{form}")
-    message = f"the file part-00001.{form} {found} after it was opened"
-    with pytest.raises(DataError, match=message):
-        data.sources[0].gather(np.array([3, 1]))
-    with pytest.raises(DataError, match=message):
-        data.sources[0].gather(slice(2))
+@pytest.mark.parametrize(("spoil", "found"), [(remove, "is gone"), (truncate, "changed after it")])
+def test_a_file_that_changes_later_is_an_error(tmp_path, spoil, found):
+    data = opened(save(tmp_path, make_dataset()), cache="none")
+    spoil(tmp_path / "saved" / "x.npy")
+    for rows in (np.array([3, 1]), slice(2)):
+        with pytest.raises(DataError, match=f"the file x.npy {found}"):
+            data.sources[0].gather(rows)

@@ -1,57 +1,68 @@
 """Saving datasets: what is written, and that it is whole or not there."""
 
+import io
 import os
 import signal
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from savings import FORMATS, entries, in_one_folder, plain_dataset, run_child
+from savings import entries, in_one_folder, plain_dataset, run_child
 from small_disks import small_disk
 from small_fits import make_dataset
 
-from gpukeras import DataError, RuntimeMissingError, SpecError
-from gpukeras.data.saved import manifest, tf_example
+from gpukeras import DataError, SpecError
+from gpukeras.data.saved import manifest
 from gpukeras.data.saved import reader as saved
 from gpukeras.data.saved import writer as storage
 from gpukeras.data.streams.builder import build_stream
 
-# Shards ------------------------------------------------------------------------------------------
+# Files -------------------------------------------------------------------------------------------
+
+
+def test_numpy_alone_reads_the_files(tmp_path):
+    x = np.arange(60, dtype=np.float32).reshape(10, 3, 2)
+    y, weights = np.arange(10, dtype=np.int32), np.ones(10, np.float32)
+    path = tmp_path / "saved"
+    record = storage.save_dataset(plain_dataset(x, y, weights, [2, 5]), str(path))
+    assert (record["rows"], record["bytes"]) == (10, 10 * (24 + 4 + 4 + 1))
+    marks = np.isin(np.arange(10), [2, 5]).astype(np.uint8)
+    expected = {"x": x, "y": y, "weights": weights, "validation": marks}
+    assert entries(path) == sorted([manifest.MANIFEST, *(f"{name}.npy" for name in expected)])
+    for name, values in expected.items():
+        found = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        assert (found.dtype, found.flags.c_contiguous) == (values.dtype, True)
+        np.testing.assert_array_equal(found, values)
 
 
 @in_one_folder
-@given(data=st.data(), rows=st.integers(1, 60), form=st.sampled_from(FORMATS))
-def test_every_row_is_once_in_the_shards_in_order(tmp_path, monkeypatch, data, rows, form):
-    count = data.draw(st.integers(1, rows))
-    group = data.draw(st.sampled_from([1, 100, 2**24]))
-    monkeypatch.setattr(storage, "GROUP_BYTES", dict.fromkeys(FORMATS, group))
-    x = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
-    path = tmp_path / "saved"
-    record = storage.save_dataset(plain_dataset(x), str(path), form, shards=count, overwrite=True)
-    back = saved.build_saved({"path": str(path)}, {"cache": "none"})
-    parts = [shard.rows for shard in read_manifest(path).shards]
-    assert (record["shards"], record["rows"]) == (count, rows)
-    assert sum(parts) == rows
-    assert max(parts) - min(parts) <= 1
-    np.testing.assert_array_equal(back.arrays[0], x)
-
-
-def read_manifest(folder):
-    return manifest.parse_manifest((folder / manifest.MANIFEST).read_text(), folder, "x")
-
-
-@pytest.mark.parametrize(
-    ("rows", "width", "sizes"),
-    [(10, 4, [10]), (2**21, 32, [2**20, 2**20]), (2**20 + 1, 32, [2**19, 2**19 + 1])],
+@given(
+    rows=st.integers(1, 40),
+    shape=st.lists(st.integers(1, 5), max_size=8).map(tuple),
+    kind=st.sampled_from(["float32", "uint8", "int32"]),
+    block=st.sampled_from([1, 100, 2**22]),
 )
-def test_shards_are_about_128_mib(rows, width, sizes):
-    class Rows:
-        fields = {"x": tf_example.Field("float32", (width,))}
+def test_every_row_is_once_in_its_file_in_order(tmp_path, monkeypatch, rows, shape, kind, block):
+    monkeypatch.setattr(storage, "BLOCK_BYTES", block)
+    x = np.random.default_rng(rows).integers(0, 256, (rows, *shape)).astype(kind)
+    path = tmp_path / "saved"
+    storage.save_dataset(plain_dataset(x), str(path), overwrite=True)
+    np.testing.assert_array_equal(np.load(path / "x.npy", allow_pickle=False), x)
 
-    Rows.rows = rows
-    assert list(storage.plan_shards(Rows, None)) == sizes
+
+@pytest.mark.parametrize("rows", [1, 10**9, 2**53])
+@pytest.mark.parametrize("shape", [(), (7,), (2**20,) * 31])
+@pytest.mark.parametrize("kind", manifest.DTYPES)
+def test_a_header_is_one_of_numpy(shape, kind, rows):
+    field = manifest.Field(kind, shape)
+    header = io.BytesIO(field.header(rows))
+    assert np.lib.format.read_magic(header) == (1, 0)
+    found = np.lib.format.read_array_header_1_0(header)
+    assert found == ((rows, *shape), False, np.dtype(kind).newbyteorder("<"))
+    assert header.read() == b""
+    assert len(field.header(rows)) == len(field.header(0))
+    assert len(field.header(rows)) % 64 == 0
 
 
 # Streams -----------------------------------------------------------------------------------------
@@ -68,16 +79,15 @@ def chunks_of(x, y, size):
     return call
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("shard_bytes", [2**27, 12 * 300])
-def test_rows_in_sequence_are_saved(tmp_path, monkeypatch, form, shard_bytes):
-    monkeypatch.setattr(storage, "SHARD_BYTES", shard_bytes)
+@pytest.mark.parametrize("block_rows", [1, 256, 300, 2**20])
+def test_rows_in_sequence_are_saved(tmp_path, monkeypatch, block_rows):
+    monkeypatch.setattr(storage, "BLOCK_BYTES", 12 * block_rows)
     x = np.random.default_rng(4).normal(size=(1000, 2))
     y = np.arange(1000.0)
     stream = build_stream({"kind": "generator", "call": chunks_of(x, y, 70)}, {})
-    record = storage.save_dataset(stream, str(tmp_path / "saved"), form)
+    record = storage.save_dataset(stream, str(tmp_path / "saved"))
     back = saved.build_saved({"path": record["path"]}, {})
-    assert record["shards"] == (1 if shard_bytes > 2**20 else 4)
+    assert record["rows"] == 1000
     np.testing.assert_array_equal(back.arrays[0], x.astype(np.float32))
     np.testing.assert_array_equal(back.arrays[1], y.astype(np.float32))
     assert (back.recipe.label.minimum, back.recipe.label.maximum) == (0, 999)
@@ -118,9 +128,6 @@ def test_a_function_whose_rows_have_all_been_dropped_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"format": "csv"}, SpecError, r'`format` must be one of "parquet", "tfrecord"'),
-        ({"shards": 0}, SpecError, "`shards` must be a whole number from 1 to 200, not 0"),
-        ({"shards": 201}, SpecError, "`shards` must be a whole number from 1 to 200, not 201"),
         ({"overwrite": 1}, SpecError, "`overwrite` must be TRUE or FALSE"),
         ({"path": 3}, SpecError, "`path` must be the path of a folder, not 3"),
         ({"path": "/nowhere/saved"}, DataError, "the folder nowhere that saved is to be in"),
@@ -145,9 +152,9 @@ def test_a_folder_that_is_there_stays(tmp_path, dataset):
 
 def test_our_own_folder_is_replaced(tmp_path):
     path = tmp_path / "saved"
-    storage.save_dataset(make_dataset(rows=50), str(path), shards=4)
-    storage.save_dataset(make_dataset(rows=70), str(path), "tfrecord", overwrite=True)
-    assert entries(path) == [manifest.MANIFEST, "part-00001.tfrecord"]
+    storage.save_dataset(make_dataset(rows=50, validation=0.2), str(path))
+    storage.save_dataset(make_dataset(rows=70), str(path), overwrite=True)
+    assert entries(path) == [manifest.MANIFEST, "x.npy", "y.npy"]
     assert entries(tmp_path) == ["saved"]
     assert len(saved.build_saved({"path": str(path)}, {})) == 70
 
@@ -196,17 +203,15 @@ def test_a_folder_without_permission_is_an_error(tmp_path, dataset):
         storage.save_dataset(dataset, str(tmp_path / "saved"))
 
 
-@pytest.mark.varies
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_full_disk_is_a_data_error(tmp_path, form):
+def test_a_full_disk_is_a_data_error(tmp_path):
     code = """
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
         try:
-            storage.save_dataset(data, sys.argv[1], sys.argv[2])
+            storage.save_dataset(data, sys.argv[1])
         except GpuKerasError as error:
             print(type(error).__name__, error)
     """
-    done = run_child(code, tmp_path / "saved", form)
+    done = run_child(code, tmp_path / "saved")
     assert done.stdout.strip() == (
         "DataError `path`: the disk is full: a file may not become larger. "
         "Make room, or give a path on another disk."
@@ -227,23 +232,15 @@ def test_too_little_room_is_told_before_anything_is_written(tmp_path, dataset, m
     assert entries(tmp_path) == []
 
 
-def test_without_pyarrow_tfrecords_are_written_and_both_are_read(tmp_path, dataset, monkeypatch):
-    storage.save_dataset(dataset, str(tmp_path / "before"))
-    for name in ("pyarrow", "pyarrow.parquet"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(RuntimeMissingError, match="pyarrow is needed to write Parquet files"):
-        storage.save_dataset(dataset, str(tmp_path / "saved"))
-    storage.save_dataset(dataset, str(tmp_path / "saved"), "tfrecord")
-    assert entries(tmp_path) == ["before", "saved"]
-    for name in entries(tmp_path):
-        back = saved.build_saved({"path": str(tmp_path / name)}, {})
-        np.testing.assert_array_equal(back.arrays[0], dataset.arrays[0])
-
-
-def test_nothing_here_imports_pyarrow_before_it_is_needed():
-    code = "print([name for name in sys.modules if name.startswith('pyarrow')])"
-    modules = "import gpukeras.export.recipe_json, gpukeras.data.sources.tfrecord.source"
-    assert run_child(f"{modules}, gpukeras.data.saved.reader; {code}").stdout.strip() == "[]"
+def test_rows_are_saved_and_read_without_pyarrow(tmp_path):
+    code = """
+        import gpukeras.export.recipe_json, gpukeras.data.sources.tfrecord.source
+        from gpukeras.data.saved import reader
+        path = storage.save_dataset(data, sys.argv[1])["path"]
+        print((reader.build_saved({"path": path}, {}).arrays[0] == x.astype("f4")).all())
+        print([name for name in sys.modules if name.startswith('pyarrow')])
+    """
+    assert run_child(code, tmp_path / "saved").stdout.split() == ["True", "[]"]
 
 
 # Interrupts --------------------------------------------------------------------------------------
@@ -251,9 +248,9 @@ def test_nothing_here_imports_pyarrow_before_it_is_needed():
 
 def test_events_tell_the_progress(tmp_path, dataset, monkeypatch):
     monkeypatch.setattr(storage, "EVENT_S", 0.0)
-    monkeypatch.setattr(storage, "GROUP_BYTES", dict.fromkeys(FORMATS, 1))
+    monkeypatch.setattr(storage, "BLOCK_BYTES", 1)
     events = []
-    storage.save_dataset(dataset, str(tmp_path / "saved"), shards=2, on_event=events.append)
+    storage.save_dataset(dataset, str(tmp_path / "saved"), on_event=events.append)
     steps = [event["step"] for event in events]
     assert steps == [*range(1, 201), 200]
     assert {(event["kind"], event["steps"]) for event in events} == {("saving", 200)}
@@ -272,11 +269,10 @@ def interrupt(event):
     ("listener", "raised"),
     [(lambda event: True, None), (raise_error, RuntimeError), (interrupt, KeyboardInterrupt)],
 )
-@pytest.mark.parametrize("form", FORMATS)
-def test_what_is_interrupted_leaves_the_old_one(tmp_path, listener, raised, form):
+def test_what_is_interrupted_leaves_the_old_one(tmp_path, listener, raised):
     path = tmp_path / "saved"
     storage.save_dataset(make_dataset(rows=50), str(path))
-    arguments = (make_dataset(rows=70), str(path), form)
+    arguments = (make_dataset(rows=70), str(path))
     replacing = {"overwrite": True, "on_event": listener}
     if raised is None:
         assert storage.save_dataset(*arguments, **replacing)["stopped"] == "interrupted"
@@ -287,15 +283,13 @@ def test_what_is_interrupted_leaves_the_old_one(tmp_path, listener, raised, form
     assert len(saved.build_saved({"path": str(path)}, {})) == 50
 
 
-@pytest.mark.varies
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_killed_process_leaves_nothing_under_the_name(tmp_path, dataset, form):
+def test_a_killed_process_leaves_nothing_under_the_name(tmp_path, dataset):
     code = """
         def kill(event):
             os.kill(os.getpid(), signal.SIGKILL)
-        storage.save_dataset(data, sys.argv[1], sys.argv[2], shards=4, on_event=kill)
+        storage.save_dataset(data, sys.argv[1], on_event=kill)
     """
-    done = run_child(code, tmp_path / "saved", form)
+    done = run_child(code, tmp_path / "saved")
     assert done.returncode == -signal.SIGKILL
     (left,) = entries(tmp_path)
     assert left.startswith(".saved.partial-")

@@ -21,7 +21,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -159,11 +158,10 @@ class Cache:
             if not self._make_room(needed):
                 limit = f"the cache's {mib(self.limit)}, see {LIMIT}"
                 raise NotKeptError(f"{mib(needed)} do not fit into {limit}")
-        form = "tfrecord" if find_spec("pyarrow") is None else "parquet"
         facts = Facts(made_from.kind, made_from.source, len(data), data.notes, data.skipped)
         try:
             with partial_folder(entry) as partial:
-                save_dataset(data, str(partial / ROWS), form)
+                save_dataset(data, str(partial / ROWS))
                 write_text(partial / LOCK, "")
                 write_text(partial / FACTS, facts.to_text())
                 with self._alone():

@@ -33,7 +33,7 @@ from gpukeras.data.preprocessing.targets import MASKS
 from gpukeras.data.sources.image.paths import list_images
 from gpukeras.system import packages
 
-FORMAT = 1  # of the entries; a higher one makes all of them anew
+FORMAT = 2  # of the entries; a higher one makes all of them anew
 # Options that change the encoded rows; the seed does where it draws the validation rows.
 ENCODING = ("encode", "hash_bins", "new_levels", "scale", "na", "on_error", "validation")
 DECODERS = ("pyarrow", "tifffile", "numpy")  # their versions count

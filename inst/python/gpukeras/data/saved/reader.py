@@ -1,166 +1,43 @@
 """Reads datasets saved by gpu_dataset_save(): the same rows and the same validation split.
 
-    folder --parse_manifest(), check_shards()--> SavedRows (mapped) | MemoryRows --> MapDataset
+    folder --parse_manifest(), check_rows()--> FileRows (mapped) | MemoryRows --> MapDataset
 
-Opening a folder verifies every shard's checksum: one pass over the files, at 2.5 GB/s per thread if
-they are in memory. Small datasets are then copied to memory; larger ones are read block by block
-through memory maps of the shards, without a second copy.
+Opening a folder verifies all checksums: one pass over the files, at 2.5 GB/s per thread if they are
+in memory. Small datasets are then copied to memory; larger ones are read block by block through
+memory maps of the files, without a second copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
-from gpukeras.core.memory import aligned_empty
-from gpukeras.core.messages import count_of, mib, system_reason
+from gpukeras.core.messages import count_of, system_reason
 from gpukeras.core.options import DatasetSpec
 from gpukeras.core.prefetch import count_cores
+from gpukeras.core.safe_files import open_regular
 from gpukeras.data.dataset import MapDataset, take_shard
-from gpukeras.data.files.errors import AGAIN, file_error, path_error, read_stamp
-from gpukeras.data.files.remote_file import Stamp
+from gpukeras.data.files.errors import path_error, read_stamp
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.preprocessing.serialization import from_portable
-from gpukeras.data.saved.crc32c import file_crc32
-from gpukeras.data.saved.manifest import MANIFEST, Manifest, parse_manifest
-from gpukeras.data.saved.shards import Shard, decode_shard
-from gpukeras.data.saved.tf_example import Field, from_bytes
-from gpukeras.data.sources.npy import MAP_BYTES
-from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
-from gpukeras.data.sources.spill import MEMORY_BYTES, RowsWriter
-from gpukeras.data.stage_timer import end_stage
+from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Manifest, parse_manifest
+from gpukeras.data.sources.npy import NpyFile
+from gpukeras.data.sources.registry import place_rows
+from gpukeras.data.sources.row_store import RowSource
+from gpukeras.data.sources.selected_rows import SelectedRows
+from gpukeras.data.sources.spill import MEMORY_BYTES, FileRows
 
+READ_BYTES = 2**20  # that are read at a time to verify them
 THREADS = 4  # for checksums
 SETTLED = ("encode", "hash_bins", "new_levels", "scale", "na")  # options applied before saving
-
-
-@dataclass(frozen=True)
-class Run:
-    """Consecutive rows of one field in a file, at a constant stride.
-
-    Args:
-        path: Path of the file.
-        stamp: Size and modification time when the file was opened.
-        offset: Offset of the first row in bytes.
-        stride: Bytes from one row to the next.
-        rows: Number of rows.
-        first: Number of the first row within the dataset.
-    """
-
-    path: Path
-    stamp: Stamp
-    offset: int
-    stride: int
-    rows: int
-    first: int
-
-    def map(self, start: int, stop: int, row_bytes: int) -> np.ndarray:
-        """Maps the rows from `start` to `stop`, numbered within the dataset, as opaque items.
-
-        With opaque items NumPy copies whole rows instead of bytes.
-
-        Args:
-            start: Number of the first row.
-            stop: Number after the last row.
-            row_bytes: Bytes of a row in the file.
-
-        Raises:
-            OSError: if the file changed since it was opened.
-        """
-        if read_stamp(self.path) != self.stamp:
-            raise OSError("changed after it was opened")
-        count, offset = stop - start, self.offset + (start - self.first) * self.stride
-        size = (count - 1) * self.stride + row_bytes
-        mapped = np.memmap(self.path, np.uint8, "r", offset, (size,))
-        return np.ndarray(count, f"V{row_bytes}", mapped.data, strides=(self.stride,))
-
-
-class SavedRows(RowSource):
-    """Rows of a field in shards, gathered one block at a time.
-
-    Args:
-        field: Dtype and shape of a row.
-        runs: Locations of the rows, in row order.
-        arg: Name of the user's argument, for error messages.
-        row_bytes: Bytes of a row in the files.
-    """
-
-    def __init__(self, field: Field, runs: Sequence[Run], arg: str, row_bytes: int) -> None:
-        """Stores the arguments; reads no data."""
-        rows = runs[-1].first + runs[-1].rows
-        files = len({run.path for run in runs})
-        size = mib(rows * field.row_bytes, 1)
-        reason = f"a block at a time from {count_of(files, 'saved file')}, {size}"
-        super().__init__((rows, *field.shape), field.dtype, reason)
-        self._field, self._runs, self._arg, self._row_bytes = field, runs, arg, row_bytes
-        self._firsts = np.array([run.first for run in runs])
-        self._window = max(1, MAP_BYTES // runs[0].stride)
-
-    def gather(self, rows: Rows) -> np.ndarray:
-        """Returns the given rows in the order requested; reads them in file order."""
-        if isinstance(rows, slice) and rows.step in (None, 1):
-            return self._gather_range(*rows.indices(len(self))[:2])
-        numbers = row_numbers(rows, len(self))
-        order = np.argsort(numbers, kind="stable")
-        ascending = numbers[order]
-        out = aligned_empty((len(numbers), *self.shape[1:]), self.dtype)
-        end_stage("gather")
-        for run, start, end in self._pieces(ascending):
-            part = ascending[start:end]
-            values = self._values(self._map(run, int(part[0]), int(part[-1]) + 1)[part - part[0]])
-            end_stage("read")
-            out[order[start:end]] = values
-            end_stage("gather")
-        return out
-
-    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
-        """Yields consecutive rows, read-only, as many per block as one map covers."""
-        window = self._window
-        for run in self._runs:
-            low = max(start, run.first)
-            high = min(run.first + run.rows, len(self) if stop is None else stop)
-            for first in range(low, high, window):
-                yield self._values(self._map(run, first, min(high, first + window)))
-
-    def _gather_range(self, start: int, stop: int) -> np.ndarray:
-        out, done = aligned_empty((max(0, stop - start), *self.shape[1:]), self.dtype), 0
-        for block in self.blocks(start, stop):
-            out[done : done + len(block)] = block
-            done += len(block)
-        return out
-
-    def _pieces(self, ascending: np.ndarray) -> Iterator[tuple[Run, int, int]]:
-        """Yields parts of `ascending` that lie in one run and one map."""
-        if len(ascending) == 0:
-            return
-        cuts = np.searchsorted(ascending, [*self._firsts[1:], len(self)])
-        for run, start, end in zip(self._runs, [0, *cuts[:-1]], cuts, strict=True):
-            places = (ascending[start:end] - run.first) // self._window
-            changes = start + 1 + np.flatnonzero(np.diff(places))
-            ends = [*changes.tolist(), int(end)] if end > start else []
-            for first, last in zip([int(start), *ends], ends, strict=False):
-                yield run, first, last
-
-    def _values(self, items: np.ndarray) -> np.ndarray:
-        plain = np.ascontiguousarray(items).view(np.uint8)
-        if self._row_bytes != self._field.row_bytes:
-            return from_bytes(plain.reshape(len(items), -1), self._field)
-        return plain.view(self.dtype).reshape(len(items), *self.shape[1:])
-
-    def _map(self, run: Run, start: int, stop: int) -> np.ndarray:
-        try:
-            return run.map(start, stop, self._row_bytes)
-        except (OSError, ValueError) as error:
-            found = "is gone" if isinstance(error, FileNotFoundError) else "changed"
-            problem = f"{found} after it was opened."
-            raise file_error(run.path, self._arg, problem, AGAIN) from error
 
 
 def build_saved(
@@ -178,7 +55,7 @@ def build_saved(
 
     Raises:
         SpecError: for an option that was applied before saving.
-        DataError: for an incomplete or damaged folder, manifest or shard.
+        DataError: for an incomplete or damaged folder, manifest or file.
     """
     folder = _check_folder(features["path"], arg)
     manifest = read_manifest(folder, arg)
@@ -197,19 +74,25 @@ def open_folder(folder: Path, manifest: Manifest, spec: DatasetSpec, arg: str) -
         arg: Name of the user's argument, for error messages.
 
     Raises:
-        DataError: for a damaged or missing shard.
+        DataError: for a damaged or missing file.
     """
-    whole, skipped = check_shards(manifest, folder, spec.on_error, arg)
-    sources = _read_fields(manifest, folder, whole, spec.cache, arg)
-    rows = len(sources["x"])
+    files = open_files(manifest, folder, arg)
+    whole, skipped = check_rows(manifest, files, spec.on_error, arg)
+    sources: dict[str, RowSource] = {
+        name: FileRows(file, f"the saved {file.path.name}") for name, file in files.items()
+    }
     marks = sources.pop("validation", None)
-    held = np.zeros(rows, bool) if marks is None else marks.gather(slice(rows)) != 0
+    held = np.zeros(len(whole), bool) if marks is None else marks.gather(slice(None)) != 0
+    if not whole.all():
+        kept = np.flatnonzero(whole).astype(np.int32)
+        sources = {name: SelectedRows(source, kept) for name, source in sources.items()}
+        held = held[kept]
     if held.all():
         raise DataError(f"`{arg}` has no training rows left.", arg=arg, path=str(folder))
     train = take_shard(np.flatnonzero(~held).astype(np.int32), spec.shard)
     choose_batch_size(len(train), spec.batch_size)
     return MapDataset(
-        tuple(sources[name] for name in ("x", "y", "w") if name in sources),
+        tuple(_place(sources[name], name, spec.cache, arg) for name in FIELDS if name in sources),
         from_portable(manifest.recipe),
         spec,
         train,
@@ -218,6 +101,14 @@ def open_folder(folder: Path, manifest: Manifest, spec: DatasetSpec, arg: str) -
         dropped=manifest.spec["dropped"],
         skipped=skipped,
     )
+
+
+def _place(source: RowSource, name: str, cache: str, arg: str) -> RowSource:
+    """Copies rows into memory if they are to be there, or are few; others stay in their files."""
+    few = source.stored_bytes <= MEMORY_BYTES
+    small = name != "x" and source.dtype != np.uint8  # not masks
+    keep = cache in ("host", "device") or (few and (small or cache in ("auto", "keep")))
+    return place_rows(source, "host", arg) if keep else source
 
 
 def _check_folder(path: Any, arg: str) -> Path:
@@ -269,127 +160,99 @@ def _settled(name: str) -> SpecError:
     )
 
 
-# Shards ------------------------------------------------------------------------------------------
+# Files -------------------------------------------------------------------------------------------
 
 
-def check_shards(
-    manifest: Manifest, folder: Path, on_error: str, arg: str
-) -> tuple[list[Shard], str]:
-    """Returns the intact shards, and a phrase for what was left out, or "".
+def open_files(manifest: Manifest, folder: Path, arg: str) -> dict[str, NpyFile]:
+    """Returns the file of each field.
 
     Raises:
-        DataError: for a shard that is missing, has another size or another checksum; for a file
-            that the manifest does not list. With `on_error` = "skip" only if no shard is intact.
+        DataError: for a file that is missing, has another size or header, or that the manifest does
+            not list.
     """
-    faults = dict(_check_extra(manifest, folder))
+    files = {}
+    for name in FIELDS:
+        path = folder / f"{name}.npy"
+        if name not in manifest.fields:
+            if path.exists():
+                raise _fault(path, arg, f"is not listed in {MANIFEST}")
+            continue
+        try:
+            files[name] = _open_file(manifest, path, arg)
+        except FileNotFoundError as error:
+            raise _fault(path, arg, "is missing") from error
+        except OSError as error:
+            raise _fault(path, arg, f"cannot be read: {system_reason(error)}") from error
+    return files
+
+
+def _open_file(manifest: Manifest, path: Path, arg: str) -> NpyFile:
+    field, rows = manifest.fields[path.stem], manifest.rows
+    header, stamp = field.header(rows), read_stamp(path)
+    size = len(header) + rows * field.row_bytes
+    with open_regular(path) as file:
+        if stamp[0] != size:
+            raise _fault(path, arg, f"has {stamp[0]:,} bytes where {size:,} were saved")
+        if file.read(len(header)) != header:
+            raise _fault(path, arg, "is damaged: its header is not the one that was saved")
+    dtype = np.dtype(DTYPES[field.dtype])
+    return NpyFile(path, arg, (rows, *field.shape), dtype, len(header), False, stamp)
+
+
+def check_rows(
+    manifest: Manifest, files: Mapping[str, NpyFile], on_error: str, arg: str
+) -> tuple[np.ndarray, str]:
+    """Verifies the checksums of all rows.
+
+    Returns:
+        Whether each row is intact (bool), and a phrase for those that are not, or "".
+
+    Raises:
+        DataError: for damaged rows; with `on_error` = "skip" only if no row is intact.
+    """
+    starts = range(0, manifest.rows, manifest.block_rows)
+    blocks = [slice(start, min(start + starts.step, starts.stop)) for start in starts]
+    broken: list[tuple[NpyFile, slice]] = []
     with ThreadPoolExecutor(min(THREADS, count_cores())) as pool:
-        found = list(pool.map(lambda shard: _find_fault(shard, folder), manifest.shards))
-    faults.update(
-        (shard.file, fault) for shard, fault in zip(manifest.shards, found, strict=True) if fault
-    )
-    whole = [shard for shard in manifest.shards if shard.file not in faults]
-    if faults and (on_error == "stop" or not whole):
-        file, fault = next(iter(faults.items()))
-        hint = 'Copy or save the dataset again, or use `on_error = "skip"`.'
-        text = f"the file {file} of {folder.name} {fault}."
-        raise path_error(folder / file, arg, text, hint)
-    return whole, _explain_skipped(manifest, whole, faults)
+        for name, file in files.items():
+            sums = pool.map(partial(_sum_rows, file), blocks)
+            for block, found, saved in zip(blocks, sums, manifest.fields[name].crc32, strict=True):
+                if found != saved:
+                    broken.append((file, block))
+    if not broken:
+        return np.ones(manifest.rows, bool), ""
+    path, fault = broken[0][0].path, "is damaged: its checksum is not the one that was saved"
+    hint = 'Copy or save the dataset again, or use `on_error = "skip"`.'
+    error = _fault(path, arg, fault, hint)
+    if on_error == "stop":
+        raise error
+    whole = np.ones(manifest.rows, bool)
+    for _, block in broken:
+        whole[block] = False
+    if not whole.any():
+        raise error
+    return whole, f"{count_of(int((~whole).sum()), 'row')} left out: {path.name} {fault}"
 
 
-def _explain_skipped(manifest: Manifest, whole: Sequence[Shard], faults: Mapping[str, str]) -> str:
-    if not faults:
-        return ""
-    lost = manifest.rows - sum(shard.rows for shard in whole)
-    file, fault = next(iter(faults.items()))
-    rows, files = count_of(lost, "row"), count_of(len(faults), "file")
-    return f"{rows} of {files} left out: {file} {fault}"
+def _sum_rows(file: NpyFile, rows: slice) -> str:
+    """Returns the checksum of consecutive rows.
 
-
-def _check_extra(manifest: Manifest, folder: Path) -> Iterator[tuple[str, str]]:
-    known = {shard.file for shard in manifest.shards}
-    for file in sorted(folder.glob(f"part-*.{manifest.format}")):
-        if file.name not in known:
-            yield file.name, f"is not listed in {MANIFEST}"
-
-
-def _find_fault(shard: Shard, folder: Path) -> str:
-    """Returns what is wrong with a shard, or ""."""
-    path = folder / shard.file
+    Raises:
+        DataError: if they cannot be read.
+    """
+    row_bytes = file.width * file.dtype.itemsize
+    left, crc = (rows.stop - rows.start) * row_bytes, 0
     try:
-        size = path.stat().st_size
-        if size != shard.bytes:
-            return f"has {size:,} bytes where {shard.bytes:,} were saved"
-        if f"{file_crc32(path):08x}" != shard.crc32:
-            return "is damaged: its checksum is not the one that was saved"
-    except FileNotFoundError:
-        return "is missing"
+        with open_regular(file.path) as opened:
+            opened.seek(file.offset + rows.start * row_bytes)
+            while left > 0 and (piece := opened.read(min(left, READ_BYTES))):
+                crc, left = zlib.crc32(piece, crc), left - len(piece)
     except OSError as error:
-        return f"cannot be read: {system_reason(error)}"
-    return ""
+        raise _fault(file.path, file.arg, f"cannot be read: {system_reason(error)}") from error
+    return f"{crc:08x}"
 
 
-def _read_fields(
-    manifest: Manifest, folder: Path, shards: Sequence[Shard], cache: str, arg: str
-) -> dict[str, RowSource]:
-    """Returns the rows of each field; those that are many stay in their files."""
-    rows = sum(shard.rows for shard in shards)
-    memory = cache in ("host", "device")
-    if any(shard.places is None for shard in shards):
-        return _decode(manifest, folder, shards, "memory" if memory else "auto", arg)
-    sources: dict[str, RowSource] = {}
-    for name, field in manifest.fields.items():
-        row_bytes = field.record_bytes if manifest.format == "tfrecord" else field.row_bytes
-        mapped = SavedRows(field, list(_runs(name, shards, folder)), arg, row_bytes)
-        few = rows * field.row_bytes <= MEMORY_BYTES
-        small = name != "x" and field.dtype != "uint8"  # not masks
-        keep = memory or (few and (small or cache in ("auto", "keep")))
-        sources[name] = _copy(mapped, arg) if keep else mapped
-    return sources
-
-
-def _runs(name: str, shards: Sequence[Shard], folder: Path) -> Iterator[Run]:
-    first = 0
-    for shard in shards:
-        path, place = folder / shard.file, (shard.places or {})[name]
-        stamp = read_stamp(path)
-        for offset, rows in place.at:
-            yield Run(path, stamp, offset, place.stride, rows, first)
-            first += rows
-
-
-def _copy(source: SavedRows, arg: str) -> RowSource:
-    writer = RowsWriter(source.shape[1:], source.dtype, "memory", arg, len(source))
-    for block in source.blocks():
-        writer.write(block)
-    return writer.finish()
-
-
-def _decode(
-    manifest: Manifest, folder: Path, shards: Sequence[Shard], keep: str, arg: str
-) -> dict[str, RowSource]:
-    """Decodes the rows of Parquet files whose values cannot be mapped."""
-    rows = sum(shard.rows for shard in shards)
-    writers = {
-        name: RowsWriter(field.shape, field.dtype, keep if name == "x" else "memory", arg, rows)
-        for name, field in manifest.fields.items()
-    }
-    try:
-        for shard in shards:
-            with _rows_as_told(shard, folder, arg):
-                for block in decode_shard(folder / shard.file, manifest.fields, shard.rows):
-                    for name, writer in writers.items():
-                        writer.write(block[name])
-    except BaseException:
-        for writer in writers.values():
-            writer.close()
-        raise
-    return {name: writer.finish() for name, writer in writers.items()}
-
-
-@contextmanager
-def _rows_as_told(shard: Shard, folder: Path, arg: str) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, KeyError, OSError) as error:  # pyarrow's errors are subclasses
-        text = f"the rows of {shard.file} in {folder.name} are not those that {MANIFEST} tells of."
-        raise path_error(folder / shard.file, arg, text, "Save the dataset again.") from error
+def _fault(
+    path: Path, arg: str, fault: str, hint: str = "Copy or save the dataset again."
+) -> DataError:
+    return path_error(path, arg, f"the file {path.name} of {path.parent.name} {fault}.", hint)

@@ -10,6 +10,7 @@ since it was opened, because a mapped file that shrinks kills the process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,18 +167,37 @@ class NpyFile(Features):
             end_stage("gather")
         return out
 
-    def _read_near(self, rows: np.ndarray) -> np.ndarray:
+    def blocks(self, start: int, stop: int) -> Iterator[np.ndarray]:
+        """Yields consecutive rows, read-only, of a file that is not in Fortran order."""
+        step = max(1, MAP_BYTES // (self.dtype.itemsize * self.width))
+        for first in range(start, stop, step):
+            with self._reading():
+                block = self._map_rows(slice(first, min(first + step, stop)))
+            yield block
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         check_unchanged(self.path, self.arg, self.stamp)
         try:
-            return self._read_columns(rows) if self.fortran else self._read_rows(rows)
+            yield
         except (OSError, ValueError) as error:
             raise self.error("cannot be read any more.", AGAIN) from error
 
+    def _read_near(self, rows: np.ndarray) -> np.ndarray:
+        with self._reading():
+            return self._read_columns(rows) if self.fortran else self._read_rows(rows)
+
     def _read_rows(self, rows: np.ndarray) -> np.ndarray:
-        first, count = int(rows[0]), int(rows[-1] - rows[0]) + 1
-        start = first * self.width
-        mapped = self._map(start, count * self.width).reshape(count, *self.row_shape)
-        return mapped[rows - first]
+        near = self._map_rows(slice(int(rows[0]), int(rows[-1]) + 1))
+        # As opaque items, of which NumPy copies whole rows instead of values.
+        items = near.reshape(len(near), -1).view(f"V{self.width * self.dtype.itemsize}")[:, 0]
+        chosen = items[rows - rows[0]]
+        return chosen.view(self.dtype).reshape(len(rows), *self.row_shape)
+
+    def _map_rows(self, rows: slice) -> np.ndarray:
+        count = rows.stop - rows.start
+        mapped = self._map(rows.start * self.width, count * self.width)
+        return mapped.reshape(count, *self.row_shape)
 
     def _read_columns(self, rows: np.ndarray) -> np.ndarray:
         first, count = int(rows[0]), int(rows[-1] - rows[0]) + 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import Notes, check_features, row_blocks
+from gpukeras.data.arrays import Notes, check_features
 from gpukeras.data.preprocessing.column_order import order_columns
 from gpukeras.data.preprocessing.encoding import count_rows, learn_array, learn_columns, transform
 from gpukeras.data.preprocessing.imputation import count_missing
@@ -252,8 +252,8 @@ def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
 
 def _keep_rows(source: RowSource, keep: str, arg: str) -> RowSource:
     with RowsWriter(source.shape[1:], source.dtype, keep, arg, len(source)) as writer:
-        for rows in row_blocks(len(source), source.row_bytes):
-            writer.write(source.gather(rows))
+        for block in source.blocks():
+            writer.write(block)
     kept = writer.finish()
     kept.texts = source.texts
     return kept

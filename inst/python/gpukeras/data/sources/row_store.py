@@ -7,14 +7,14 @@ on a device, in a file, or in a sparse form.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
-from gpukeras.data.arrays import BLOCK_BYTES
+from gpukeras.data.arrays import BLOCK_BYTES, row_blocks
 from gpukeras.data.sources.row_buffers import LEAST_BYTES, RowBuffers
 
 Rows = np.ndarray | slice  # row numbers in any order, or a range of them
@@ -70,6 +70,10 @@ class RowSource(ABC):
     @abstractmethod
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows in host memory, in the order requested."""
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yields all rows in order, a block at a time."""
+        return (self.gather(rows) for rows in row_blocks(len(self), self.row_bytes))
 
     def gatherer(self, place: str) -> Gatherer:
         """Returns a function that gathers rows as tensors on a device.

@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,8 +31,38 @@ STORAGES = {"host": "memory", "disk": "disk"}  # of rows that are encoded once, 
 SPARE_BYTES = 256 * 2**20  # free disk space that a scratch file leaves
 
 
-class DiskRows(RowSource):
-    """Rows in a scratch file, gathered one block at a time; the file is deleted with the object.
+class FileRows(RowSource):
+    """Encoded rows in a file, gathered one block at a time.
+
+    Args:
+        file: The file; its rows are not in Fortran order.
+        name: What to call the file in the plan.
+    """
+
+    def __init__(self, file: NpyFile, name: str) -> None:
+        """Stores the arguments; reads no data."""
+        reason = f"a block at a time from {name}, {mib(file.stamp[0], 1)}"
+        super().__init__(file.shape, file.dtype, reason)
+        self.file = file
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Returns the given rows in the order requested; reads them in file order."""
+        if not isinstance(rows, slice) or rows.step not in (None, 1):
+            return self.file.gather(row_numbers(rows, len(self)), self.dtype)
+        start, stop, _ = rows.indices(len(self))
+        out, done = aligned_empty((max(0, stop - start), *self.shape[1:]), self.dtype), 0
+        for block in self.file.blocks(start, stop):
+            out[done : done + len(block)] = block
+            done += len(block)
+        return out
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yields all rows in order, read-only, without a copy."""
+        return self.file.blocks(0, len(self))
+
+
+class DiskRows(FileRows):
+    """Rows in a scratch file, which is deleted with the object.
 
     Args:
         file: The file.
@@ -39,14 +70,8 @@ class DiskRows(RowSource):
 
     def __init__(self, file: NpyFile) -> None:
         """Takes ownership of the file."""
-        size = mib(file.stamp[0], 1)
-        super().__init__(file.shape, file.dtype, f"a block at a time from a scratch file, {size}")
-        self.file = file
+        super().__init__(file, "a scratch file")
         weakref.finalize(self, _remove, file.path)
-
-    def gather(self, rows: Rows) -> np.ndarray:
-        """Returns the given rows in the order requested; reads them in file order."""
-        return self.file.gather(row_numbers(rows, len(self)), self.dtype)
 
 
 class RowsWriter:

@@ -6,9 +6,9 @@ from pictures import write
 from tabled import SIZE, build, counts, image_features, mask_labels, png, square, write_table
 
 from gpukeras import DataError, SpecError
-from gpukeras.data.saved.reader import SavedRows
 from gpukeras.data.sources.image import masks
 from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.data.sources.spill import FileRows
 
 pytestmark = pytest.mark.tf
 
@@ -46,7 +46,7 @@ def test_classes_are_the_numbers_of_the_pixels(tmp_path, values, classes, pixels
 
 
 @pytest.mark.parametrize(
-    ("cache", "kind"), [("host", MemoryRows), ("disk", SavedRows), ("none", MemoryRows)]
+    ("cache", "kind"), [("host", MemoryRows), ("disk", FileRows), ("none", MemoryRows)]
 )
 def test_masks_are_kept_as_bytes(tmp_path, cache, kind):
     table = write_table(tmp_path)
