@@ -14,7 +14,7 @@ from gpukeras import DataError, SpecError
 from gpukeras.core.file_lock import FolderLock
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.dataset import build_dataset
-from gpukeras.data.saved import cache
+from gpukeras.data.saved import cache, manifest
 from gpukeras.data.saved.fingerprint import Fingerprint, NotKeptError
 
 DISK = DatasetSpec(cache="disk")
@@ -38,7 +38,7 @@ def made_from(letter, source="rows.csv"):
 def store(opened, *letters):
     for number, letter in enumerate(letters):
         opened.store(make_rows(), made_from(letter))
-        os.utime(opened.folder / (letter * 32) / cache.FACTS, (number, number))
+        os.utime(opened.folder / (letter * 32) / manifest.MANIFEST, (number, number))
 
 
 def keys(opened):
@@ -95,7 +95,7 @@ def test_an_entry_in_use_stays(opened):
     store(opened, "a", "b")
     data = opened.find("a" * 32, DISK, "x")
     assert [entry.in_use for entry in opened.entries()] == [False, True]
-    os.utime(opened.folder / ("a" * 32) / cache.FACTS, (0, 0))
+    os.utime(opened.folder / ("a" * 32) / manifest.MANIFEST, (0, 0))
     opened.limit = 2.5 * X.nbytes
     opened.store(make_rows(), made_from("c"))
     assert keys(opened) == ["a", "c"]
@@ -149,7 +149,7 @@ def change(path):
 
 
 @pytest.mark.parametrize("damage", [cut, change, os.unlink])
-@pytest.mark.parametrize("name", ["rows/x.npy", "rows/gpukeras-dataset.json", "entry.json"])
+@pytest.mark.parametrize("name", ["x.npy", "gpukeras-dataset.json"])
 def test_a_damaged_entry_is_an_error_and_goes(opened, damage, name):
     store(opened, "a")
     damage(opened.folder / ("a" * 32) / name)
@@ -158,13 +158,14 @@ def test_a_damaged_entry_is_an_error_and_goes(opened, damage, name):
     assert opened.find("a" * 32, DISK, "x") is None
 
 
-@pytest.mark.parametrize("wrong", [{"rows": "many"}, {"notes": [1]}, {"kind": 1}, {"more": 1}])
+@pytest.mark.parametrize("wrong", [{"notes": [1]}, {"notes": "x"}, {"notes": 1}, {"kind": 1}, None])
 def test_facts_of_other_types_are_damage(opened, wrong):
     store(opened, "a")
-    file = opened.folder / ("a" * 32) / cache.FACTS
-    plain = {**json.loads(file.read_text()), **wrong}
+    file = opened.folder / ("a" * 32) / manifest.MANIFEST
+    plain = json.loads(file.read_text())
     del plain["crc32"]
-    file.write_text(json.dumps({**plain, "crc32": cache._sum(plain)}))
+    plain["about"] = {} if wrong is None else {**plain["about"], **wrong}
+    file.write_text(json.dumps({**plain, "crc32": manifest._sum_of(plain)}))
     assert opened.entries()[0].kind == "damaged"
     with pytest.raises(DataError, match="damaged"):
         opened.find("a" * 32, DISK, "x")

@@ -106,7 +106,7 @@ def test_a_file_that_is_gone_is_the_error_it_always_is(table, tmp_path):
 
 def test_a_damaged_entry_is_made_anew_with_a_note(table, folder):
     make(table)
-    (part,) = folder.glob("*/rows/x.npy")
+    (part,) = folder.glob("*/x.npy")
     part.write_bytes(part.read_bytes()[:100])
     data = make(table)
     assert data.notes == ("The entry of `x` in the cache was damaged, and has been made anew.",)

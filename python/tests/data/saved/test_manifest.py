@@ -49,7 +49,7 @@ def forge(folder, change):
     plain = json.loads(file.read_text())
     del plain["crc32"]
     change(plain)
-    file.write_text(json.dumps({**plain, "crc32": manifest.sum_of(plain)}))
+    file.write_text(json.dumps({**plain, "crc32": manifest._sum_of(plain)}))
 
 
 def put(*path):
@@ -112,6 +112,7 @@ def test_a_count_that_is_none_is_refused_before_memory_is_taken(tmp_path, path, 
         lambda plain: plain["fields"]["x"].update(crc32=[1]),
         lambda plain: plain["fields"]["x"].update(crc32="0123456789"),
         lambda plain: plain.update(recipe=[]),
+        lambda plain: plain.update(about=[]),
         lambda plain: plain.update(spec=None),
         lambda plain: plain.update(version=True),
         lambda plain: plain.update(version=-1),

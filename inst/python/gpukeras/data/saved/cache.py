@@ -1,8 +1,8 @@
 """Keeps encoded rows on disk for later sessions, bounded in bytes.
 
-    <folder>/<key>/rows        as gpu_dataset_save() writes them
-                  /entry.json  what they are, for people; its time is that of the last use
-                  /lock        shared by each dataset that reads the rows
+    <folder>/<key>/      as gpu_dataset_save() writes it; the manifest also tells what the rows are,
+                         and its time is that of the last use
+    <folder>/<key>/lock  shared by each dataset that reads the rows
 
 The folder is `data` in that of R's caches; `GPUKERAS_DATA_CACHE` names another place for it, or is
 "off". Only the user can open it. An entry appears complete or not at all. Processes exclude each
@@ -13,14 +13,12 @@ says so.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import weakref
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +29,19 @@ from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import mib, system_reason
 from gpukeras.core.options import DatasetSpec
-from gpukeras.core.safe_files import open_regular
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.saved.fingerprint import Fingerprint, NotKeptError
-from gpukeras.data.saved.reader import open_folder, read_manifest
-from gpukeras.data.saved.writer import save_dataset
+from gpukeras.data.saved.manifest import MANIFEST, Manifest, read_manifest
+from gpukeras.data.saved.reader import open_folder
+from gpukeras.data.saved.writer import open_rows, write_folder
 from gpukeras.system import environment
 
 SWITCH = "GPUKERAS_DATA_CACHE"
 LIMIT = "GPUKERAS_DATA_CACHE_GIB"
 DEFAULT_GIB = 2.0
 GIB = 2**30
-ROWS, FACTS, LOCK = "rows", "entry.json", "lock"
+LOCK = "lock"
 KEY_LENGTH = 32
-FACTS_BYTES = 2**20  # that are read at most
 WAIT_S = 10.0  # for another process that looks for an entry, or removes one
 DAMAGED = "damaged"
 # What a damaged entry can raise; errors of the system come from the disk below it.
@@ -52,35 +49,11 @@ DAMAGE = (GpuKerasError, OSError, ValueError, KeyError, TypeError)
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What an entry says of its rows.
-
-    Args:
-        kind: See `Fingerprint`.
-        source: See `Fingerprint`.
-        rows: Number of rows.
-        notes: Sentences about the data, for the user.
-        skipped: Text on what `on_error = "skip"` left out, or "".
-    """
-
-    kind: str
-    source: str
-    rows: int
-    notes: tuple[str, ...] = ()
-    skipped: str = ""
-
-    def to_text(self) -> str:
-        """Returns the facts as JSON."""
-        plain = json.loads(json.dumps(asdict(self)))
-        return json.dumps({**plain, "crc32": _sum(plain)})
-
-
-@dataclass(frozen=True)
 class Entry:
     """An entry of the cache.
 
     Args:
-        kind: See `Fingerprint`; "damaged" if its facts cannot be read.
+        kind: See `Fingerprint`; "damaged" if its manifest cannot be read.
         source: See `Fingerprint`.
         rows: Number of rows.
         bytes: Size of its files.
@@ -127,10 +100,10 @@ class Cache:
                 return None
             lock = FolderLock(folder / LOCK, shared=True)
         try:
-            facts = read_facts(folder)
-            manifest = read_manifest(folder / ROWS, arg)
-            data = open_folder(folder / ROWS, manifest, replace(spec, on_error="stop"), arg)
-            os.utime(folder / FACTS)
+            manifest = read_manifest(folder, arg)
+            about = _read_about(manifest)
+            data = open_folder(folder, manifest, replace(spec, on_error="stop"), arg)
+            os.utime(folder / MANIFEST)
         except DAMAGE as error:
             lock.close()
             self.remove(key)
@@ -142,7 +115,7 @@ class Cache:
         weakref.finalize(lease, lock.close)
         for source in data.sources:
             source.lease = lease
-        data.spec, data.notes, data.skipped = spec, facts.notes, facts.skipped
+        data.spec, data.notes, data.skipped = spec, tuple(about["notes"]), about["skipped"]
         return data
 
     def store(self, data: MapDataset, made_from: Fingerprint) -> None:
@@ -158,12 +131,12 @@ class Cache:
             if not self._make_room(needed):
                 limit = f"the cache's {mib(self.limit)}, see {LIMIT}"
                 raise NotKeptError(f"{mib(needed)} do not fit into {limit}")
-        facts = Facts(made_from.kind, made_from.source, len(data), data.notes, data.skipped)
+        about = {"kind": made_from.kind, "source": made_from.source}
+        about |= {"notes": list(data.notes), "skipped": data.skipped}
         try:
             with partial_folder(entry) as partial:
-                save_dataset(data, str(partial / ROWS))
+                write_folder(data, open_rows(data), partial, about=about)
                 write_text(partial / LOCK, "")
-                write_text(partial / FACTS, facts.to_text())
                 with self._alone():
                     if not entry.exists():  # another process may have made it meanwhile
                         move_folder(partial, entry)
@@ -234,13 +207,15 @@ class Cache:
             used = folder.stat().st_mtime
         except OSError:  # another process removes it
             return None
+        kind, source, rows = DAMAGED, "", 0
         try:
-            facts, used = read_facts(folder), (folder / FACTS).stat().st_mtime
+            manifest = read_manifest(folder, "x")
+            about, used = _read_about(manifest), (folder / MANIFEST).stat().st_mtime
+            kind, source, rows = about["kind"], about["source"], manifest.rows
         except DAMAGE:
-            facts, used = Facts(DAMAGED, "", 0), 0.0  # goes first
-        in_use = _is_locked(folder / LOCK)
+            used = 0.0  # goes first
         size = float(sum(sizes))
-        return Entry(facts.kind, facts.source, facts.rows, size, used, in_use, key)
+        return Entry(kind, source, rows, size, used, _is_locked(folder / LOCK), key)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -347,22 +322,17 @@ def _count_programs(clean: bool) -> float:
     return float(xla_cache_files.count_bytes(whole))
 
 
-def read_facts(folder: Path) -> Facts:
-    """Reads what an entry says of its rows.
+def _read_about(manifest: Manifest) -> Mapping[str, Any]:
+    """Returns what an entry says of its rows: `kind`, `source`, `notes` and `skipped`.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: if it cannot be read, or is damaged.
+        KeyError, TypeError: if it is damaged.
     """
-    with open_regular(folder / FACTS) as file:
-        text = file.read(FACTS_BYTES)
-    plain = json.loads(text)
-    if plain.pop("crc32") != _sum(plain):
-        raise ValueError("damaged")
-    facts = Facts(**{**plain, "notes": tuple(plain["notes"])})
-    texts = (facts.kind, facts.source, facts.skipped, *facts.notes)
-    if type(facts.rows) is not int or not all(isinstance(text, str) for text in texts):
-        raise ValueError("damaged")
-    return facts
+    about = manifest.about
+    texts = [about["kind"], about["source"], about["skipped"], *about["notes"]]
+    if not all(isinstance(text, str) for text in texts) or isinstance(about["notes"], str):
+        raise TypeError("not texts")
+    return about
 
 
 class _Lease:
@@ -381,7 +351,3 @@ def _is_locked(path: Path) -> bool:
 
 def _is_key(name: str) -> bool:
     return len(name) == KEY_LENGTH and set(name) <= set("0123456789abcdef")
-
-
-def _sum(plain: Mapping[str, Any]) -> str:
-    return f"{zlib.crc32(json.dumps(plain, sort_keys=True).encode()):08x}"

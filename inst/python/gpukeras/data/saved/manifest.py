@@ -2,7 +2,8 @@
 
     gpukeras-dataset.json  {"version": 2, "rows": 150, "block_rows": 100, "fields": {"x": {"dtype":
                            "float32", "shape": [4], "crc32": ["0f3c8a1d", "5b0e7711"]}, ...},
-                           "recipe": {...}, "spec": {...}, "crc32": of the other entries}
+                           "recipe": {...}, "spec": {...}, "about": {...}, "crc32": of the
+                           other entries}
     x.npy                  and, if present, y.npy, weights.npy and validation.npy
 
 Each `block_rows` rows of a field have a checksum, the last ones too if they are fewer.
@@ -20,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.core.messages import system_reason
+from gpukeras.core.safe_files import open_regular
 from gpukeras.data.files.errors import path_error
 
 MANIFEST = "gpukeras-dataset.json"
@@ -79,6 +82,7 @@ class Manifest:
             validation rows, else 0).
         recipe: The recipe that encoded the rows, see `serialization`.
         spec: Options of the saved dataset: `seed`, `validation` (share), `na`, `dropped` (rows).
+        about: What the cache tells of the rows.
     """
 
     rows: int
@@ -86,6 +90,7 @@ class Manifest:
     fields: Mapping[str, Field]
     recipe: Mapping[str, Any]
     spec: Mapping[str, Any]
+    about: Mapping[str, Any]
 
     @property
     def files(self) -> list[str]:
@@ -95,33 +100,39 @@ class Manifest:
     def to_text(self) -> str:
         """Returns the manifest as JSON."""
         plain = {"version": VERSION, **asdict(self)}
-        return json.dumps({**plain, "crc32": sum_of(plain)}, indent=1)
+        return json.dumps({**plain, "crc32": _sum_of(plain)}, indent=1)
 
 
-def parse_manifest(text: str, folder: Path, arg: str) -> Manifest:
-    """Parses a manifest, and checks its numbers before memory is taken for them.
+def read_manifest(folder: Path, arg: str) -> Manifest:
+    """Reads the manifest of a folder, and checks its numbers before memory is taken for them.
 
     Args:
-        text: The file's text.
-        folder: Folder of the file, for error messages.
+        folder: The folder.
         arg: Name of the user's argument, for error messages.
 
     Raises:
-        DataError: if the manifest is damaged, or written by another version of gpukeras.
+        DataError: if it cannot be read, is damaged, or was written by another version of gpukeras.
     """
+    path = folder / MANIFEST
+    try:
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8", "replace")
+    except OSError as error:
+        message = f"{MANIFEST} in {folder.name} cannot be read: {system_reason(error)}."
+        raise path_error(path, arg, message, "Check its permissions.") from error
     try:
         plain = json.loads(text)
         version, found = plain["version"], plain.pop("crc32")
         if is_count(version) and version != VERSION:
             other = f"its format is {version}, this one reads {VERSION}"
-            text = f"{folder.name} was saved by another version of gpukeras ({other})."
-            raise path_error(folder, arg, text, "Update gpukeras, or save the dataset again.")
-        if found != sum_of(plain):
+            message = f"{folder.name} was saved by another version of gpukeras ({other})."
+            raise path_error(path, arg, message, "Update gpukeras, or save the dataset again.")
+        if found != _sum_of(plain):
             raise ValueError("another checksum")
         return _parse(plain)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         message = f"{MANIFEST} in {folder.name} is not as gpu_dataset_save() wrote it."
-        raise path_error(folder / MANIFEST, arg, message, "Save the dataset again.") from error
+        raise path_error(path, arg, message, "Save the dataset again.") from error
 
 
 def is_count(value: Any) -> bool:
@@ -129,7 +140,7 @@ def is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < MOST
 
 
-def sum_of(plain: Mapping[str, Any]) -> str:
+def _sum_of(plain: Mapping[str, Any]) -> str:
     """Returns the checksum of a JSON object."""
     return f"{zlib.crc32(json.dumps(plain, sort_keys=True).encode()):08x}"
 
@@ -144,7 +155,8 @@ def _parse(plain: Mapping[str, Any]) -> Manifest:
     counts = (plain["version"], rows, block_rows, spec["dropped"])
     if not all(map(is_count, counts)) or not rows * block_rows:
         raise ValueError(counts)
-    if not isinstance(spec["na"], str) or not isinstance(plain["recipe"], Mapping):
+    objects = plain["recipe"], plain["about"]
+    if not isinstance(spec["na"], str) or not all(isinstance(each, Mapping) for each in objects):
         raise ValueError("no options, or no recipe")
     blocks = -(-rows // block_rows)
     fields = {name: _parse_field(plain["fields"][name], blocks) for name in plain["fields"]}
@@ -152,7 +164,7 @@ def _parse(plain: Mapping[str, Any]) -> Manifest:
         raise ValueError(list(fields))
     if sum(field.row_bytes for field in fields.values()) * rows >= MOST:
         raise ValueError(rows)
-    return Manifest(rows, block_rows, fields, plain["recipe"], spec)
+    return Manifest(rows, block_rows, fields, plain["recipe"], spec, plain["about"])
 
 
 def _parse_field(plain: Mapping[str, Any], blocks: int) -> Field:

@@ -1,6 +1,6 @@
 """Reads datasets saved by gpu_dataset_save(): the same rows and the same validation split.
 
-    folder --parse_manifest(), check_rows()--> FileRows (mapped) | MemoryRows --> MapDataset
+    folder --read_manifest(), check_rows()--> FileRows (mapped) | MemoryRows --> MapDataset
 
 Opening a folder verifies all checksums: one pass over the files, at 2.5 GB/s per thread if they are
 in memory. Small datasets are then copied to memory; larger ones are read block by block through
@@ -28,7 +28,7 @@ from gpukeras.data.dataset import MapDataset, take_shard
 from gpukeras.data.files.errors import path_error, read_stamp
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.preprocessing.serialization import from_portable
-from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Manifest, parse_manifest
+from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Manifest, read_manifest
 from gpukeras.data.sources.npy import NpyFile
 from gpukeras.data.sources.registry import place_rows
 from gpukeras.data.sources.row_store import RowSource
@@ -118,20 +118,6 @@ def _check_folder(path: Any, arg: str) -> Path:
         hint = "Check the path; gpu_dataset_save() writes such folders."
         raise path_error(folder, arg, f"the folder {folder.name} {found}.", hint)
     return folder
-
-
-def read_manifest(folder: Path, arg: str) -> Manifest:
-    """Reads the manifest of a folder.
-
-    Raises:
-        DataError: if it cannot be read, or is damaged.
-    """
-    try:
-        text = (folder / MANIFEST).read_bytes().decode("utf-8", "replace")
-    except OSError as error:
-        text = f"{MANIFEST} in {folder.name} cannot be read: {system_reason(error)}."
-        raise path_error(folder / MANIFEST, arg, text, "Check its permissions.") from error
-    return parse_manifest(text, folder, arg)
 
 
 def _choose_spec(options: Mapping[str, Any], saved: Mapping[str, Any]) -> DatasetSpec:

@@ -12,11 +12,12 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,13 @@ from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder, writ
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import mib, system_reason
 from gpukeras.core.options import A_FOLDER, check_flag, refused_value
-from gpukeras.core.safe_files import DISK_FAULTS, DiskFault, find_disk_fault, open_regular
+from gpukeras.core.safe_files import DISK_FAULTS, DiskFault, find_disk_fault
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.files.errors import path_error
 from gpukeras.data.preprocessing.recipe import AS_IS, WINDOWS
 from gpukeras.data.preprocessing.serialization import to_portable
-from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Field, Manifest, parse_manifest
+from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Field, Manifest, read_manifest
 from gpukeras.data.streams.dataset import IterableDataset
 
 # Rows that are written, and have a checksum, at a time: the processor's cache holds them.
@@ -88,25 +89,67 @@ def save_dataset(
         clean_up(target)
         _check_free(target, overwrite)
     with _file_errors(target), partial_folder(target) as hidden:
-        _check_room(hidden, rows)
-        progress = _Progress(rows, on_event)
-        block_rows = max(1, BLOCK_BYTES // max(1, rows.row_bytes))
-        fields = _write_fields(rows, hidden, block_rows, progress)
-        if not progress.stopped:
-            if not progress.done:
-                raise DataError("`data` gave no rows to save.", arg="data")
-            recipe, spec = to_portable(data.recipe), _describe(data)
-            manifest = Manifest(progress.done, block_rows, fields, recipe, spec)
-            write_text(hidden / MANIFEST, manifest.to_text())
+        done = write_folder(data, rows, hidden, on_event=on_event)
+        if done is not None:
             _check_free(target, overwrite)  # again: the folder may exist by now
             move_folder(hidden, target)
     return {
         "path": str(target),
-        "rows": progress.done,
-        "bytes": float(progress.done * rows.row_bytes),
+        "rows": done or 0,
+        "bytes": float((done or 0) * rows.row_bytes),
         "elapsed_s": time.perf_counter() - began,
-        "stopped": "interrupted" if progress.stopped else "completed",
+        "stopped": "interrupted" if done is None else "completed",
     }
+
+
+def write_folder(
+    data: Dataset,
+    rows: Rows,
+    folder: Path,
+    *,
+    about: Mapping[str, Any] = MappingProxyType({}),
+    on_event: OnEvent | None = None,
+) -> int | None:
+    """Writes the files of a dataset into an empty folder.
+
+    Args:
+        data: The dataset.
+        rows: Its rows, see `open_rows()`.
+        folder: The folder.
+        about: See `Manifest`.
+        on_event: See `save_dataset()`.
+
+    Returns:
+        Number of rows; None if the listener has stopped it, before there is a manifest.
+
+    Raises:
+        DataError: if there are no rows, or no room for them.
+        OSError: if the files cannot be written.
+    """
+    _check_room(folder, rows)
+    block_rows, done = max(1, BLOCK_BYTES // max(1, rows.row_bytes)), 0
+    stops = _Listener(rows, on_event)
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(closing(_FieldFile(folder, name, field)))
+            for name, field in rows.fields.items()
+        }
+        for block in rows.read(block_rows):
+            for file, part in zip(files.values(), block, strict=True):
+                file.write(part)
+            done += len(block[0])
+            if stops(done):
+                return None
+        if stops(done, last=True):
+            return None
+        fields = {name: file.finish(done) for name, file in files.items()}
+    if done == 0:
+        raise DataError("`data` gave no rows to save.", arg="data")
+    recipe, spec = to_portable(data.recipe), {"seed": data.spec.seed, "na": data.na}
+    spec |= {"validation": data.spec.validation, "dropped": int(data.dropped)}
+    manifest = Manifest(done, block_rows, fields, recipe, spec, dict(about))
+    write_text(folder / MANIFEST, manifest.to_text())
+    return done
 
 
 def open_rows(data: Any) -> Rows:
@@ -180,27 +223,20 @@ def _stream_blocks(data: IterableDataset) -> Iterator[list[np.ndarray]]:
         reading.close()
 
 
-class _Progress:
-    """Counts the rows that are written, and tells them to the listener."""
+class _Listener:
+    """Tells the listener how many rows are written, and returns whether it stops the writing."""
 
     def __init__(self, rows: Rows, on_event: OnEvent | None) -> None:
-        self.done, self.stopped = 0, False
         self._rows, self._on_event, self._told = rows, on_event, 0.0
 
-    def tell(self, last: bool = False) -> None:
-        """Tells the listener, unless it was told just before; it may stop the writing."""
-        if self._on_event is None or self.stopped:
-            return
-        if not last and time.perf_counter() - self._told < EVENT_S:
-            return
-        self._told = time.perf_counter()
-        event = {
-            "kind": "saving",
-            "step": float(self.done),
-            "steps": None if self._rows.count is None else float(self._rows.count),
-            "bytes": float(self.done * self._rows.row_bytes),
-        }
-        self.stopped = self._on_event(event) is True
+    def __call__(self, done: int, last: bool = False) -> bool:
+        now = time.perf_counter()
+        if self._on_event is None or (not last and now - self._told < EVENT_S):
+            return False
+        self._told = now
+        steps = None if self._rows.count is None else float(self._rows.count)
+        event = {"kind": "saving", "step": float(done), "steps": steps}
+        return self._on_event({**event, "bytes": float(done * self._rows.row_bytes)}) is True
 
 
 class _FieldFile:
@@ -229,33 +265,6 @@ class _FieldFile:
         """Closes the file; buffered bytes of an incomplete one may not fit on the disk."""
         with suppress(OSError):
             self._file.close()
-
-
-def _write_fields(
-    rows: Rows, folder: Path, block_rows: int, progress: _Progress
-) -> dict[str, Field]:
-    """Writes blocks until the rows end or the listener stops it; returns the fields."""
-    with ExitStack() as stack:
-        files = []
-        for name, field in rows.fields.items():
-            files.append(_FieldFile(folder, name, field))
-            stack.callback(files[-1].close)
-        for block in rows.read(block_rows):
-            for file, part in zip(files, block, strict=True):
-                file.write(part)
-            progress.done += len(block[0])
-            progress.tell()
-            if progress.stopped:
-                return {}
-        progress.tell(last=True)
-        return {
-            name: file.finish(progress.done) for name, file in zip(rows.fields, files, strict=True)
-        }
-
-
-def _describe(data: Dataset) -> dict[str, Any]:
-    given = {"seed": data.spec.seed, "validation": data.spec.validation}
-    return {**given, "na": data.na, "dropped": int(data.dropped)}
 
 
 # Checks ------------------------------------------------------------------------------------------
@@ -293,10 +302,8 @@ def is_ours(folder: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir():
         return False
     try:
-        with open_regular(folder / MANIFEST) as file:
-            text = file.read().decode()
-        manifest = parse_manifest(text, folder, "path")
-    except (OSError, ValueError, DataError):
+        manifest = read_manifest(folder, "path")
+    except DataError:
         return False
     return {entry.name for entry in folder.iterdir()} <= {MANIFEST, *manifest.files}
 
