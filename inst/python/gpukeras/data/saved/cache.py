@@ -131,7 +131,7 @@ class Cache:
             if not self._make_room(needed):
                 limit = f"the cache's {mib(self.limit)}, see {LIMIT}"
                 raise NotKeptError(f"{mib(needed)} do not fit into {limit}")
-        about = {"kind": made_from.kind, "source": made_from.source}
+        about: dict[str, Any] = {"kind": made_from.kind, "source": made_from.source}
         about |= {"notes": list(data.notes), "skipped": data.skipped}
         try:
             with partial_folder(entry) as partial:
