@@ -98,7 +98,7 @@ def test_a_recipe_and_a_version_count(table, monkeypatch):
     assert with_recipe != key(table, Recipe("array", (3,), scale=(1.0, 2.0, 3.0)))
     monkeypatch.setattr("gpukeras.__version__", "99")
     newer = key(table)
-    monkeypatch.setattr(fingerprint, "FORMAT", 99)
+    monkeypatch.setattr(fingerprint, "VERSION", 99)
     assert len({plain, newer, key(table)}) == 3
 
 

@@ -30,10 +30,10 @@ from gpukeras.data.files.remote_file import AnyFile, RemoteFile
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.serialization import to_portable
 from gpukeras.data.preprocessing.targets import MASKS
+from gpukeras.data.saved.manifest import VERSION
 from gpukeras.data.sources.image.paths import list_images
 from gpukeras.system import packages
 
-FORMAT = 2  # of the entries; a higher one makes all of them anew
 # Options that change the encoded rows; the seed does where it draws the validation rows.
 ENCODING = ("encode", "hash_bins", "new_levels", "scale", "na", "on_error", "validation")
 DECODERS = ("pyarrow", "tifffile", "numpy")  # their versions count
@@ -144,7 +144,7 @@ def _read_versions() -> tuple[Any, ...]:
             found.append(version(name))
         except PackageNotFoundError:
             found.append("")
-    return (FORMAT, gpukeras.__version__, sys.byteorder, *found)
+    return (VERSION, gpukeras.__version__, sys.byteorder, *found)
 
 
 def _name(features: Mapping[str, Any], files: Sequence[AnyFile]) -> str:
