@@ -4,12 +4,12 @@
 #' metrics and history, but runs many batches in a single call: R and Python stay out of the step.
 #'
 #' @section Engines:
-#' Three engines run the same Keras training step. `"superstep"` loops over many batches inside a
+#' Three engines run the same Keras training step. `"graph_loop"` loops over many batches inside a
 #' TensorFlow graph. `"compiled"` is that loop, compiled by XLA to a single program. `"keras"` calls
 #' Keras' own train function once per batch.
 #'
 #' With `"auto"`, each engine trains real batches for a short time in the first epochs, and the
-#' fastest one continues. These trials update the model, so no work is lost. The superstep comes
+#' fastest one continues. These trials update the model, so no work is lost. The graph loop comes
 #' first because it is never far from the fastest. `"auto"` tries Keras' own function only if a
 #' batch takes longer than a millisecond: one call per batch cannot win below that, but it can where
 #' large convolutions take most of the time. A separate thread builds the program of `"compiled"`
@@ -47,10 +47,10 @@
 #' "cache")`, in a subfolder for each version of TensorFlow or JAX and kind of CPU and GPU, and
 #' loads them several times faster than it builds them. When TensorFlow or JAX starts, the programs
 #' that were not used for longest are removed until the rest takes at most 128 MiB, and
-#' `gpu_cache(clean = TRUE)` removes all. The environment variable `GPUKERAS_XLA_CACHE`, set before that, names another folder, or is `"off"`. No programs
-#' are kept if the folder cannot be written to, the disk is almost full, others may write to the
-#' folder, or you set `TF_XLA_FLAGS`. JAX uses the folder in `JAX_COMPILATION_CACHE_DIR` where you
-#' name one.
+#' `gpu_cache(clean = TRUE)` removes all. The environment variable `GPUKERAS_XLA_CACHE`, set before
+#' that, names another folder, or is `"off"`. No programs are kept if the folder cannot be written
+#' to, the disk is almost full, others may write to the folder, or you set `TF_XLA_FLAGS`. JAX uses
+#' the folder in `JAX_COMPILATION_CACHE_DIR` where you name one.
 #'
 #' Callbacks that work on every batch (a custom class with `on_train_batch_end()`) or on every n-th
 #' batch (`save_freq = 100` of Keras' `ModelCheckpoint`) switch to `"keras"`. Keras' other callbacks
@@ -77,7 +77,7 @@
 #'   dataset's own. A size
 #'   larger than the number of rows makes one batch of all rows. A stateful recurrent model uses the
 #'   batch size that it was built for (`batch_shape`).
-#' @param engine `"auto"`, `"repeatable"`, `"keras"`, `"superstep"` or `"compiled"`.
+#' @param engine `"auto"`, `"repeatable"`, `"keras"`, `"graph_loop"` or `"compiled"`.
 #' @param schedule The learning rate over time: [schedule_one_cycle()], [schedule_cyclic()],
 #'   [schedule_warmup_cosine()], [schedule_exponential()], [schedule_plateau()],
 #'   [schedule_constant()]. `NULL` uses the optimizer's own rate. The optimizer has its own rate
@@ -190,7 +190,7 @@
 #' After `gpu_setup(seed = )`, `keras3::set_random_seed()` or `tensorflow::set_random_seed()`,
 #' nothing that changes results is decided by a clock, by what an earlier training measured, or by
 #' what XLA's folder holds: in `gpu_fit()`, [gpu_fit_many()], [gpu_tune()] and parsnip's engine
-#' alike. `"auto"` then is `"repeatable"`: the superstep (`"compiled"` for long trainings of small
+#' alike. `"auto"` then is `"repeatable"`: the graph loop (`"compiled"` for long trainings of small
 #' dense layers on a CPU, see above; on JAX as ever), and Keras' own function where that cannot
 #' train the model. The batch size that [gpu_batch_size()] found is not used unless you give it. The
 #' same script, run anew on the same computer, device and number of threads, with the same versions

@@ -38,7 +38,7 @@
 #' @param data A [gpu_dataset()], or `list(x, y)`.
 #' @param steps Steps to trace, after a warm-up.
 #' @param engine As in [gpu_fit()]; `"auto"` is the engine that last trained the model, or else the
-#'   superstep, or the only engine that can train it.
+#'   graph_loop, or the only engine that can train it.
 #' @param batch_size Rows per step: a number, a [gpu_batch_size()] result, or `"auto"` as in
 #'   [gpu_fit()].
 #' @param verify Whether to try each piece of advice that is an argument of [gpu_fit()], so that its

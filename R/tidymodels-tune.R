@@ -154,7 +154,7 @@ refuse_together <- function(fit) {
   if (length(own) > 0) {
     return(sprintf("`%s` is for one training at a time", own[1]))
   }
-  if (!fit$engine %in% c("superstep", "compiled", "auto", "repeatable")) {
+  if (!fit$engine %in% c("graph_loop", "compiled", "auto", "repeatable")) {
     sprintf("`fit_engine` is %s", encode_value(fit$engine))
   }
 }

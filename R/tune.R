@@ -24,7 +24,7 @@
 #'   `until = "memory"`.
 #' @param until `"knee"` stops when throughput stops growing; `"memory"` continues until memory is
 #'   full, to find the largest possible batch (sizes double, so within a factor of two).
-#' @param engine As in [gpu_fit()]; `"auto"` measures the superstep, or the one engine that the
+#' @param engine As in [gpu_fit()]; `"auto"` measures the graph loop, or the one engine that the
 #'   model or the session allows.
 #' @param seconds Time for the search; a size that has begun is finished.
 #' @param verbose Whether to print each size when it is measured.

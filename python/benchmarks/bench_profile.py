@@ -58,7 +58,7 @@ def _input_row(delay_ms: float, true: float, found: float, verdict: str) -> Row:
 
 def verdict_rows(quick: bool) -> list[Row]:
     """A big dense model, on each engine."""
-    engines = ["superstep"] if quick else ["keras", "superstep", "compiled"]
+    engines = ["graph_loop"] if quick else ["keras", "graph_loop", "compiled"]
     return [
         Row(
             f"dense 1024-1024 on 256 columns, batch 256, engine {found['engine']}",

@@ -32,7 +32,7 @@ cases <- list(
     label = "CNN 20,000 x 32 x 32 x 3, batch 64", model = "convolutional", rows = 20000L,
     shape = c(32L, 32L, 3L), batch = 64L, epochs = 6L, memory = TRUE,
     shares = list(
-      engine_compiled = 0.1, engine_superstep = 0.3, jax_keras = 0.1, jax_steps = 0.1,
+      engine_compiled = 0.1, engine_graph_loop = 0.3, jax_keras = 0.1, jax_steps = 0.1,
       jax_auto = 0.1
     ),
     promises = list(same = 1.05, memory = 0.6, best = 1.1)

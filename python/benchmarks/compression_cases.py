@@ -32,7 +32,7 @@ from gpukeras.training import evaluate
 FIRST, MORE = 15, 10  # epochs of a model before it is compressed, and of the fine-tuning
 WIDE, FILTERS, DENSE, SMALL = (2048, 2048), (64, 128), (512, 512), (32,)
 TEMPERATURE, ALPHA, PATIENT, HASTY = 3.0, 0.5, 100, 20  # of a distillation
-FIT = {"fit": {"engine": "superstep"}}
+FIT = {"fit": {"engine": "graph_loop"}}
 
 
 def rate(model: Any, data: Any) -> float:

@@ -100,7 +100,7 @@ def _compile(seed: int, layers: list[Any], rate: float = 0.001) -> Any:
 
 def train(model: Any, data: Any, epochs: int) -> Any:
     """Trains a model in place by the engine that needs no compiling; gives it back."""
-    fit.fit(model, data, {"epochs": epochs, "engine": "superstep"})
+    fit.fit(model, data, {"epochs": epochs, "engine": "graph_loop"})
     return model
 
 

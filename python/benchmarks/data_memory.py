@@ -39,7 +39,7 @@ def train(path: Path) -> Any:
     """One epoch of a small network on a file or a glob."""
     data = open_table(path, batch_size=BATCH)
     model = mlp.build_mlp(data, {"units": [64]})
-    return fit.fit(model, data, {"epochs": 1, "engine": "superstep"})
+    return fit.fit(model, data, {"epochs": 1, "engine": "graph_loop"})
 
 
 def measure(folder: Path, suffix: str) -> dict[str, float]:

@@ -86,4 +86,4 @@ class LimitWay(Way):
 
     def describe(self) -> dict[str, str]:
         """Whether XLA compiled it."""
-        return {"engine": "compiled" if self._compiled else "superstep"}
+        return {"engine": "compiled" if self._compiled else "graph_loop"}

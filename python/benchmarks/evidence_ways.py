@@ -127,7 +127,7 @@ class OurWay(Way):
         labels = {"kind": "integer", "values": y, "levels": []}
         options = {"batch_size": given.case.batch, "cache": place}
         self._data = dataset.build_dataset(features, options, labels)
-        wanted = {None: "auto", True: "compiled", False: "superstep"}
+        wanted = {None: "auto", True: "compiled", False: "graph_loop"}
         self.engine = engine or wanted[given.case.jit]
 
     def warm(self, limit_s: float) -> None:

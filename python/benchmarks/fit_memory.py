@@ -15,7 +15,7 @@ from pathlib import Path
 
 CORE = Path(__file__).parents[2] / "inst" / "python"
 TESTS = Path(__file__).parents[1] / "tests" / "support"
-ENGINES = ("superstep", "auto")
+ENGINES = ("graph_loop", "auto")
 MARKS = (10, 25, 50, 75, 100)
 
 

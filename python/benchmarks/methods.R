@@ -183,8 +183,8 @@ methods <- list(
   engine_keras = list(
     label = "gpukeras, keras", fit = gpukeras_fit("keras"), once = TRUE, few = TRUE
   ),
-  engine_superstep = list(
-    label = "gpukeras, superstep", fit = gpukeras_fit("superstep"), once = TRUE, few = TRUE
+  engine_graph_loop = list(
+    label = "gpukeras, graph_loop", fit = gpukeras_fit("graph_loop"), once = TRUE, few = TRUE
   ),
   engine_compiled = list(
     label = "gpukeras, compiled", fit = gpukeras_fit("compiled"), once = TRUE

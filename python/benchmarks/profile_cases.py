@@ -24,7 +24,7 @@ def monitor(pairs: str) -> dict[str, Any]:
     """Seconds of the same training, watched and not, in turns."""
     model = make_dense((20,), [64])
     data = make_rows(20_000, 20)
-    train = {"epochs": 15, "engine": "superstep"}
+    train = {"epochs": 15, "engine": "graph_loop"}
     fit.fit(model, data, train)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     shares = []

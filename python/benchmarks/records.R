@@ -49,7 +49,7 @@ memory_share <- function(runs, case, method) {
 
 # The fastest of the engines, named; NA unless all have run.
 best_engine <- function(runs, case) {
-  names <- paste0("engine_", c("keras", "superstep", "compiled"))
+  names <- paste0("engine_", c("keras", "graph_loop", "compiled"))
   found <- vapply(names, function(name) warm_s(runs, case, name), 0)
   if (anyNA(found)) stats::setNames(NA_real_, "") else sort(found)[1]
 }

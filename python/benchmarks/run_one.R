@@ -65,7 +65,7 @@ measure_memory <- function(job) {
 
 # The chosen engine may be any of the three, and a few batches are too few to try them.
 warm_up <- function(job) {
-  every <- paste0("engine_", c("keras", "superstep", "compiled"))
+  every <- paste0("engine_", c("keras", "graph_loop", "compiled"))
   data <- make_data(20L * job$batch, job$shape)
   for (name in if (job$method == "auto") every else job$method) {
     ours$methods[[name]]$fit(make_model(job), data, job$batch, 2L)

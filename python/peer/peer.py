@@ -27,7 +27,7 @@ from typing import Any
 
 from explained import explain
 
-ENGINES = ("auto", "keras", "superstep", "compiled")
+ENGINES = ("auto", "keras", "graph_loop", "compiled")
 # "refused by both": the call that gpukeras refuses is one that Keras refuses in that test, too, by
 # an error of another class.
 KINDS = ("passes", "refused by both", "refused", "explained", "differs")

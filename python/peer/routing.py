@@ -29,7 +29,7 @@ from gpukeras.training import evaluate as training_evaluate
 from gpukeras.training import fit as training_fit
 from gpukeras.training import predict as training_predict
 
-ENGINES = ("auto", "keras", "superstep", "compiled")
+ENGINES = ("auto", "keras", "graph_loop", "compiled")
 EPOCHS = ("initial_epoch", "validation_freq")
 
 

@@ -113,7 +113,7 @@ as_r <- function(value) {
 trained <- function(data, epochs = 1, ...) {
   silence_tensorflow()
   model <- gpu_mlp(data, units = 4, seed = 1, ...)
-  gpu_fit(model, data, epochs = epochs, engine = "superstep", verbose = 0)
+  gpu_fit(model, data, epochs = epochs, engine = "graph_loop", verbose = 0)
   model
 }
 
@@ -133,10 +133,10 @@ a_report <- function(...) {
     peak_bytes = NULL,
     engine = list(
       engine = "compiled",
-      reason = "measured fastest: 90 us a batch against 210 us (superstep) and 1,300 us (keras)",
+      reason = "measured fastest: 90 us a batch against 210 us (graph_loop) and 1,300 us (keras)",
       trials = list(
         list(engine = "keras", start_s = 0.31, batch_s = 0.0013, refused = ""),
-        list(engine = "superstep", start_s = 0.42, batch_s = 0.00021, refused = ""),
+        list(engine = "graph_loop", start_s = 0.42, batch_s = 0.00021, refused = ""),
         list(engine = "compiled", start_s = 1.98, batch_s = 0.00009, refused = "")
       )
     ),
@@ -222,7 +222,7 @@ learned <- function(y) {
   x <- outer(as.character(y), unique(as.character(y)), "==") + 0
   data <- gpu_dataset(x, y, batch_size = 10, seed = 1)
   model <- gpu_mlp(data, units = 8, learning_rate = 0.05, seed = 1)
-  gpu_fit(model, data, epochs = 20, engine = "superstep", verbose = 0)
+  gpu_fit(model, data, epochs = 20, engine = "graph_loop", verbose = 0)
   list(model = model, x = x)
 }
 

@@ -43,4 +43,4 @@ skip_without_parsnip <- function() {
 few <- function(cases, count) if (is_nightly()) cases else utils::head(cases, count)
 
 # The engines that make the same updates: what R adds to a training is seen on one.
-few_engines <- function() few(c("superstep", "keras", "compiled"), 1)
+few_engines <- function() few(c("graph_loop", "keras", "compiled"), 1)

@@ -3,7 +3,7 @@
 a_call <- function(...) {
   record <- list(
     `function` = "fit", model = "sequential", engine = "gpukeras",
-    reason = "superstep: 210 us a batch", rows = 60000L, seconds = 1.234
+    reason = "graph_loop: 210 us a batch", rows = 60000L, seconds = 1.234
   )
   changes <- list(...)
   record[names(changes)] <- changes

@@ -62,7 +62,7 @@ rows <- data.frame(
 small <- function(...) gpu_dataset(rows["x"], rows$y, batch_size = 4, seed = 1, ...)
 fitted_by <- function(n, ..., data = small()) {
   model <- gpu_mlp(data, units = n(3), seed = n(5), learning_rate = 0.1)
-  history <- gpu_fit(model, data, ..., engine = "superstep", verbose = FALSE)
+  history <- gpu_fit(model, data, ..., engine = "graph_loop", verbose = FALSE)
   list(history$metrics, lapply(as_r(model$get_weights()), as.vector))
 }
 wide_cases <- list(

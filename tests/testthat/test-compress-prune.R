@@ -78,18 +78,18 @@ test_that("a real model is pruned, and its zeros survive more training", {
   skip_without_tensorflow()
   data <- iris_rows()
   model <- gpu_mlp(data, units = 16, seed = 1)
-  gpu_fit(model, data, epochs = 5, engine = "superstep", verbose = FALSE)
+  gpu_fit(model, data, epochs = 5, engine = "graph_loop", verbose = FALSE)
   before <- as_r(model$get_weights())
   sparse <- gpu_prune(
     model, data,
-    sparsity = 0.75, epochs = 2, engine = "superstep", verbose = FALSE
+    sparsity = 0.75, epochs = 2, engine = "graph_loop", verbose = FALSE
   )
   expect_identical(as_r(model$get_weights()), before)
   zeros <- function(model) {
     vapply(as_r(model$get_weights())[c(1, 3)], function(kernel) mean(kernel == 0), 0)
   }
   expect_equal(zeros(sparse$model), c(0.75, 0.75))
-  gpu_fit(sparse$model, data, epochs = 1, engine = "superstep", verbose = FALSE)
+  gpu_fit(sparse$model, data, epochs = 1, engine = "graph_loop", verbose = FALSE)
   expect_equal(zeros(sparse$model), c(0.75, 0.75))
   expect_s3_class(sparse$history, "gpu_history")
   expect_identical(sparse$layers$unit, rep("non-zeros", 2))
@@ -102,7 +102,7 @@ test_that("whole units are taken out of a real model", {
   model <- gpu_mlp(data, units = c(32, 16), seed = 1)
   small <- gpu_prune(
     model, data,
-    sparsity = 0.5, structured = TRUE, epochs = 1, engine = "superstep", verbose = FALSE
+    sparsity = 0.5, structured = TRUE, epochs = 1, engine = "graph_loop", verbose = FALSE
   )
   flops <- small$figures[small$figures$figure == "FLOPs a row", ]
   expect_lte(flops$ratio, 0.5)

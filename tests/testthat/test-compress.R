@@ -148,7 +148,7 @@ test_that("a model becomes smaller, and predicts data frames again", {
   if (!is_nightly()) {
     return() # a student that is worse than allowed: by Python's `test_distillation.py` in each run
   }
-  gpu_fit(model, data, epochs = 40, engine = "superstep", verbose = 0) # the student has one epoch
+  gpu_fit(model, data, epochs = 40, engine = "graph_loop", verbose = 0) # the student has one epoch
   expect_error(
     gpu_distill(
       model, data,

@@ -96,7 +96,7 @@ test_that("a file trains to the weights that the same data frame trains to", {
   frame <- flights()
   trained <- function(data) {
     model <- gpu_mlp(data, units = 4, seed = 1)
-    gpu_fit(model, data, epochs = 2, engine = "superstep", verbose = FALSE)
+    gpu_fit(model, data, epochs = 2, engine = "graph_loop", verbose = FALSE)
     gpu_evaluate(model, data)
   }
   expected <- trained(gpu_dataset(arr_delay ~ ., data = frame, seed = 1, batch_size = 16))

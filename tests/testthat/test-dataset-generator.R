@@ -32,7 +32,7 @@ a_batch <- function(...) list(x[1:20, ], y[1:20], ...)
 fit_quietly <- function(data, epochs = 2, ...) {
   silence_tensorflow()
   model <- gpu_mlp(data, units = 4, seed = 1)
-  fit <- gpu_fit(model, data, epochs = epochs, engine = "superstep", verbose = 0, ...)
+  fit <- gpu_fit(model, data, epochs = epochs, engine = "graph_loop", verbose = 0, ...)
   list(model = model, fit = fit)
 }
 

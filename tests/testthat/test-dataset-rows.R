@@ -9,7 +9,7 @@ line_of <- function(data, ...) {
   import_keras()$utils$set_random_seed(1L)
   model <- a_model(1, 1, "linear", loss = "mse", metrics = NULL)
   set.seed(1)
-  gpu_fit(model, data, epochs = 2, batch_size = 8, engine = "superstep", verbose = FALSE, ...)
+  gpu_fit(model, data, epochs = 2, batch_size = 8, engine = "graph_loop", verbose = FALSE, ...)
   lapply(as_r(model$get_weights()), function(weight) as.vector(as_r(weight)))
 }
 
@@ -43,7 +43,7 @@ test_that("and those of rows to validate and evaluate on", {
     import_keras()$utils$set_random_seed(1L)
     model <- a_model(1, 1, "linear", loss = "mse", metrics = NULL)
     fit <- gpu_fit(
-      model, gpu_dataset(x, y, shuffle = FALSE), epochs = 1, engine = "superstep",
+      model, gpu_dataset(x, y, shuffle = FALSE), epochs = 1, engine = "graph_loop",
       validation = validation, verbose = FALSE
     )
     fit$history$val_loss[[1]]

@@ -297,7 +297,7 @@ test_that("mixed classes want a loss of one column a class", {
   skip_without_tensorflow()
   data <- gpu_dataset(as.matrix(iris[1:4]), iris$Species, augment = list(mixup = 0.2), seed = 1)
   model <- gpu_mlp(data, units = 4, seed = 1)
-  gpu_fit(model, data, epochs = 1, engine = "superstep", verbose = 0)
+  gpu_fit(model, data, epochs = 1, engine = "graph_loop", verbose = 0)
   expect_identical(levels(gpu_predict(model, as.matrix(iris[1:4]), type = "class")),
     levels(iris$Species))
   expect_snapshot(gpu_fit(a_model(4), data), error = TRUE)

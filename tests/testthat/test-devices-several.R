@@ -12,7 +12,7 @@ shared_report <- function(replicas, workers, ...) {
       learning_rate = "2 times the one given: rate_scaling = \"linear\""
     ),
     engine = list(
-      engine = "superstep", reason = "XLA compiles for one device, and there are several",
+      engine = "graph_loop", reason = "XLA compiles for one device, and there are several",
       trials = list()
     ),
     ...
@@ -135,7 +135,7 @@ train_on_two <- function(alone) {
   data <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 6, seed = 1)
   one <- gpu_mlp(data, units = 4, seed = 1)
   two <- gpu_mlp(data, units = 4, seed = 1)
-  gpu_fit(one, data, epochs = 3, engine = "superstep", verbose = FALSE)
+  gpu_fit(one, data, epochs = 3, engine = "graph_loop", verbose = FALSE)
   fit <- gpu_fit(two, data, epochs = 3, devices = both, verbose = FALSE)
   list(
     values = cbind(gpu_predict(one, data), gpu_predict(two, data)),
@@ -149,7 +149,7 @@ train_on_two <- function(alone) {
     compiled = kept(gpu_fit(two, data, engine = "compiled", devices = both)),
     other = kept(gpu_fit(two, data, devices = "CPU:1")),
     number = kept(gpu_fit(two, data, devices = 2)),
-    again = gpu_fit(two, data, epochs = 1, engine = "superstep", verbose = FALSE)$replicas
+    again = gpu_fit(two, data, epochs = 1, engine = "graph_loop", verbose = FALSE)$replicas
   )
 }
 
@@ -185,7 +185,7 @@ trained_alone <- function() {
   silence_tensorflow()
   data <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 6, seed = 1)
   model <- gpu_mlp(data, units = 4, seed = 1)
-  gpu_fit(model, data, epochs = 3, engine = "superstep", verbose = FALSE)
+  gpu_fit(model, data, epochs = 3, engine = "graph_loop", verbose = FALSE)
   list(
     weights = lapply(as_r(model$get_weights()), as.numeric),
     metrics = gpu_evaluate(model, data)
@@ -201,7 +201,7 @@ test_that("launched workers train one model, and refuse to train two", {
     "told <- list(cluster = unclass(cluster)); index <- cluster$index",
     "data <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 6, seed = 1)",
     "model <- gpu_mlp(data, units = 4, seed = 1)",
-    "fit <- gpu_fit(model, data, epochs = 3, engine = 'superstep', verbose = FALSE,",
+    "fit <- gpu_fit(model, data, epochs = 3, engine = 'graph_loop', verbose = FALSE,",
     "  checkpoint = file.path(folder, paste0('run-', index)))",
     "told$weights <- lapply(model$get_weights(), as.numeric)",
     "told$hash <- rlang::hash(told$weights)",

@@ -207,7 +207,7 @@ test_that("an interrupt is neither lost nor the end of the script", {
     model <- gpu_mlp(data)
     vapply(runs, function(run) {
       log <- reticulate::import("keras")$callbacks$CSVLogger(file.path(folder, run))
-      fit <- gpu_fit(model, data, 30000, engine = "superstep", callbacks = list(log), verbose = 0)
+      fit <- gpu_fit(model, data, 30000, engine = "graph_loop", callbacks = list(log), verbose = 0)
       fit$stopped
     }, "")
   }, list(folder, runs), when = lapply(runs, deep_in))

@@ -103,7 +103,7 @@ test_that("callbacks that cannot be used are refused", {
 # In a training ------------------------------------------------------------------------------------
 
 rows <- a_matrix(100)
-quiet_fit <- function(..., epochs = 3, engine = "superstep") {
+quiet_fit <- function(..., epochs = 3, engine = "graph_loop") {
   silence_tensorflow()
   data <- gpu_dataset(rows, rows[, 1], batch_size = 20, validation = 0.2, seed = 1)
   model <- afresh("with functions", function() gpu_mlp(data, units = 4, seed = 1))
@@ -262,7 +262,7 @@ test_that("a function may evaluate and predict with the model in training", {
   data <- gpu_dataset(rows, rows[, 1], batch_size = 20, seed = 1)
   model <- gpu_mlp(data, units = 4, seed = 1)
   losses <- numeric()
-  fit <- gpu_fit(model, data, 3, verbose = 0, engine = "superstep", on_epoch_end = function() {
+  fit <- gpu_fit(model, data, 3, verbose = 0, engine = "graph_loop", on_epoch_end = function() {
     losses <<- c(losses, gpu_evaluate(model, data)[["loss"]], mean(gpu_predict(model, rows)))
   })
   expect_identical(fit$epochs, 3L)

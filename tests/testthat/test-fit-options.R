@@ -3,7 +3,7 @@
 rate_of <- function(model) as.numeric(as_r(model$optimizer$learning_rate$numpy()))
 
 # Trains the same small model; `...` are arguments of gpu_fit().
-short_fit <- function(..., epochs = 3, validation = 0.25, rate = 0.01, engine = "superstep") {
+short_fit <- function(..., epochs = 3, validation = 0.25, rate = 0.01, engine = "graph_loop") {
   silence_tensorflow()
   data <- line(validation = validation)
   model <- afresh(paste("of a rate of", rate), function() {
@@ -51,7 +51,7 @@ test_that("clipping bounds an update in each of its ways", {
       gpu_mlp(data, units = 8, optimizer = "sgd", learning_rate = 1, seed = 1)
     })
     before <- weights(model)
-    gpu_fit(model, data, 1, batch_size = 200, ..., engine = "superstep", verbose = FALSE)
+    gpu_fit(model, data, 1, batch_size = 200, ..., engine = "graph_loop", verbose = FALSE)
     Map(function(after, before) after - before, weights(model), before)
   }
   norm <- function(x) sqrt(sum(x^2))
@@ -106,7 +106,7 @@ test_that("a batch size that was found trains, and with a seed only where it is 
   model <- gpu_mlp(data, units = 4, seed = 1)
   size <- gpu_batch_size(model, data, from = 8, to = 16, verbose = FALSE)
   size$recommended <- 25L
-  train <- function(...) gpu_fit(model, data, 1, ..., engine = "superstep", verbose = FALSE)
+  train <- function(...) gpu_fit(model, data, 1, ..., engine = "graph_loop", verbose = FALSE)
   fit <- function(...) train(...)$plan
   expect_identical(fit(batch_size = size)$batch_size, 25L)
   history <- train()
@@ -166,7 +166,7 @@ test_that("a loss may be an R function of tensors, or a Keras object", {
     ops$mean(ops$abs(ops$subtract(ops$reshape(y_true, c(-1L, 1L)), y_pred)), axis = -1L)
   }
   data <- line()
-  losses <- function(loss, metrics = NULL, engine = "superstep") {
+  losses <- function(loss, metrics = NULL, engine = "graph_loop") {
     gpu_fit(own_model(loss, metrics), data, 2, engine = engine, verbose = FALSE)$history
   }
   expected <- losses("mse", list("mae"))
@@ -192,7 +192,7 @@ test_that("class weights and weights of rows count in a loss of one's own", {
   first <- function(...) {
     data <- gpu_dataset(x, y, batch_size = 60, seed = 1, ...)
     model <- afresh("with a loss of one's own", function() own_model(brier))
-    gpu_fit(model, data, 1, engine = "superstep", verbose = FALSE)$history$loss
+    gpu_fit(model, data, 1, engine = "graph_loop", verbose = FALSE)$history$loss
   }
   weights <- ifelse(y == 1, 3, 1)
   expect_equal(first(class_weight = c("0" = 1, "1" = 3)), first(weights = weights))
@@ -239,7 +239,7 @@ checkpointed <- function(epochs, ..., folder) {
   data <- line(validation = 0.25)
   model <- afresh("with checkpoints", function() gpu_mlp(data, units = 8, seed = 1))
   fit <- gpu_fit(
-    model, data, epochs, engine = "superstep", ..., checkpoint = folder, verbose = FALSE
+    model, data, epochs, engine = "graph_loop", ..., checkpoint = folder, verbose = FALSE
   )
   list(fit = fit, predictions = gpu_predict(model, a_matrix(10)))
 }
@@ -290,7 +290,7 @@ test_that("an interrupt gives the history so far, and the script goes on", {
     list(
       class(fit)[1], fit$stopped, fit$epochs == nrow(as.data.frame(fit, wide = TRUE)),
       is.finite(gpu_predict(model, x[1, , drop = FALSE])),
-      gpu_fit(model, data, 1, engine = "superstep", verbose = 0)$stopped
+      gpu_fit(model, data, 1, engine = "graph_loop", verbose = 0)$stopped
     )
   }, list(many_rows(), file), when = list(training))
   expect_identical(found, list("gpu_history", "interrupted", TRUE, TRUE, "completed"))
@@ -304,11 +304,11 @@ test_that("an interrupt with a checkpoint gives the history, and training goes o
     data <- gpu_dataset(x, x[, 1], batch_size = 20, seed = 1)
     model <- gpu_mlp(data, seed = 1)
     fit <- gpu_fit(
-      model, data, 100000, engine = "superstep", checkpoint = folder, verbose = FALSE
+      model, data, 100000, engine = "graph_loop", checkpoint = folder, verbose = FALSE
     )
     stored <- read_history(folder)$epochs
     more <- gpu_fit(
-      model, data, fit$epochs + 1, engine = "superstep", checkpoint = folder, verbose = FALSE
+      model, data, fit$epochs + 1, engine = "graph_loop", checkpoint = folder, verbose = FALSE
     )
     list(
       class(fit)[1], fit$stopped, fit$epochs == stored, more$stopped,
@@ -331,7 +331,7 @@ test_that("a training goes on from its checkpoint in another process, to the sam
     model <- gpu_mlp(data, units = 8, seed = 1)
     die <- function(epoch) if (epoch == 3) tools::pskill(Sys.getpid(), tools::SIGKILL)
     gpu_fit(
-      model, data, 5, engine = "superstep", early_stopping = 50, verbose = FALSE,
+      model, data, 5, engine = "graph_loop", early_stopping = 50, verbose = FALSE,
       checkpoint = folder, callbacks = list(on_epoch_begin = die)
     )
   }, list(folder))

@@ -2,7 +2,7 @@ test_that("each engine trains when asked for, by the same updates", {
   skip_without_tensorflow()
   silence_tensorflow()
   data <- line()
-  losses <- lapply(few(c("keras", "superstep", "compiled"), 2), function(engine) {
+  losses <- lapply(few(c("keras", "graph_loop", "compiled"), 2), function(engine) {
     model <- gpu_mlp(data, units = 8, learning_rate = 0.01, seed = 1)
     fit <- gpu_fit(model, data, epochs = 15, engine = engine, verbose = 0)
     expect_s3_class(fit, "gpu_history")
@@ -18,7 +18,7 @@ test_that("auto says which engine it took, and why", {
   skip_without_tensorflow()
   data <- line()
   fit <- gpu_fit(gpu_mlp(data), data, epochs = 2, verbose = 0)
-  expect_true(fit$engine$engine %in% c("keras", "superstep", "compiled"))
+  expect_true(fit$engine$engine %in% c("keras", "graph_loop", "compiled"))
   expect_true(nzchar(fit$engine$reason))
   expect_match(format(fit), fit$engine$reason, fixed = TRUE, all = FALSE)
 })
@@ -82,8 +82,8 @@ test_that("training goes on where it ended", {
   skip_without_tensorflow()
   data <- line()
   model <- gpu_mlp(data, units = 8, seed = 1)
-  first <- gpu_fit(model, data, epochs = 5, engine = "superstep", verbose = 0)
-  second <- gpu_fit(model, data, epochs = 5, engine = "superstep", verbose = 0)
+  first <- gpu_fit(model, data, epochs = 5, engine = "graph_loop", verbose = 0)
+  second <- gpu_fit(model, data, epochs = 5, engine = "graph_loop", verbose = 0)
   expect_lt(second$history$loss[5], first$history$loss[5])
 })
 
@@ -145,7 +145,7 @@ test_that("balanced class weights make a rare class count", {
     model <- afresh("of a rare class", function() {
       gpu_mlp(data, units = 4, learning_rate = 0.05, seed = 1)
     })
-    gpu_fit(model, data, epochs = 20, engine = "superstep", verbose = 0)
+    gpu_fit(model, data, epochs = 20, engine = "graph_loop", verbose = 0)
     mean(gpu_predict(model, x))
   }
   balanced <- share(class_weight = "balanced")
@@ -160,7 +160,7 @@ test_that("balanced class weights make a rare class count", {
 learn <- function(x, y, newdata, ..., other = NULL) {
   data <- gpu_dataset(x, y, batch_size = 16, validation = 0.2, seed = 3, ...)
   model <- gpu_mlp(data, units = 4, seed = 1)
-  fit <- gpu_fit(model, data, epochs = 3, engine = "superstep", verbose = FALSE)
+  fit <- gpu_fit(model, data, epochs = 3, engine = "graph_loop", verbose = FALSE)
   measure <- function(newdata) {
     list(values = gpu_predict(model, newdata), metrics = gpu_evaluate(model, newdata, y))
   }
@@ -254,7 +254,7 @@ test_that("labels of several dimensions train as in Keras, and come back as arra
     own <- fit_in_keras(make(), images, case$y + 0)
     model <- make()
     data <- gpu_dataset(images, case$y, batch_size = 8, shuffle = FALSE)
-    fit <- gpu_fit(model, data, epochs = 2, engine = "superstep", verbose = 0)
+    fit <- gpu_fit(model, data, epochs = 2, engine = "graph_loop", verbose = 0)
     expect_equal(fit$history$loss, own, tolerance = 1e-5)
     predicted <- gpu_predict(model, images[1:6, , , ])
     expect_identical(dim(predicted), c(6L, 4L, 5L, case$units))
@@ -274,7 +274,7 @@ test_that("a step of a sequence has a label and a weight of its own", {
   make <- function() a_pixel_model(c(6, 2), 3L, "softmax", "sparse_categorical_crossentropy")
   own <- fit_in_keras(make(), x, y, sample_weight = weights)
   data <- gpu_dataset(x, y, weights = weights, batch_size = 8, shuffle = FALSE)
-  fit <- gpu_fit(make(), data, epochs = 2, engine = "superstep", verbose = 0)
+  fit <- gpu_fit(make(), data, epochs = 2, engine = "graph_loop", verbose = 0)
   expect_equal(fit$history$loss, own, tolerance = 1e-5)
   at <- 0
   chunks <- function() {
@@ -283,7 +283,7 @@ test_that("a step of a sequence has a label and a weight of its own", {
     list(x[rows, , ], y[rows, ], weights[rows, ])
   }
   data <- gpu_dataset(chunks, steps = 5)
-  fit <- gpu_fit(make(), data, epochs = 2, engine = "superstep", verbose = 0)
+  fit <- gpu_fit(make(), data, epochs = 2, engine = "graph_loop", verbose = 0)
   expect_equal(fit$history$loss, own, tolerance = 1e-5)
 })
 
@@ -336,7 +336,7 @@ test_that("rows need no labels where the loss needs none", {
   )
   for (data in makers) {
     model <- make()
-    fit <- gpu_fit(model, data(), epochs = 2, engine = "superstep", verbose = 0)
+    fit <- gpu_fit(model, data(), epochs = 2, engine = "graph_loop", verbose = 0)
     expect_equal(fit$history$loss, own, tolerance = 1e-5)
   }
   for (rows in list(list(x), list(x, NULL))) {

@@ -20,7 +20,7 @@ linear_model <- function(formula, rows, family, epochs = 1, ...) {
   data <- gpu_dataset(formula, rows, batch_size = nrow(rows), seed = 1)
   model <- gpu_mlp(data, units = integer(), family = family, learning_rate = 0.1, seed = 1, ...)
   schedule <- if (epochs > 1) schedule_warmup_cosine() # so that it ends at the optimum
-  gpu_fit(model, data, epochs = epochs, schedule = schedule, engine = "superstep", verbose = FALSE)
+  gpu_fit(model, data, epochs = epochs, schedule = schedule, engine = "graph_loop", verbose = FALSE)
   model
 }
 

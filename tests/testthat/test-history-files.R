@@ -5,7 +5,7 @@ changed_history <- function(change = identity, frame = parent.frame()) {
     history = list(loss = list(1.5, 0.5)), learning_rate = list(0.1, 0.1), epochs = 2, rows = 10,
     elapsed_s = 1.5, epoch_s = list(1, 0.5), epoch_rows = list(5, 5), samples_per_s = 10,
     input_share = 0, device = "CPU:0", variables = list("CPU:0" = 4), precision = "float32",
-    engine = list(engine = "superstep", reason = "fast", trials = list()), micro_batch = 5,
+    engine = list(engine = "graph_loop", reason = "fast", trials = list()), micro_batch = 5,
     replicas = 1, workers = 1, devices = list("CPU:0"), skipped_steps = 0, resumed_epochs = 0,
     best_epoch = 0, stopped = "completed", notes = list(), reasons = list(engine = "fast"),
     checkpoint = "", tensorboard = "",

@@ -4,9 +4,9 @@ test_that("a summary has the metrics, times and reasons", {
 
 test_that("a summary prints engines that refused the model", {
   engine <- list(
-    engine = "superstep", reason = "measured fastest: 210 us a batch",
+    engine = "graph_loop", reason = "measured fastest: 210 us a batch",
     trials = list(
-      list(engine = "superstep", start_s = 0.4, batch_s = 0.00021, refused = ""),
+      list(engine = "graph_loop", start_s = 0.4, batch_s = 0.00021, refused = ""),
       list(engine = "compiled", start_s = 0, batch_s = NULL, refused = "no XLA kernel for Where")
     )
   )

@@ -11,7 +11,7 @@ test_that("every optimizer of keras3 trains, and every schedule of its rate", {
   rate <- keras3::learning_rate_schedule_exponential_decay(0.1, 3, 0.5)
   fit <- fit_briefly(
     zero_model(),
-    loss = "mse", optimizer = keras3::optimizer_sgd(rate), engine = "superstep"
+    loss = "mse", optimizer = keras3::optimizer_sgd(rate), engine = "graph_loop"
   )
   expect_equal(fit$learning_rate, 0.1 * 0.5^(c(2, 5) / 3), tolerance = 1e-5)
   rich <- keras3::optimizer_adam_w(0.01,
@@ -31,7 +31,7 @@ test_that("gpu_fit() compiles a model with what keras3's compile() takes", {
   model <- zero_model()
   fit <- gpu_fit(model, gpu_dataset(x, x[, 1], batch_size = 40),
     epochs = 1, optimizer = keras3::optimizer_sgd(0.1), loss = keras3::loss_mean_squared_error(),
-    metrics = list("mae", own), engine = "superstep", verbose = 0
+    metrics = list("mae", own), engine = "graph_loop", verbose = 0
   )
   expect_named(fit$history, c("loss", "mae", "own"))
   expect_equal(fit$history$loss, mean(x[, 1]^2), tolerance = 1e-5)

@@ -51,7 +51,7 @@ test_that("a subclassed model trains, with a training step of its own too", {
     }
   )()
   keras3::compile(plain, optimizer = "adam", loss = "mse", metrics = "mae")
-  fit <- fit_briefly(plain, engine = "superstep")
+  fit <- fit_briefly(plain, engine = "graph_loop")
   expect_named(fit$history, c("loss", "mae", "val_loss", "val_mae"))
   own <- keras3::Model("Own",
     initialize = function(...) {
@@ -71,7 +71,7 @@ test_that("a subclassed model trains, with a training step of its own too", {
   )()
   keras3::compile(own, optimizer = "adam", loss = "mse")
   x <- a_matrix(40)
-  fit <- fit_briefly(own, list(x, x[, 1]), engine = "superstep")
+  fit <- fit_briefly(own, list(x, x[, 1]), engine = "graph_loop")
   expect_equal(fit$history$doubled, 2 * fit$history$loss, tolerance = 1e-6)
 })
 
@@ -99,7 +99,7 @@ test_that("preprocessing layers of numbers work inside the model", {
     input <- keras3::keras_input(ncol(given[[1]]), dtype = types)
     output <- keras3::layer_dense(keras3::layer_flatten(given[[2]](input)), 1)
     model <- keras3::keras_model(input, output)
-    fit <- fit_briefly(model, list(given[[1]], x[, 1]), loss = "mse", engine = "superstep")
+    fit <- fit_briefly(model, list(given[[1]], x[, 1]), loss = "mse", engine = "graph_loop")
     expect_true(all(is.finite(fit$history$loss)), label = name)
     own <- as.vector(stats::predict(model, given[[1]], verbose = 0))
     expect_equal(gpu_predict(model, given[[1]]), own, tolerance = 1e-5, label = name)

@@ -4,7 +4,7 @@ test_that("a keras3 model trains, evaluates and predicts", {
   skip_without_keras3()
   data <- gpu_dataset(Species ~ ., iris, batch_size = 15, seed = 1)
   model <- keras3_model(4, 3, "softmax", "sparse_categorical_crossentropy", "accuracy")
-  fit <- gpu_fit(model, data, epochs = 10, engine = "superstep", verbose = 0)
+  fit <- gpu_fit(model, data, epochs = 10, engine = "graph_loop", verbose = 0)
   expect_named(fit$history, c("loss", "accuracy"))
   expect_lt(fit$history$loss[10], fit$history$loss[1])
   class <- gpu_predict(model, iris, type = "class")
@@ -48,7 +48,7 @@ test_that("a callback written in R with keras3 sees every epoch", {
   )
   gpu_fit(
     keras3_model(3, 1, "linear", "mse"), list(x, x[, 1]),
-    epochs = 3, callbacks = list(counting), engine = "superstep", verbose = 0
+    epochs = 3, callbacks = list(counting), engine = "graph_loop", verbose = 0
   )
   expect_length(epochs, 3)
 })
@@ -57,7 +57,7 @@ test_that("keras3's own fit() and predict() work after gpu_fit(), and the other 
   skip_without_keras3()
   x <- a_matrix(40)
   model <- keras3_model(3, 1, "linear", "mse")
-  first <- gpu_fit(model, list(x, x[, 1]), epochs = 5, engine = "superstep", verbose = 0)
+  first <- gpu_fit(model, list(x, x[, 1]), epochs = 5, engine = "graph_loop", verbose = 0)
   own <- keras3::fit(model, x, x[, 1], epochs = 2, verbose = 0)
   expect_length(own$metrics$loss, 2)
   expect_lt(own$metrics$loss[2], first$history$loss[1])
@@ -83,7 +83,7 @@ test_that("tfdatasets works beside it", {
   )
   x <- a_matrix(40)
   model <- keras3_model(3, 1, "linear", "mse")
-  gpu_fit(model, list(x, x[, 1]), epochs = 1, engine = "superstep", verbose = 0)
+  gpu_fit(model, list(x, x[, 1]), epochs = 1, engine = "graph_loop", verbose = 0)
   slices <- tfdatasets::tensor_slices_dataset(list(x, x[, 1]))
   own <- keras3::fit(model, tfdatasets::dataset_batch(slices, 8), epochs = 1, verbose = 0)
   expect_true(is.finite(own$metrics$loss))

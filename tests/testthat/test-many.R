@@ -59,7 +59,7 @@ test_that("rows are predicted by the model of their group, which is that of the 
   alone <- unsplit(lapply(split(rows, rows$Species), function(part) {
     data <- gpu_dataset(Sepal.Length ~ . - Species, part, batch_size = 16, seed = 1)
     model <- build(data)
-    gpu_fit(model, data, epochs = 3, engine = "superstep", verbose = FALSE)
+    gpu_fit(model, data, epochs = 3, engine = "graph_loop", verbose = FALSE)
     gpu_predict(model, part)
   }), rows$Species)
   expect_equal(found$mean, alone[place], tolerance = 1e-4)

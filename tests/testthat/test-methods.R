@@ -16,7 +16,7 @@ make_results <- function(folder) {
   data <- gpu_dataset(kind ~ size + weight + colour, frame, batch_size = 32, validation = 0.25)
   schedule <- schedule_one_cycle(0.01)
   model <- gpu_mlp(data, units = 4, seed = 1)
-  fit <- function() gpu_fit(model, data, epochs = 3, engine = "superstep", verbose = 0)
+  fit <- function() gpu_fit(model, data, epochs = 3, engine = "graph_loop", verbose = 0)
   monitor <- gpu_monitor(history <- fit(), interval = 0.05)
   builder <- function(units) gpu_mlp(data, units = units, seed = 1)
   tuning <- gpu_tune(
@@ -29,7 +29,7 @@ make_results <- function(folder) {
   )
   accelerate_report <- accelerate_report()
   linear <- gpu_mlp(data, units = integer(), seed = 1)
-  gpu_fit(linear, data, epochs = 1, engine = "superstep", verbose = 0)
+  gpu_fit(linear, data, epochs = 1, engine = "graph_loop", verbose = 0)
   list(
     gpu_accelerate = accelerate_report,
     gpu_attributions = gpu_attributions(model, data, steps = 5),

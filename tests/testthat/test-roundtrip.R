@@ -108,7 +108,7 @@ test_that("a number is a plain vector, in the labels' own unit", {
   y <- 5000 + 1000 * x[, 1]
   data <- gpu_dataset(x, y, batch_size = 10, seed = 1)
   model <- gpu_mlp(data, units = 8, learning_rate = 0.02, seed = 1)
-  gpu_fit(model, data, epochs = 20, engine = "superstep", verbose = 0)
+  gpu_fit(model, data, epochs = 20, engine = "graph_loop", verbose = 0)
   predicted <- gpu_predict(model, x)
   expect_type(predicted, "double")
   expect_null(attributes(predicted))
@@ -181,7 +181,7 @@ test_that("set.seed() makes a whole training repeat exactly", {
     set.seed(42)
     data <- gpu_dataset(y ~ ., frame, validation = 0.25, batch_size = 8)
     model <- gpu_mlp(data, units = 8, dropout = 0.25)
-    fit <- gpu_fit(model, data, epochs = 3, engine = "superstep", verbose = 0)
+    fit <- gpu_fit(model, data, epochs = 3, engine = "graph_loop", verbose = 0)
     list(fit$history, gpu_predict(model, frame))
   }
   first <- run()

@@ -142,7 +142,7 @@ test_that("a search finds settings, outlives failing builders, and goes on in it
     gpu_tune(
       data, build,
       grid = data.frame(units = c(3L, 4L, 5L)), ..., epochs = 2, eta = 2, seed = 1,
-      fit = list(engine = "superstep"), folder = folder
+      fit = list(engine = "graph_loop"), folder = folder
     )
   }
   said <- capture.output(first <- tune(resamples = 2))
@@ -201,7 +201,7 @@ test_that("rsample's folds, R's own errors and interrupts come through", {
   tune <- function(builder, ..., resamples = folds) {
     gpu_tune(data, builder,
       units = tune_values(2L, 4L, 6L), epochs = 1, resamples = resamples, seed = 1,
-      fit = list(engine = "superstep"), ..., verbose = FALSE
+      fit = list(engine = "graph_loop"), ..., verbose = FALSE
     )
   }
   calls <- 0

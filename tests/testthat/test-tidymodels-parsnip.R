@@ -74,7 +74,7 @@ test_that("arguments of mlp() and of the engine reach model and training", {
   expect_identical(fit$history$epochs, 2L)
   expect_identical(fit$history$plan$batch_size, 8L)
   expect_identical(fit$history$plan$validation_rows, 8L)
-  expect_identical(fit$history$engine$engine, "superstep")
+  expect_identical(fit$history$engine$engine, "graph_loop")
   expect_length(fit$history$history$val_loss, 2)
 })
 
@@ -91,7 +91,7 @@ test_that("numbers are predicted as gpukeras itself predicts them", {
   fitted <- parsnip::fit(a_spec("regression", seed = 5), mpg ~ wt + hp, mtcars)
   data <- gpu_dataset(mtcars[c("wt", "hp")], mtcars$mpg, seed = 5)
   model <- gpu_mlp(data, units = 4, seed = 5)
-  gpu_fit(model, data, epochs = 3, engine = "superstep", verbose = FALSE)
+  gpu_fit(model, data, epochs = 3, engine = "graph_loop", verbose = FALSE)
   expected <- gpu_predict(model, mtcars)
   expect_identical(predict(fitted, mtcars)$.pred, expected)
   expect_identical(as.numeric(predict(fitted, mtcars, type = "raw")), expected)

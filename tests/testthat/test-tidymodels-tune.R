@@ -42,7 +42,7 @@ test_that("models of a loop end as by themselves, with the same random numbers",
   expect_null(the$together)
   expect_equal(values_of(found), values_of(alone), tolerance = 1e-5)
   expect_identical(engines_of(found), rep("stacked", 3))
-  expect_identical(engines_of(alone), rep("superstep", 3))
+  expect_identical(engines_of(alone), rep("graph_loop", 3))
 })
 
 test_that("models that are none of many train by themselves, and a message says why", {
@@ -53,7 +53,7 @@ test_that("models that are none of many train by themselves, and a message says 
     a_case(1:32, seed = 1, activation = "none such")
   )
   expect_snapshot(found <- run_together(a_loop(cases), verbose = TRUE))
-  expect_identical(engines_of(found[1:3]), c("superstep", "keras", "superstep"))
+  expect_identical(engines_of(found[1:3]), c("graph_loop", "keras", "graph_loop"))
   expect_identical(found[[4]], a_loop(cases[4])(FALSE)[[1]])
 })
 
@@ -99,7 +99,7 @@ test_that("models of different structures train in workers", {
   alone <- a_loop(cases)(FALSE)
   expect_silent(found <- run_together(a_loop(cases), verbose = FALSE, workers = 2))
   expect_equal(values_of(found), values_of(alone), tolerance = 1e-5)
-  expect_identical(engines_of(found), rep("superstep", 2))
+  expect_identical(engines_of(found), rep("graph_loop", 2))
   expect_match(vapply(found, `[[`, "", "why"), "^2 models in 2 worker processes with ")
   expect_null(the$together)
   cases <- list(cases[[1]], a_case(1:20, units = 2, epochs = 3, seed = 1, clip_norm = 1))

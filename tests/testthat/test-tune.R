@@ -7,7 +7,7 @@ a_size_report <- function(...) {
   }
   report <- list(
     points = list(point(32L, 101234), point(64L, 195432), point(128L, 204321)),
-    recommended = 64L, largest = 128L, device = "CPU:0", engine = "superstep",
+    recommended = 64L, largest = 128L, device = "CPU:0", engine = "graph_loop",
     reason = "the smallest with 90% of the best throughput (96% of 204,321 rows/s)",
     stopped = "to", engine_reason = "as asked", samples = "its own rows", elapsed_s = 3.2
   )

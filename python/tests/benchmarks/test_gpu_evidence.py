@@ -206,7 +206,7 @@ def test_the_whole_way_goes_on_a_cpu_and_says_that_it_is_no_evidence(tmp_path):
         assert way["step_s"] > 0
         assert len(way["turns_s"]) >= 3
         assert way["busy_percent"] is way["peak_bytes"] is None
-    assert (ways["gpukeras"]["engine"], ways["gpukeras"]["trained_on"]) == ("superstep", "CPU:0")
+    assert (ways["gpukeras"]["engine"], ways["gpukeras"]["trained_on"]) == ("graph_loop", "CPU:0")
     text = (tmp_path / "results.md").read_text()
     assert child.stdout.strip() == text.strip()
     assert text.startswith("# CPU: not evidence of a GPU\n")

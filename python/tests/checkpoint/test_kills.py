@@ -99,6 +99,6 @@ def test_a_training_that_is_killed_ends_with_the_weights_of_an_undisturbed_one(t
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("engine", ["auto", "keras", "superstep", "compiled"])
+@pytest.mark.parametrize("engine", ["auto", "keras", "graph_loop", "compiled"])
 def test_trainings_of_each_engine_are_killed_twenty_times(tmp_path, engine):
     kill(tmp_path, engine, 20)

@@ -38,7 +38,7 @@ class Stop:
         return None
 
 
-def fit(folder=None, stop=None, engine="superstep", epochs=EPOCHS, **data):
+def fit(folder=None, stop=None, engine="graph_loop", epochs=EPOCHS, **data):
     model = make_model(20, 3)
     data = make_dataset(ROWS, 20, 3, validation=0.1, batch_size=BATCH, **data)
     options = {"epochs": epochs, "engine": engine}
@@ -69,8 +69,8 @@ MOMENTS = [
 @pytest.mark.parametrize(
     ("engine", "moments"),
     few(
-        itertools.product(("superstep", "keras"), MOMENTS),
-        ("superstep", MOMENTS[0]),
+        itertools.product(("graph_loop", "keras"), MOMENTS),
+        ("graph_loop", MOMENTS[0]),
     ),
 )
 def test_a_training_goes_on_from_every_checkpoint_bit_for_bit(
@@ -96,7 +96,7 @@ def test_a_training_goes_on_from_every_checkpoint_bit_for_bit(
 )
 def test_an_interrupted_epoch_is_trained_to_its_end(tmp_path, monkeypatch, event, epoch, batch):
     monkeypatch.setattr(listener, "EVENT_S", 0.0)
-    expected = train_whole("superstep")
+    expected = train_whole("graph_loop")
     stopped, _ = fit(tmp_path / "run", Stop((event, epoch, batch), asks=True))
     assert (stopped.stopped, stopped.epochs) == ("interrupted", 2)
     report, found = fit(tmp_path / "run")
@@ -121,7 +121,7 @@ def test_a_training_that_stopped_early_is_not_trained_again(tmp_path):
     found = []
     for _ in range(2):
         model, data = make_model(20, 3), make_dataset(ROWS, 20, 3, batch_size=BATCH)
-        options = {"epochs": 9, "engine": "superstep", "checkpoint": str(tmp_path / "run")}
+        options = {"epochs": 9, "engine": "graph_loop", "checkpoint": str(tmp_path / "run")}
         options["early_stopping"] = {"patience": 2, "monitor": "accuracy", "mode": "min"}
         report = training_fit.fit(model, data, options)
         assert (report.stopped, report.epochs, report.best_epoch) == ("early", 3, 1)

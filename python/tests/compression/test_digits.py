@@ -16,7 +16,7 @@ from gpukeras.training import fit
 # `test_pruning.py` and `test_quantization.py` assert the same of made-up rows in each run.
 pytestmark = [pytest.mark.tf, pytest.mark.nightly]
 POINT = 0.01
-FIT = {"engine": "superstep"}
+FIT = {"engine": "graph_loop"}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -89,7 +89,7 @@ def test_of_a_student_of_one_s_own_a_copy_is_trained():
 @pytest.mark.tf
 def test_a_student_that_is_worse_than_allowed_is_refused_and_stays_as_it_was():
     teacher, data = make_model(optimizer="adam"), make_dataset(validation=0.3)
-    training_fit.fit(teacher, data, {"epochs": 30, "engine": "superstep"})
+    training_fit.fit(teacher, data, {"epochs": 30, "engine": "graph_loop"})
     student = make_model(seed=2)
     path = masks.list_kernels(student)[0].path
     masks.apply_masks(student, {path: np.eye(5, 8, dtype=bool)})
@@ -120,12 +120,12 @@ def noisy(flipped, seed=3):
 def test_a_teacher_that_knows_more_than_the_labels_is_worth_its_trouble():
     clean, wrong = noisy(0.6)
     teacher = make_model(columns=8, optimizer="adam")
-    training_fit.fit(teacher, clean, {"epochs": 60, "engine": "superstep"})
+    training_fit.fit(teacher, clean, {"epochs": 60, "engine": "graph_loop"})
     gains = []
     for seed in range(5):
         alone = make_model(columns=8, optimizer="adam", seed=seed)
         taught = copy_model(alone)
-        fit = {"engine": "superstep"}
+        fit = {"engine": "graph_loop"}
         training_fit.fit(alone, wrong, {"epochs": 20, **fit})
         with taught_by(taught, teacher, temperature=2, alpha=0.1):  # distill() measures much more
             training_fit.fit(taught, wrong, {"epochs": 20, **fit})

@@ -34,7 +34,7 @@ def keras_fit(model):
     model.fit(*[np.asarray(each) for each in data.arrays], epochs=1, batch_size=32, verbose=0)
 
 
-@pytest.mark.parametrize("engine", few(["keras", "superstep", "compiled"], "superstep"))
+@pytest.mark.parametrize("engine", few(["keras", "graph_loop", "compiled"], "graph_loop"))
 def test_masks_hold_in_every_engine_and_moved_weights_show_that_it_trained(engine):
     model = make_model(optimizer="adam")
     wanted = half(model)
@@ -60,11 +60,11 @@ def test_masks_hold_in_keras_own_fit_and_after_compiling_again():
 def test_programs_traced_before_are_not_used_again():
     model = make_model(optimizer="adam")
     keras_fit(model)
-    fit.fit(model, make_dataset(), {"epochs": 1, "engine": "superstep"})
+    fit.fit(model, make_dataset(), {"epochs": 1, "engine": "graph_loop"})
     masks.apply_masks(model, half(model))
     assert engine_cache.ATTRIBUTE not in vars(model)
     keras_fit(model)
-    fit.fit(model, make_dataset(), {"epochs": 1, "engine": "superstep"})
+    fit.fit(model, make_dataset(), {"epochs": 1, "engine": "graph_loop"})
     assert_masked(model, half(model))
 
 
@@ -84,7 +84,7 @@ OPTIMIZERS = {
 def test_masks_hold_under_optimizers_that_do_more(make):
     model = make_model(optimizer=make(runtime.keras().optimizers))
     masks.apply_masks(model, half(model))
-    fit.fit(model, make_dataset(), {"epochs": 2, "engine": "superstep", "ema": 0.9})
+    fit.fit(model, make_dataset(), {"epochs": 2, "engine": "graph_loop", "ema": 0.9})
     assert_masked(model, half(model))
 
 
@@ -94,7 +94,7 @@ def test_a_constraint_of_the_layers_own_still_holds():
         layers=[keras.layers.Dense(6, kernel_constraint=keras.constraints.UnitNorm(axis=0))]
     )
     masks.apply_masks(model, half(model))
-    fit.fit(model, make_dataset(), {"epochs": 1, "engine": "superstep"})
+    fit.fit(model, make_dataset(), {"epochs": 1, "engine": "graph_loop"})
     assert_masked(model, half(model))
     kernel = model.layers[1].kernel
     norms = np.linalg.norm(kernel.numpy(), axis=0)

@@ -14,7 +14,7 @@ from gpukeras.models import model_recipes
 from gpukeras.training import fit as training_fit
 
 FAST = {  # one engine, so that nothing is compiled
-    "fit": {"engine": "superstep"},
+    "fit": {"engine": "graph_loop"},
     "epochs": 2,
 }
 
@@ -26,7 +26,7 @@ def few_runs(monkeypatch):
 
 def trained(epochs=2, **options):
     model = make_model(**{"optimizer": "adam", **options})
-    fit = {"epochs": epochs, "engine": "superstep"}
+    fit = {"epochs": epochs, "engine": "graph_loop"}
     training_fit.fit(model, make_dataset(320, validation=0.2), fit)
     return model
 
@@ -138,7 +138,9 @@ def test_a_pruned_model_is_a_copy_with_as_many_zeros_as_asked_for(model, scope):
 def test_zeros_of_a_pruned_model_survive_training_and_pruning_again(model):
     small = run(model, sparsity=0.5)["model"]
     kept = masks.read_masks(small)
-    training_fit.fit(small, make_dataset(320, validation=0.2), {"epochs": 1, "engine": "superstep"})
+    training_fit.fit(
+        small, make_dataset(320, validation=0.2), {"epochs": 1, "engine": "graph_loop"}
+    )
     for kernel in masks.list_kernels(small):
         assert not kernel.variable.numpy()[~kept[kernel.path]].any()
     smaller = masks.read_masks(run(small, sparsity=0.8)["model"])
@@ -185,7 +187,9 @@ def test_structured_pruning_makes_a_smaller_model_that_trains_on(model):
     assert report.layers[0].change == "5 of 8 units taken out"
     assert report.listed[0].reason == "gives the output"
     assert report.training.epochs == 2
-    training_fit.fit(small, make_dataset(320, validation=0.2), {"epochs": 1, "engine": "superstep"})
+    training_fit.fit(
+        small, make_dataset(320, validation=0.2), {"epochs": 1, "engine": "graph_loop"}
+    )
 
 
 @pytest.mark.tf
@@ -223,7 +227,7 @@ def test_an_interrupted_training_says_that_masks_have_not_grown(model):
 
 @pytest.mark.tf
 def test_masks_still_hold_after_averages_and_early_stopping(model):
-    fit = {"engine": "superstep", "ema": 0.9, "early_stopping": 1}
+    fit = {"engine": "graph_loop", "ema": 0.9, "early_stopping": 1}
     found = run(model, fit=fit, epochs=4)
     kept = masks.read_masks(found["model"])
     assert masks.sparsity(kept) == pytest.approx(0.8, abs=0.01)

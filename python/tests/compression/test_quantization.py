@@ -142,7 +142,7 @@ def test_float8_is_calibrated_and_nothing_else_changes():
 def test_a_quantized_model_can_be_trained_on():
     model, data = make_model(), make_dataset()
     small = quantization.quantize(model, data)["model"]
-    assert fit.fit(small, data, {"epochs": 2, "engine": "superstep"}).epochs == 2
+    assert fit.fit(small, data, {"epochs": 2, "engine": "graph_loop"}).epochs == 2
 
 
 @pytest.mark.tf

@@ -77,7 +77,7 @@ def grow(engine, whole=False, steps=40, final=0.8, **options):
 @pytest.mark.tf
 @pytest.mark.parametrize("whole", few([False, True], False))
 def test_engines_grow_the_same_masks(whole):
-    engines = ("superstep", "compiled") if whole else ("keras", "superstep", "compiled")
+    engines = ("graph_loop", "compiled") if whole else ("keras", "graph_loop", "compiled")
     found = [masks.read_masks(grow(engine, whole)) for engine in engines]
     shares = [[1 - keep.mean() for keep in each.values()] for each in found]
     if not whole:

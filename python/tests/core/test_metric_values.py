@@ -13,7 +13,7 @@ from gpukeras.core.metric_values import order_metrics, read_metrics, split_compo
 from gpukeras.data import dataset
 from gpukeras.training import evaluate, fit
 
-ENGINES = ["keras", "superstep", "compiled"]
+ENGINES = ["keras", "graph_loop", "compiled"]
 
 
 def test_metrics_are_plain_numbers_in_order():
@@ -88,7 +88,7 @@ def make_model():
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
+@pytest.mark.parametrize("engine", few(ENGINES, "graph_loop"))
 def test_metrics_that_are_arrays_are_keras_own(engine, tmp_path):
     data, x, y = make_rows()
     more = (x[:40], y[:40])
@@ -131,11 +131,11 @@ def test_a_component_can_be_watched_and_a_whole_array_cannot():
 
 @pytest.mark.tf
 def test_arrays_survive_a_checkpoint(tmp_path):
-    options = {"engine": "superstep", "checkpoint": str(tmp_path / "run")}
+    options = {"engine": "graph_loop", "checkpoint": str(tmp_path / "run")}
     model = make_model()
     fit.fit(model, make_rows()[0], {"epochs": 1, **options})
     report = fit.fit(make_model(), make_rows()[0], {"epochs": 3, **options})
-    whole = fit.fit(make_model(), make_rows()[0], {"epochs": 3, "engine": "superstep"})
+    whole = fit.fit(make_model(), make_rows()[0], {"epochs": 3, "engine": "graph_loop"})
     assert report.history == whole.history
     written = json.loads((tmp_path / "run" / "history.json").read_text())
     assert written["history"]["f1_score"] == report.history["f1_score"]
@@ -163,7 +163,7 @@ def test_a_callback_may_log_what_is_no_number():
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", few(ENGINES, "superstep", "compiled"))
+@pytest.mark.parametrize("engine", few(ENGINES, "graph_loop", "compiled"))
 def test_a_step_of_the_users_own_may_log_a_loss_a_row(engine):
     keras = runtime.keras()
 

@@ -127,7 +127,7 @@ def test_mixup_mixes_all_inputs_alike(table):
     assert not np.allclose(parts["image"], plain["image"])
 
 
-@pytest.mark.parametrize("engine", few(["superstep", "compiled"], "superstep"))
+@pytest.mark.parametrize("engine", few(["graph_loop", "compiled"], "graph_loop"))
 def test_engines_train_on_the_same_rows(tmp_path, engine):
     found = tabled.train(tmp_path, ("keras", engine))
     assert found[engine] == pytest.approx(found["keras"], rel=1e-4)

@@ -97,8 +97,8 @@ def test_rows_are_stored_once():
 @pytest.mark.parametrize(
     ("engine", "known"),
     few(
-        product(("keras", "superstep", "compiled"), (None, ("temp", "day"))),
-        ("superstep", ("temp", "day")),
+        product(("keras", "graph_loop", "compiled"), (None, ("temp", "day"))),
+        ("graph_loop", ("temp", "day")),
     ),
 )
 def test_engines_train_on_windows(engine, known):

@@ -97,7 +97,7 @@ def test_several_devices_train_as_one(told, case):
     assert found["moved"] > 100 * NEAR  # it has trained
     assert (found["replicas"], found["part"]) == (devices, part)
     assert found["devices"] == [f"CPU:{place}" for place in range(devices)]
-    assert found["engine"] == ("keras" if case == "every_batch" else "superstep")
+    assert found["engine"] == ("keras" if case == "every_batch" else "graph_loop")
     assert found["rows"][0] == found["rows"][1]
     assert found["skipped"][0] == found["skipped"][1]
 

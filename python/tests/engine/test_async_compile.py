@@ -33,7 +33,7 @@ def test_updates_made_while_it_compiles_are_kept():
         engines = make_engines(model, block)
         if beside:
             engines.prepare("compiled", block)
-        engines.run("superstep", block, 0, 20)
+        engines.run("graph_loop", block, 0, 20)
         if beside:
             assert wait_until_ready(engines, block)
         logs = engines.run("compiled", block, 20, 20)
@@ -91,14 +91,14 @@ def test_an_op_that_xla_refuses_is_found_beside_the_training(function):
             return shape
 
     block, model = make_block(400), make_model(layers=[Odd()])
-    chooser = EngineAutotuner(("superstep", "compiled"), 10**7)
+    chooser = EngineAutotuner(("graph_loop", "compiled"), 10**7)
     runner = EpochLoop(make_engines(model, block), chooser)
     epochs = 0
     while chooser.choice is None:
         runner.begin(iter([block]))
         runner.advance()
         epochs += 1
-    assert chooser.choice.engine == "superstep"
+    assert chooser.choice.engine == "graph_loop"
     assert chooser.choice.trials[-1].engine == "compiled"
     assert chooser.choice.trials[-1].refused
     assert model.optimizer.iterations.numpy() == 400 * epochs
@@ -122,7 +122,7 @@ def test_a_step_that_cannot_be_traced_into_a_loop_is_left_to_keras():
 
     block, model = make_block(), Particular()
     model.compile("sgd", "sparse_categorical_crossentropy")
-    chooser = EngineAutotuner(("superstep", "keras", "compiled"), 100)
+    chooser = EngineAutotuner(("graph_loop", "keras", "compiled"), 100)
     runner = EpochLoop(make_engines(model, block), chooser)
     runner.begin(iter([block]))
     runner.advance()

@@ -6,7 +6,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.engine import autotune
 from gpukeras.engine.autotune import EngineAutotuner, EngineFacts
 
-THREE = ("superstep", "keras", "compiled")
+THREE = ("graph_loop", "keras", "compiled")
 
 
 JAX = ("compiled", "keras")
@@ -16,16 +16,16 @@ JAX = ("compiled", "keras")
     ("facts", "candidates", "reason"),
     [
         (EngineFacts(), THREE, ""),
-        (EngineFacts(requested="superstep"), ("superstep",), "as asked"),
+        (EngineFacts(requested="graph_loop"), ("graph_loop",), "as asked"),
         (EngineFacts(available=JAX), ("compiled",), "on JAX XLA compiles every engine"),
         (EngineFacts(available=JAX, model_jit=False), ("keras",), "on JAX XLA compiles"),
-        (EngineFacts(jit=False), ("superstep", "keras"), ""),
+        (EngineFacts(jit=False), ("graph_loop", "keras"), ""),
         (EngineFacts(model_jit=False), THREE[:2], ""),
         (EngineFacts(jit=True), ("compiled",), "gpu_setup(jit = TRUE)"),
         (EngineFacts(eager=True), ("keras",), "run_eagerly"),
         (EngineFacts(batch_hook="Mine"), ("keras",), "callback Mine works on every batch"),
         (EngineFacts(own_function=True), ("keras",), "its own train function"),
-        (EngineFacts(repeats=True), ("superstep", "keras", "compiled"), "would not repeat"),
+        (EngineFacts(repeats=True), ("graph_loop", "keras", "compiled"), "would not repeat"),
         (EngineFacts(eager=True, jit=True), ("keras",), "run_eagerly"),
     ],
 )
@@ -46,7 +46,7 @@ def test_compiled_is_foreseen_for_many_small_batches_of_dense_layers(flops, batc
 
 
 def test_evaluation_leaves_out_keras_own_unless_it_is_alone():
-    assert autotune.choose_evaluation_candidates(EngineFacts()) == ("superstep", "compiled")
+    assert autotune.choose_evaluation_candidates(EngineFacts()) == ("graph_loop", "compiled")
     assert autotune.choose_evaluation_candidates(EngineFacts(eager=True)) == ("keras",)
 
 
@@ -78,8 +78,8 @@ def test_the_fastest_engine_goes_on(batch_s):
     drive(chooser, batch_s, batches=10**9)
     tried = {trial.engine for trial in chooser.choice.trials}
     assert batch_s[chooser.choice.engine] == pytest.approx(min(batch_s[name] for name in tried))
-    slow = batch_s["superstep"] >= autotune.KERAS_BATCH_S
-    assert tried == (set(THREE) if slow else {"superstep", "compiled"})
+    slow = batch_s["graph_loop"] >= autotune.KERAS_BATCH_S
+    assert tried == (set(THREE) if slow else {"graph_loop", "compiled"})
 
 
 @settings(max_examples=30)  # each feeds up to a million batches
@@ -93,22 +93,22 @@ def test_small_blocks_do_not_keep_it_from_choosing(batch_s, block):
 
 def test_the_reason_has_the_figures():
     chooser = EngineAutotuner(THREE, 10**6)
-    drive(chooser, {"keras": 9e-3, "superstep": 3e-3, "compiled": 4e-4})
-    expected = "measured fastest: 400 us a batch against 3,000 us (superstep) and 9,000 us (keras)"
+    drive(chooser, {"keras": 9e-3, "graph_loop": 3e-3, "compiled": 4e-4})
+    expected = "measured fastest: 400 us a batch against 3,000 us (graph_loop) and 9,000 us (keras)"
     assert chooser.choice.reason == expected
 
 
 def test_engines_that_cannot_pay_are_not_tried():
     chooser = EngineAutotuner(THREE, 300)
     drive(chooser, dict.fromkeys(THREE, 1e-3), start_s=0.5, batches=300)
-    assert chooser.choice.engine == "superstep"
+    assert chooser.choice.engine == "graph_loop"
     assert "too few batches left to pay for trying keras and compiled" in chooser.choice.reason
 
 
 def test_a_call_a_batch_is_not_tried_where_the_call_alone_takes_longer():
     chooser = EngineAutotuner(THREE[:2], 10**9)
-    drive(chooser, {"superstep": 2e-4, "keras": 1e-9}, batches=10**9)
-    assert chooser.choice.engine == "superstep"
+    drive(chooser, {"graph_loop": 2e-4, "keras": 1e-9}, batches=10**9)
+    assert chooser.choice.engine == "graph_loop"
     assert chooser.choice.reason == "200 us a batch"
 
 
@@ -121,7 +121,7 @@ def until_preparing():
 
 def test_the_fastest_so_far_goes_on_while_another_is_prepared():
     chooser = until_preparing()
-    assert (chooser.engine, chooser.preparing) == ("superstep", "compiled")
+    assert (chooser.engine, chooser.preparing) == ("graph_loop", "compiled")
     trials = chooser.trials
     for _ in range(20):
         count = chooser.count(10**6)
@@ -134,29 +134,29 @@ def test_the_fastest_so_far_goes_on_while_another_is_prepared():
     drive(chooser, {"compiled": 1e-5}, start_s=0.25)
     assert chooser.choice.trials[-1].start_s == pytest.approx(1.75, rel=0.01)
     assert chooser.choice.engine == "compiled"
-    assert "10 us a batch against 100 us (superstep)" in chooser.choice.reason
+    assert "10 us a batch against 100 us (graph_loop)" in chooser.choice.reason
 
 
 def test_what_was_traced_before_does_not_make_compiling_cheap():
     tried = []
     for started_s in (0.0, 5.0):
-        chooser = EngineAutotuner(("superstep", "compiled"), 10**5, started_s=started_s)
-        drive(chooser, {"superstep": 1e-4, "compiled": 1e-5}, start_s=1e-3, batches=10**5)
+        chooser = EngineAutotuner(("graph_loop", "compiled"), 10**5, started_s=started_s)
+        drive(chooser, {"graph_loop": 1e-4, "compiled": 1e-5}, start_s=1e-3, batches=10**5)
         tried.append([trial.engine for trial in chooser.finish().trials])
         assert chooser.started_s == (started_s or pytest.approx(1e-3, rel=0.2))
-    assert tried == [["superstep", "compiled"], ["superstep"]]
+    assert tried == [["graph_loop", "compiled"], ["graph_loop"]]
 
 
 def test_what_is_refused_while_it_is_prepared_is_left_out():
     chooser = until_preparing()
     assert chooser.refuse("no kernel for PyFunc")
-    assert chooser.choice.engine == "superstep"
+    assert chooser.choice.engine == "graph_loop"
     assert (chooser.preparing, chooser.choice.trials[-1].engine) == ("", "compiled")
 
 
 def test_batches_may_run_out_during_the_preparation():
     choice = until_preparing().finish()
-    assert choice.engine == "superstep"
+    assert choice.engine == "graph_loop"
     assert "too few batches left to pay for trying compiled" in choice.reason
 
 
@@ -192,33 +192,33 @@ def test_what_an_engine_must_promise(engine, batch_s, seconds_left, expected):
 @given(speeds, st.integers(1, 10**5), st.floats(0.05, 5.0))
 def test_vain_trials_of_slow_batches_cost_no_more_than_a_twentieth(batch_s, batches, start_s):
     chooser = EngineAutotuner(THREE, batches)
-    batch_s = {**batch_s, "superstep": max(batch_s["superstep"], 5 * autotune.KERAS_BATCH_S)}
-    drive(chooser, dict.fromkeys(THREE, batch_s["superstep"]), start_s, batches)
-    others = [trial.engine for trial in chooser.trials if trial.engine != "superstep"]
+    batch_s = {**batch_s, "graph_loop": max(batch_s["graph_loop"], 5 * autotune.KERAS_BATCH_S)}
+    drive(chooser, dict.fromkeys(THREE, batch_s["graph_loop"]), start_s, batches)
+    others = [trial.engine for trial in chooser.trials if trial.engine != "graph_loop"]
     spent_s = sum(autotune.PRICE[engine] * start_s for engine in others)
-    assert spent_s <= 0.05 * (start_s + batch_s["superstep"] * batches)
+    assert spent_s <= 0.05 * (start_s + batch_s["graph_loop"] * batches)
 
 
 def test_an_engine_alone_is_measured_too():
-    chooser = EngineAutotuner(("superstep",), 10**6, "as asked")
-    drive(chooser, {"superstep": 1e-4})
+    chooser = EngineAutotuner(("graph_loop",), 10**6, "as asked")
+    drive(chooser, {"graph_loop": 1e-4})
     assert chooser.choice.reason == "as asked: 100 us a batch"
 
 
 def test_batches_may_run_out_during_the_first_trial():
     chooser = EngineAutotuner(THREE, 5)
     drive(chooser, dict.fromkeys(THREE, 1e-4), batches=5)
-    assert chooser.finish().engine == "superstep"
+    assert chooser.finish().engine == "graph_loop"
     assert "too few" in chooser.finish().reason
 
 
 def test_a_refused_engine_is_left_out_with_its_reason():
-    chooser = EngineAutotuner(("superstep", "compiled"), 10**6)
+    chooser = EngineAutotuner(("graph_loop", "compiled"), 10**6)
     while not chooser.preparing:
         chooser.record(chooser.count(10**6), 0.1)
     chooser.try_prepared(0.0)
     assert chooser.refuse("no kernel for PyFunc")
-    assert chooser.choice.engine == "superstep"
+    assert chooser.choice.engine == "graph_loop"
     assert chooser.choice.trials[-1].refused == "no kernel for PyFunc"
 
 
@@ -234,6 +234,6 @@ def test_a_call_takes_about_as_long_as_wanted(batch_s, left):
 
 
 def test_an_engine_of_tensorflow_is_refused_on_jax():
-    with pytest.raises(SpecError, match='"superstep" runs on TensorFlow only') as caught:
-        autotune.choose_candidates(EngineFacts(requested="superstep", available=JAX))
+    with pytest.raises(SpecError, match='"graph_loop" runs on TensorFlow only') as caught:
+        autotune.choose_candidates(EngineFacts(requested="graph_loop", available=JAX))
     assert 'engine = "compiled"' in caught.value.hint

@@ -16,9 +16,9 @@ from gpukeras.engine.autotune import REPEATS, EngineChoice, EngineFacts, Trial
 from gpukeras.engine.autotune_cache import CachedChoice
 
 SUPPORT = Path(__file__).parents[1] / "support"
-KNOWN = CachedChoice("compiled", 6e-5, "superstep", 5e-4, 2.0)
-THREE = ("superstep", "keras", "compiled")
-SLOW, FAST = Trial("superstep", 0.4, 5e-4), Trial("compiled", 2.0, 6e-5)
+KNOWN = CachedChoice("compiled", 6e-5, "graph_loop", 5e-4, 2.0)
+THREE = ("graph_loop", "keras", "compiled")
+SLOW, FAST = Trial("graph_loop", 0.4, 5e-4), Trial("compiled", 2.0, 6e-5)
 LASTING = autotune_cache.LASTING  # no test but the last keeps it
 
 
@@ -57,7 +57,7 @@ def open_again(engines, batches):
         ("compiled", (SLOW, FAST), KNOWN),
         ("compiled", (SLOW, Trial("keras", 0.0, None, "refused"), FAST), KNOWN),
         ("compiled", (FAST,), None),  # nothing to compare it with
-        ("superstep", (SLOW, Trial("compiled", 2.0, 9e-4)), None),  # is tried first anyway
+        ("graph_loop", (SLOW, Trial("compiled", 2.0, 9e-4)), None),  # is tried first anyway
         ("keras", (SLOW, FAST), None),  # settled for another reason
         ("compiled", (), None),
     ],
@@ -74,7 +74,7 @@ def test_a_later_session_starts_with_the_winner_and_says_why(file):
     assert chooser.choice.engine == "compiled"
     assert chooser.choice.reason == (
         "measured fastest in an earlier training on this computer: 60 us a batch against 500 us "
-        "(superstep)"
+        "(graph_loop)"
     )
     assert not file.parent.joinpath("autotune-cache.json.new").exists()
     assert [one.name for one in file.parent.iterdir()] == [file.name]
@@ -91,14 +91,14 @@ def test_a_later_session_starts_with_the_winner_and_says_why(file):
 )
 def test_what_does_not_apply_is_not_used(file, engines, batches, candidates):
     autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
-    assert open_new(engines, batches, candidates).engine == "superstep"
+    assert open_new(engines, batches, candidates).engine == "graph_loop"
 
 
 def test_what_is_to_be_equal_to_keras_starts_with_what_rounds_as_keras_does(file):
     autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
     facts = EngineFacts(as_keras=True, dense_flops=1e6)
     chooser = autotune_cache.open_autotuner(Engines(), THREE, 10**5, "", facts)
-    assert chooser.engine == "superstep"
+    assert chooser.engine == "graph_loop"
 
 
 def train(engines, batches, batch_s=5e-4, start_s=0.5):
@@ -116,16 +116,16 @@ def train(engines, batches, batch_s=5e-4, start_s=0.5):
 def test_short_trainings_of_equal_models_pay_together_for_the_slow_starter():
     # 1,000 batches take 0.5 s, and compiling is expected to take 1.5 s: tried above 2.25 s.
     tried = [train(Engines(), 1000) for _ in range(6)]
-    assert tried == [{"superstep"}] * 4 + [{"superstep", "compiled"}] * 2
-    assert train(Engines("another"), 1000) == {"superstep"}
-    assert train(Engines(None), 1000) == {"superstep"}
+    assert tried == [{"graph_loop"}] * 4 + [{"graph_loop", "compiled"}] * 2
+    assert train(Engines("another"), 1000) == {"graph_loop"}
+    assert train(Engines(None), 1000) == {"graph_loop"}
 
 
 def test_short_trainings_start_with_the_winner_once_they_have_paid_for_it(file):
     autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
     # Each saves 0.44 s, and the start takes 1 s.
     opened = [open_again(Engines(), 1000).engine for _ in range(4)]
-    assert opened == ["superstep", "superstep", "compiled", "compiled"]
+    assert opened == ["graph_loop", "graph_loop", "compiled", "compiled"]
 
 
 def test_what_was_measured_decides_before_what_is_foreseen(file):
@@ -134,10 +134,10 @@ def test_what_was_measured_decides_before_what_is_foreseen(file):
     assert opened.engine == "compiled"
     opened.record(1, 1.0)
     assert "fastest for small batches" in opened.choice.reason
-    slow = CachedChoice("compiled", 4.9e-4, "superstep", 5e-4, 2.0)
+    slow = CachedChoice("compiled", 4.9e-4, "graph_loop", 5e-4, 2.0)
     autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
     autotune_cache._choices(file)[autotune_cache._find_key(Engines())] = slow
-    assert autotune_cache.open_autotuner(Engines(), THREE, 10**4, "", dense).engine == "superstep"
+    assert autotune_cache.open_autotuner(Engines(), THREE, 10**4, "", dense).engine == "graph_loop"
     assert (
         autotune_cache.open_autotuner(Engines(), THREE[:2], 10**4, "", dense).engine != "compiled"
     )
@@ -150,7 +150,7 @@ def test_what_was_measured_and_trained_before_decides_nothing_where_a_training_i
     for _ in range(3):  # as many trainings before do not count either
         chooser = autotune_cache.open_autotuner(Engines(), THREE, 10**6, REPEATS, repeats)
         chooser.record(chooser.count(10), 1.0)
-        assert chooser.choice.engine == "superstep"
+        assert chooser.choice.engine == "graph_loop"
         assert chooser.choice.reason == REPEATS + autotune_cache.FASTER
     few = autotune_cache.open_autotuner(Engines(), THREE, 10, REPEATS, repeats)
     assert few.finish().reason == REPEATS
@@ -161,12 +161,12 @@ def test_what_is_foreseen_by_the_model_alone_repeats():
     dense = EngineFacts(dense_flops=1e6, repeats=True)
     for _ in range(2):
         open_few = autotune_cache.open_autotuner(Engines(), THREE, 6000, REPEATS, dense)
-        assert open_few.engine == "superstep"
+        assert open_few.engine == "graph_loop"
     chooser = autotune_cache.open_autotuner(Engines(), THREE, 10**4, REPEATS, dense)
     assert chooser.engine == "compiled"
     assert chooser.refuse("XLA has no kernel")
     chooser.record(1, 1.0)
-    assert (chooser.choice.engine, chooser.choice.reason) == ("superstep", REPEATS)
+    assert (chooser.choice.engine, chooser.choice.reason) == ("graph_loop", REPEATS)
 
 
 @pytest.mark.usefixtures("file")
@@ -181,10 +181,10 @@ def test_a_winner_that_is_refused_now_is_measured_against_no_more(file):
     autotune_cache.store_choice(Engines(), EngineChoice("compiled", "", (SLOW, FAST)))
     chooser = open_new(Engines())
     assert chooser.refuse("XLA has no kernel")
-    assert chooser.engine == "superstep"
+    assert chooser.engine == "graph_loop"
     while chooser.choice is None:
         chooser.record(chooser.count(10**5), chooser.count(10**5) * 5e-4)
-    assert chooser.choice.engine == "superstep"
+    assert chooser.choice.engine == "graph_loop"
     assert "earlier training" not in chooser.choice.reason
 
 
@@ -192,7 +192,7 @@ def test_the_oldest_are_forgotten_and_other_sessions_choices_stay(file, monkeypa
     monkeypatch.setattr(autotune_cache, "MOST_CHOICES", 3)
     for name in "abcd":
         autotune_cache.store_choice(Engines(name), EngineChoice("compiled", "", (SLOW, FAST)))
-    assert [open_new(Engines(name)).engine for name in "ad"] == ["superstep", "compiled"]
+    assert [open_new(Engines(name)).engine for name in "ad"] == ["graph_loop", "compiled"]
     autotune_cache.write_choices(file, {"other": KNOWN})  # another session, since this one has read
     autotune_cache.store_choice(Engines("e"), EngineChoice("compiled", "", (SLOW, FAST)))
     assert list(autotune_cache.read_choices(file))[0] == "other"
@@ -250,14 +250,14 @@ from small_fits import make_dataset, make_model
 runtime.read_seed = lambda: None  # make_model() gives one
 data, model = make_dataset(2000, batch_size=1, shuffle=False), make_model()
 if not autotune_cache._choices(autotune_cache._find_file()):
-    trials = Trial("superstep", 0.4, 5e-4), Trial("compiled", 0.1, 6e-5)
+    trials = Trial("graph_loop", 0.4, 5e-4), Trial("compiled", 0.1, 6e-5)
 
     def keep(epoch, logs):
         engines = vars(model)["_gpukeras_engines"]["train"][1]
         autotune_cache.store_choice(engines, EngineChoice("compiled", "", trials))
 
     hook = runtime.keras().callbacks.LambdaCallback(on_epoch_end=keep)
-    fit.fit(model, data, {"epochs": 1, "engine": "superstep"}, callbacks=[hook])
+    fit.fit(model, data, {"epochs": 1, "engine": "graph_loop"}, callbacks=[hook])
     answer = None
 else:
     report = fit.fit(model, data, {"epochs": 2})

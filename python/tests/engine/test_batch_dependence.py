@@ -111,7 +111,7 @@ def test_validation_gives_what_keras_gives(name):
     ours = make(name)[0]
     data = as_data(ours, x, y, weights, batch_size=20)
     rows = as_data(ours, *held, *([None] if weights is None else []))
-    report = fit.fit(ours, data, {"epochs": 2, "engine": "superstep"}, validation=rows)
+    report = fit.fit(ours, data, {"epochs": 2, "engine": "graph_loop"}, validation=rows)
     for key, values in known.items():
         np.testing.assert_allclose(report.history[key], values, rtol=1e-4, err_msg=key)
     (note,) = [one for one in report.notes if "Validation" in one]

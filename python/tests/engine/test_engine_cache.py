@@ -32,7 +32,7 @@ def counted(**options):
 
 def fit(model, rows=200, **options):
     data = make_dataset(rows, batch_size=options.pop("batch_size", 32))
-    return training_fit.fit(model, data, {"epochs": 1, "engine": "superstep", **options})
+    return training_fit.fit(model, data, {"epochs": 1, "engine": "graph_loop", **options})
 
 
 def count(traced, train):
@@ -41,7 +41,7 @@ def count(traced, train):
     return len(traced) - before
 
 
-@pytest.mark.parametrize("engine", few(["keras", "superstep", "compiled", "auto"], "superstep"))
+@pytest.mark.parametrize("engine", few(["keras", "graph_loop", "compiled", "auto"], "graph_loop"))
 def test_a_later_training_traces_nothing(engine):
     model, traced = counted()
     assert count(traced, lambda: fit(model, engine=engine)) > 0
@@ -116,8 +116,8 @@ def test_another_training_is_traced_anew_and_the_first_one_again(options):
 @pytest.mark.parametrize(
     ("engine", "sizes"),
     few(
-        [("keras", (200, 200, 230)), ("superstep", (200, 200, 230)), ("compiled", (200, 200))],
-        ("superstep", (200, 200, 230)),
+        [("keras", (200, 200, 230)), ("graph_loop", (200, 200, 230)), ("compiled", (200, 200))],
+        ("graph_loop", (200, 200, 230)),
     ),
 )
 def test_a_reused_program_trains_as_a_new_one(engine, sizes):
@@ -178,7 +178,7 @@ def test_the_model_is_saved_copied_and_forgotten_as_before(tmp_path):
     assert seen() is None
 
 
-@pytest.mark.parametrize("engine", few(["keras", "superstep"], "superstep"))
+@pytest.mark.parametrize("engine", few(["keras", "graph_loop"], "graph_loop"))
 def test_a_frozen_layer_without_weights_to_train_is_heeded(engine):
     keras = runtime.keras()
     keras.utils.set_random_seed(1)

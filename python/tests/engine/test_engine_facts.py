@@ -28,7 +28,7 @@ def test_flops_are_those_of_three_matrix_products():
 def test_a_repeatable_engine_is_chosen_without_measuring():
     facts = read_engine_facts(make_model(), "repeatable")
     assert (facts.requested, facts.repeats) == ("auto", True)
-    assert choose_candidates(facts) == (("superstep", "keras", "compiled"), REPEATS)
+    assert choose_candidates(facts) == (("graph_loop", "keras", "compiled"), REPEATS)
     assert choose_candidates(replace(facts, available=("keras", "compiled")))[0] == ("compiled",)
 
 

@@ -17,7 +17,7 @@ from gpukeras.engine.trip_counts import LoopChoice
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
-ENGINES = ("keras", "superstep", "compiled")
+ENGINES = ("keras", "graph_loop", "compiled")
 
 
 def weights_after(engine, optimizer, epochs=1, rows=210, **layers):
@@ -83,7 +83,7 @@ def test_few_batches_and_the_short_last_one_share_a_program(several, monkeypatch
     plain, ours = make_model(), make_model()
     plain.fit(*data.arrays, batch_size=16, epochs=2, shuffle=False, verbose=0)
     traced = count_traces(ours)
-    fit.fit(ours, data, {"epochs": 2, "engine": "superstep"})
+    fit.fit(ours, data, {"epochs": 2, "engine": "graph_loop"})
     assert traced == ([16, None] if several else [None])
     for expected, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -93,9 +93,9 @@ def test_a_program_for_few_batches_gives_way_where_there_are_many(monkeypatch):
     model, data, rows = make_model(), make_dataset(200, batch_size=16), []
     for limit in (3000, 5, 3000):
         monkeypatch.setattr(engine_module, "FEW_BATCHES", limit)
-        fit.fit(model, data, {"epochs": 1, "engine": "superstep"})
+        fit.fit(model, data, {"epochs": 1, "engine": "graph_loop"})
         kept = getattr(model, engine_cache.ATTRIBUTE)["train"][1]
-        rows.append(kept._made["superstep"].rows)
+        rows.append(kept._made["graph_loop"].rows)
     assert rows == [0, 192, 192]
 
 

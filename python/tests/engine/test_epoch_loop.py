@@ -41,7 +41,7 @@ def test_targets_cut_blocks():
         assert model.optimizer.iterations.numpy() == target
 
 
-@pytest.mark.parametrize("engine", few(["superstep", "compiled"], "superstep"))
+@pytest.mark.parametrize("engine", few(["graph_loop", "compiled"], "graph_loop"))
 @pytest.mark.parametrize("done", [0, 1, 6])
 def test_a_program_for_smaller_blocks_runs_a_large_one_in_parts(engine, done):
     small, large, results = make_block(3), make_block(7), []
@@ -60,18 +60,18 @@ def test_a_program_for_smaller_blocks_runs_a_large_one_in_parts(engine, done):
 @pytest.mark.slow
 def test_an_engine_is_prepared_again_for_blocks_of_another_shape():
     small, large = make_block(40), make_block(90)
-    model, chooser = make_model(), EngineAutotuner(("superstep", "compiled"), 10**7)
+    model, chooser = make_model(), EngineAutotuner(("graph_loop", "compiled"), 10**7)
     engines = make_engines(model, small)
     runner = EpochLoop(engines, chooser)
     while "compiled" not in engines._made:
         runner.begin(iter([large]))
         runner.advance()
     engines._made["compiled"].wait()
-    assert (chooser.engine, chooser.preparing) == ("superstep", "compiled")
+    assert (chooser.engine, chooser.preparing) == ("graph_loop", "compiled")
     while chooser.choice is None:
         runner.begin(iter([small]))
         runner.advance()
-    assert [trial.engine for trial in chooser.trials] == ["superstep", "compiled"]
+    assert [trial.engine for trial in chooser.trials] == ["graph_loop", "compiled"]
     assert 0 < engines.prepared_s <= chooser.trials[-1].start_s
     assert chooser.engine == engines.chosen
 
@@ -107,7 +107,7 @@ def test_where_calls_return_early_those_that_are_timed_are_waited_for(monkeypatc
 @pytest.mark.slow
 def test_one_engine_after_another_trains_each_batch_once():
     block, model = make_block(500), make_model()
-    chooser = EngineAutotuner(("superstep", "keras", "compiled"), 10**7)
+    chooser = EngineAutotuner(("graph_loop", "keras", "compiled"), 10**7)
     runner = EpochLoop(make_engines(model, block), chooser)
     epochs = 0
     while chooser.choice is None:
@@ -117,6 +117,6 @@ def test_one_engine_after_another_trains_each_batch_once():
         assert runner.position == 500
         assert model.optimizer.iterations.numpy() == 500 * epochs
     tried = [trial.engine for trial in chooser.choice.trials]
-    assert tried[0] == "superstep"
+    assert tried[0] == "graph_loop"
     assert tried[-1] == "compiled"
-    assert {"superstep", "compiled"} <= runner.engines.ran | set(tried)
+    assert {"graph_loop", "compiled"} <= runner.engines.ran | set(tried)

@@ -90,7 +90,7 @@ def build_optimized(name):
 
 @pytest.mark.parametrize("name", few(find_optimizers(), "MultiOptimizer"))
 def test_every_optimizer_trains_as_in_keras(name):
-    engines = ("superstep", "compiled") if name in XLA else ("superstep",)
+    engines = ("graph_loop", "compiled") if name in XLA else ("graph_loop",)
     data = dataset(X[:WHOLE], classes(WHOLE))
     assert_equivalent(lambda: build_optimized(name), data, (X[:WHOLE], Y[:WHOLE]), engines)
 
@@ -112,7 +112,7 @@ def test_an_optimizer_with_options_trains_as_in_keras(case):
     def build():
         return compiled(dense(), keras().optimizers.Adam(0.05, **OPTIONS[case]))
 
-    engines = ("superstep", "compiled") if case == "clipnorm" else ("superstep",)
+    engines = ("graph_loop", "compiled") if case == "clipnorm" else ("graph_loop",)
     data = dataset(X[:WHOLE], classes(WHOLE))
     assert_equivalent(build, data, (X[:WHOLE], Y[:WHOLE]), engines)
 
@@ -133,7 +133,7 @@ def test_gradients_too_large_for_half_precision_are_left_out_alike():
 
     data, skipped = dataset(X[:WHOLE], classes(WHOLE)), []
     history, weights = fit_plain(build, (X[:WHOLE], Y[:WHOLE]))
-    for engine in ("keras", "superstep"):
+    for engine in ("keras", "graph_loop"):
         keras().utils.set_random_seed(7)
         report = fit.fit(build(), data, {"epochs": EPOCHS, "engine": engine})
         assert_same_losses(report.history, history)
@@ -205,13 +205,13 @@ def convolutional():
 
 
 MODELS = {
-    "batch norm": (residual, (5,), ("superstep", "compiled")),
-    "own step": (own_step, (5,), ("superstep",)),
-    "LSTM": (lambda: recurrent("LSTM"), (6, 2), ("superstep",)),
-    "GRU": (lambda: recurrent("GRU"), (6, 2), ("superstep",)),
-    "Conv2D": (convolutional, (5, 5, 1), ("superstep",)),
-    "mixed_float16": (lambda: half("mixed_float16"), (5,), ("superstep",)),
-    "mixed_bfloat16": (lambda: half("mixed_bfloat16"), (5,), ("superstep",)),
+    "batch norm": (residual, (5,), ("graph_loop", "compiled")),
+    "own step": (own_step, (5,), ("graph_loop",)),
+    "LSTM": (lambda: recurrent("LSTM"), (6, 2), ("graph_loop",)),
+    "GRU": (lambda: recurrent("GRU"), (6, 2), ("graph_loop",)),
+    "Conv2D": (convolutional, (5, 5, 1), ("graph_loop",)),
+    "mixed_float16": (lambda: half("mixed_float16"), (5,), ("graph_loop",)),
+    "mixed_bfloat16": (lambda: half("mixed_bfloat16"), (5,), ("graph_loop",)),
 }
 
 
@@ -262,7 +262,7 @@ def test_validation_rows_with_weights_count_as_in_keras(weighted):
     rows = (X[kept], Y[kept], own) if weighted else (X[kept], Y[kept])
     expected, _ = fit_plain(build, (X, Y), validation_data=rows)
     assert {"val_loss", "val_accuracy", "val_weighted_accuracy"} <= set(expected)
-    for engine in ("keras", "superstep"):
+    for engine in ("keras", "graph_loop"):
         keras().utils.set_random_seed(7)
         options = {"epochs": EPOCHS, "engine": engine}
         report = fit.fit(build(), data, options, validation=validation)
@@ -286,7 +286,7 @@ def test_shuffled_epochs_train_as_in_keras_in_the_same_order():
     found, weights = fit_ours(build, data, "keras")
     np.testing.assert_array_equal(weights, flat(model))
     np.testing.assert_array_equal(found["loss"], losses)
-    assert_same_losses(fit_ours(build, data, "superstep")[0], {"loss": losses})
+    assert_same_losses(fit_ours(build, data, "graph_loop")[0], {"loss": losses})
 
 
 @pytest.mark.nightly  # `test_multi_input.py` in each run

@@ -99,6 +99,6 @@ def test_a_batch_in_parts_gives_the_update_of_a_whole_one(size):
 def test_what_needs_tensorflow_says_so():
     assert found_in("refused") == [
         "SpecError",
-        'The engine "superstep" runs on TensorFlow only, and Keras runs on JAX here. '
+        'The engine "graph_loop" runs on TensorFlow only, and Keras runs on JAX here. '
         'Use `engine = "compiled"`, the same loop over many batches.',
     ]

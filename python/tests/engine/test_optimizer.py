@@ -97,7 +97,7 @@ def test_each_step_of_a_loop_inside_a_graph_uses_the_tables_rate(jit):
     np.testing.assert_array_equal(recorded(model), expected())
 
 
-@pytest.mark.parametrize("engine", ["keras", "superstep", "compiled"])
+@pytest.mark.parametrize("engine", ["keras", "graph_loop", "compiled"])
 def test_each_engine_uses_the_tables_rates(engine):
     model = a_recorder()
     x, y = np.eye(STEPS * EPOCHS), np.zeros(STEPS * EPOCHS)

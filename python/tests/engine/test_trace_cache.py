@@ -34,7 +34,7 @@ def train(model, engine, data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", few(["superstep", "compiled"], "superstep"))
+@pytest.mark.parametrize("engine", few(["graph_loop", "compiled"], "graph_loop"))
 def test_a_shared_program_trains_bit_by_bit_as_a_traced_one(engine):
     data, others = make_dataset(100, validation=0.2), make_dataset(100, seed=2, validation=0.2)
     traced = train(with_dropout(), engine, data)
@@ -54,7 +54,7 @@ def test_a_shared_program_trains_bit_by_bit_as_a_traced_one(engine):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("engine", few(["superstep", "compiled"], "superstep"))
+@pytest.mark.parametrize("engine", few(["graph_loop", "compiled"], "graph_loop"))
 def test_a_model_of_another_seed_draws_its_own_numbers_in_a_shared_program(engine):
     data = make_dataset(100)
     first = train(with_dropout(), engine, data)
@@ -138,7 +138,7 @@ def test_five_equal_models_train_as_if_each_was_alone(make):
 
 
 def fit_and_evaluate(model, data):
-    report = training_fit.fit(model, data, {"epochs": 2, "engine": "superstep"})
+    report = training_fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"})
     state = [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
     return state, (report.history, evaluate.evaluate(model, data)["metrics"])
 
@@ -152,18 +152,18 @@ def test_models_of_other_rates_share_programs_and_keep_their_rates():
         for rate in (0.1, 0.01):
             if clear:
                 trace_cache._shared.clear()
-            found.append(train(compiled_with(keras.optimizers.Adam(rate)), "superstep", data))
+            found.append(train(compiled_with(keras.optimizers.Adam(rate)), "graph_loop", data))
     assert len(trace_cache._shared) == 1
     for one, other in zip((*found[0], *found[1]), (*found[2], *found[3]), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_unlike_models_and_batches_share_nothing():
-    train(with_dropout(), "superstep", make_dataset(100))
+    train(with_dropout(), "graph_loop", make_dataset(100))
     found = len(trace_cache._shared)
-    train(with_dropout(0.2), "superstep", make_dataset(100))
+    train(with_dropout(0.2), "graph_loop", make_dataset(100))
     assert len(trace_cache._shared) == 2 * found
-    train(with_dropout(), "superstep", make_dataset(100, batch_size=20))
+    train(with_dropout(), "graph_loop", make_dataset(100, batch_size=20))
     assert len(trace_cache._shared) == 3 * found
 
 
@@ -171,7 +171,7 @@ def test_a_step_of_the_users_is_not_shared():
     model = with_dropout()
     own = model.train_step
     model.train_step = lambda data: own(data)
-    train(model, "superstep", make_dataset(100))
+    train(model, "graph_loop", make_dataset(100))
     assert not trace_cache._shared
 
 
@@ -183,7 +183,7 @@ def test_averages_belong_to_one_training():
 def test_a_shared_program_keeps_no_weights_and_the_oldest_goes(monkeypatch):
     monkeypatch.setattr(trace_cache, "MOST_PROGRAMS", 1)
     model = with_dropout()
-    train(model, "superstep", make_dataset(100))
+    train(model, "graph_loop", make_dataset(100))
     weights = weakref.ref(model.trainable_variables[0].value.handle)
     del model
     gc.collect()

@@ -80,7 +80,7 @@ def test_masks_survive_saving_loading_and_further_training(saved, dataset):
         model = load_archive(path)["model"]
         found = masks.read_masks(model)
         assert found.keys() == kept.keys()
-        fit.fit(model, dataset, {"epochs": 1, "engine": "superstep"})
+        fit.fit(model, dataset, {"epochs": 1, "engine": "graph_loop"})
         weights = masks.list_kernels(model)[0].variable.numpy()
         name = masks.list_kernels(model)[0].path
         np.testing.assert_array_equal(found[name], kept[name])

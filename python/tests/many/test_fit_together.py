@@ -48,7 +48,7 @@ def fit_alone(model, data, seed, options):
 
     rows = copy.copy(data)
     rows.spec = replace(rows.spec, seed=seed)
-    return fit(model, rows, {**options, "engine": "superstep"})
+    return fit(model, rows, {**options, "engine": "graph_loop"})
 
 
 def assert_as_alone(cases, models, trained, options):
@@ -143,7 +143,7 @@ def test_models_that_do_not_stack_train_in_workers(monkeypatch):
     trained = fit_together(models, *given, workers=2)
     assert_as_alone(cases, models, trained, options)
     for one in trained:
-        assert one.report.engine.engine == "superstep"
+        assert one.report.engine.engine == "graph_loop"
         assert one.report.engine.reason == "3 models in 2 worker processes with 1 thread each"
 
 

@@ -61,7 +61,7 @@ def test_a_group_trains_as_by_fit_alone(both, code):
     rows = np.flatnonzero(code == CODES)
     own = dataset(rows, array)
     model = mlp(own)
-    fit(model, own, {"epochs": 3, "engine": "superstep"})
+    fit(model, own, {"epochs": 3, "engine": "graph_loop"})
     for one, other in zip(fits.model(code + 1).get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-4)
     features, _, x = frame(rows)
@@ -154,7 +154,7 @@ def test_groups_far_from_zero_train_as_by_fit_alone(array):
         encoded = own.sources[0].gather(slice(None))
         np.testing.assert_allclose(fits.data.sources[0].gather(rows), encoded, atol=2e-6)
         model = mlp(own)
-        fit(model, own, {"epochs": 3, "engine": "superstep"})
+        fit(model, own, {"epochs": 3, "engine": "graph_loop"})
         for one, other in zip(fits.model(code + 1).get_weights(), model.get_weights(), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-5)
 

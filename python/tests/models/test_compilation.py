@@ -14,7 +14,7 @@ from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
-ENGINES = ["keras", "superstep", "auto"]
+ENGINES = ["keras", "graph_loop", "auto"]
 
 
 # Layers that became trainable ---------------------------------------------------------------------
@@ -41,7 +41,7 @@ def test_an_optimizer_of_another_model_is_named():
     assert "Give each model a new one" in caught.value.hint
 
 
-@pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
+@pytest.mark.parametrize("engine", few(ENGINES, "graph_loop"))
 def test_a_layer_unfrozen_after_a_training_is_named(engine):
     model = frozen_first()
     model.layers[0].trainable = True
@@ -83,7 +83,7 @@ def test_under_loss_scaling_too():
         train(model)
 
 
-@pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
+@pytest.mark.parametrize("engine", few(ENGINES, "graph_loop"))
 def test_a_layer_frozen_after_a_training_stays_as_it_is(engine):
     model = make_model(optimizer="adam")
     train(model)
@@ -117,7 +117,7 @@ def build_with_a_step(part):
     return model
 
 
-@pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
+@pytest.mark.parametrize("engine", few(ENGINES, "graph_loop"))
 def test_a_step_of_ones_own_may_train_some_variables(engine):
     model = build_with_a_step("last")
     assert train(model, engine).stopped == "completed"
@@ -269,7 +269,7 @@ def test_one_output_in_a_list_trains_as_keras_does(struct, loss):
         model.compile("sgd", loss)
         x, y = data.batch(16)
         if ours:
-            fit.fit(model, data, {"epochs": 2, "engine": "superstep"})
+            fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"})
         else:
             model.fit(x, struct([y]), batch_size=8, epochs=2, shuffle=False, verbose=0)
         trained.append(model.get_weights())

@@ -12,7 +12,7 @@ from gpukeras.training import evaluate, fit
 
 pytestmark = pytest.mark.tf
 
-ENGINES = ["keras", "superstep", "compiled"]
+ENGINES = ["keras", "graph_loop", "compiled"]
 
 
 def build(rows=35, validation=0.0, batch_size=8):
@@ -59,7 +59,7 @@ def heads_rows(validation=0.0):
     return dataset.build_dataset(array(x), options, labels), (x, values)
 
 
-@pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
+@pytest.mark.parametrize("engine", few(ENGINES, "graph_loop"))
 def test_losses_of_outputs_are_means_over_rows_and_add_up(engine):
     data, (x, values) = heads_rows()
     model, other = make_heads(), make_heads()
@@ -137,8 +137,8 @@ def make_adding():
 @pytest.mark.parametrize(
     ("make", "engine"),
     few(
-        product((make_sum, make_own, make_adding), ("keras", "superstep")),
-        (make_adding, "superstep"),
+        product((make_sum, make_own, make_adding), ("keras", "graph_loop")),
+        (make_adding, "graph_loop"),
     ),
 )
 def test_the_validation_loss_is_that_of_batches_as_in_training(make, engine):

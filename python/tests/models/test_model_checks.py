@@ -92,7 +92,7 @@ def test_a_model_without_a_loss_is_told():
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     model.compile("adam")
     for run in (
-        lambda: fit.fit(model, data, {"epochs": 1, "engine": "superstep"}),
+        lambda: fit.fit(model, data, {"epochs": 1, "engine": "graph_loop"}),
         lambda: fit.fit(model, data, {"epochs": 1, "engine": "keras"}),
         lambda: evaluate.evaluate(model, data),
     ):

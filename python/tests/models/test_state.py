@@ -18,7 +18,7 @@ def dropout():
 
 
 def train(model, epochs=1):
-    fit.fit(model, make_dataset(), {"epochs": epochs, "engine": "superstep"})
+    fit.fit(model, make_dataset(), {"epochs": epochs, "engine": "graph_loop"})
 
 
 def test_a_model_with_its_state_back_goes_on_as_if_nothing_had_been():

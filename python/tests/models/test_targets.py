@@ -48,7 +48,7 @@ from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
-ENGINES = ("superstep", "compiled")
+ENGINES = ("graph_loop", "compiled")
 COMPILED = ("sparse masks", "images themselves", "a class each step")  # by XLA, which takes seconds
 
 IN_SEQUENCE = ("sparse masks", "one-hot sequences", "a number each step")
@@ -188,7 +188,7 @@ def test_a_saved_dataset_keeps_the_shape_of_labels_and_weights(tmp_path):
     for mine, theirs in zip(again.arrays, data.arrays, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert again.recipe.label.row_shape == (6,)
-    fit_ours(network_of("a class each step"), again, "superstep")
+    fit_ours(network_of("a class each step"), again, "graph_loop")
 
 
 def test_labels_in_a_npy_file_may_have_any_shape(tmp_path):
@@ -205,7 +205,7 @@ def test_validation_rows_and_evaluation_give_what_keras_gives():
     data = dataset(SERIES, STEPS, STEP_WEIGHTS, validation=0.25)
     keras().utils.set_random_seed(7)
     model = network_of("a class each step")()
-    report = fit.fit(model, data, {"epochs": 2, "engine": "superstep"})
+    report = fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"})
     rows = data.validation_rows
     given = {"sample_weight": STEP_WEIGHTS[rows], "verbose": 0, "return_dict": True}
     expected = model.evaluate(SERIES[rows], STEPS[rows], **given)
@@ -235,8 +235,8 @@ def test_predictions_have_the_shape_of_the_output():
 @pytest.mark.parametrize(
     ("make", "engine"),
     few(
-        itertools.product((dataset, as_function, as_pipeline), ("keras", "superstep")),
-        (dataset, "superstep"),
+        itertools.product((dataset, as_function, as_pipeline), ("keras", "graph_loop")),
+        (dataset, "graph_loop"),
         (as_pipeline, "keras"),
     ),
 )

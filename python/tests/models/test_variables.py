@@ -180,8 +180,8 @@ def fit_by_keras(name):
 @pytest.mark.parametrize(
     ("name", "engine"),
     few(
-        itertools.product(MODELS, ("keras", "superstep", "compiled")),
-        ("GAN", "superstep"),
+        itertools.product(MODELS, ("keras", "graph_loop", "compiled")),
+        ("GAN", "graph_loop"),
         ("add_loss", "keras"),
     ),
 )
@@ -208,14 +208,14 @@ def test_a_step_gets_what_keras_would_give_it(cache):
         data = make(cache=cache)
         _, ours = fit_ours(build, data, "keras")
         np.testing.assert_array_equal(ours, expected)
-        found, _ = fit_ours(build, make(cache=cache), "superstep")
+        found, _ = fit_ours(build, make(cache=cache), "graph_loop")
         assert_same_losses(found, history)
 
 
 def test_rows_without_labels_validate_evaluate_and_predict():
     data = dataset(validation=0.25)
     model = make_vae()
-    report = fit.fit(model, data, {"epochs": 2, "engine": "superstep"})
+    report = fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"})
     own = {"verbose": 0, "return_dict": True}
     expected = model.evaluate(X[data.validation_rows], batch_size=BATCH, **own)
     assert report.history["val_loss"][-1] == pytest.approx(expected["loss"], rel=1e-5)
@@ -239,7 +239,7 @@ def test_a_saved_dataset_without_labels_trains(tmp_path):
 
 @pytest.mark.slow
 def test_a_checkpoint_holds_all_optimizers_of_a_model(tmp_path):
-    options = {"engine": "superstep", "checkpoint": {"folder": str(tmp_path), "every_s": 0}}
+    options = {"engine": "graph_loop", "checkpoint": {"folder": str(tmp_path), "every_s": 0}}
     keras().utils.set_random_seed(7)
     whole = make_gan()
     fit.fit(whole, dataset(), {**options, "epochs": 3, "checkpoint": None})

@@ -17,7 +17,7 @@ COMPILED_EVERY = 8  # XLA compiles for a second or two
 @pytest.mark.varies
 @pytest.mark.parametrize("seed", [*FEW, *ONCE_FAILED])
 def test_a_random_training_ends_as_keras_does(seed):
-    compared, differ = fuzzing.compare(fuzzing.draw_case(seed), ("superstep",))
+    compared, differ = fuzzing.compare(fuzzing.draw_case(seed), ("graph_loop",))
     assert compared > 4
     assert differ == [], fuzzing.draw_case(seed)
 
@@ -33,7 +33,7 @@ def test_a_difference_is_found():
 def test_random_trainings_end_as_keras_does(first):
     failed = {}
     for seed in range(first, first + A_TEST):
-        engines = ("keras", "superstep", *(["compiled"] if seed % COMPILED_EVERY == 0 else []))
+        engines = ("keras", "graph_loop", *(["compiled"] if seed % COMPILED_EVERY == 0 else []))
         _, differ = fuzzing.compare(fuzzing.draw_case(seed), engines)
         failed |= {seed: differ} if differ else {}
     assert failed == {}

@@ -30,7 +30,7 @@ def stages(**seconds):
 def facts(shares=None, **changes):
     base = AdviceFacts(
         shares={**dict.fromkeys(PARTS, 0.0), **(shares or {"kernels": 1.0})},
-        engine="superstep",
+        engine="graph_loop",
         engines=("keras",),
         batch_size=64,
         rows=64_000,
@@ -65,7 +65,7 @@ def test_a_device_that_is_busy_computing_needs_no_advice():
 
 
 def test_a_call_for_each_batch_is_replaced_by_many_batches_a_call():
-    found = advice({"host": 0.9, "kernels": 0.1}, engine="keras", engines=("superstep",))
+    found = advice({"host": 0.9, "kernels": 0.1}, engine="keras", engines=("graph_loop",))
     assert found["engine"].apply == {"engine": "auto"}
     assert found["engine"].gain == pytest.approx(10)
     assert "90 %" in found["engine"].why
@@ -82,7 +82,7 @@ def test_a_loop_of_small_ops_is_compiled_where_that_is_allowed():
     parts = {"host": 0.4, "kernels": 0.6}
     assert advice(parts, engines=("keras", "compiled"))["compiled"].apply == {"engine": "compiled"}
     assert "compiled" not in advice(parts, engines=("keras",))
-    assert "engine" not in advice(parts, engine="compiled", engines=("superstep", "keras"))
+    assert "engine" not in advice(parts, engine="compiled", engines=("graph_loop", "keras"))
 
 
 def test_a_larger_batch_is_advised_with_its_gain():
@@ -195,14 +195,14 @@ def test_a_gpu_that_stands_idle_beside_comes_last_without_a_number():
 
 def test_the_largest_gain_comes_first():
     parts = {"host": 0.5, "input": 0.3, "kernels": 0.2}
-    gains = [one.gain for one in plan_advice(facts(parts, engine="keras", engines=("superstep",)))]
+    gains = [one.gain for one in plan_advice(facts(parts, engine="keras", engines=("graph_loop",)))]
     assert len(gains) == 3
     assert gains == sorted(gains, reverse=True)
 
 
 def test_without_a_trace_only_the_input_is_advised():
     parts = {**dict.fromkeys(PARTS), "input": 0.6}
-    assert list(advice(parts, engine="keras", engines=("superstep",))) == ["input"]
+    assert list(advice(parts, engine="keras", engines=("graph_loop",))) == ["input"]
 
 
 def test_what_takes_everything_is_not_an_infinite_gain():

@@ -17,18 +17,18 @@ from gpukeras.profiler.trace.xplane import read_activity
 from gpukeras.training.model_guard import kept_model
 
 pytestmark = pytest.mark.tf
-ENGINES = ["keras", "superstep", "compiled"]
+ENGINES = ["keras", "graph_loop", "compiled"]
 
 
 @contextmanager
-def open_bench(data, engine="superstep", model=None, emit=lambda kind: None):
+def open_bench(data, engine="graph_loop", model=None, emit=lambda kind: None):
     model = model or make_model(optimizer="adam")
     build_variables(model, loader.sample_rows(data, 32))
     with kept_model(model):
         yield Bench(model, data, data.plan("CPU:0"), engine, emit)
 
 
-@pytest.mark.parametrize("engine", few(ENGINES, "superstep"))
+@pytest.mark.parametrize("engine", few(ENGINES, "graph_loop"))
 def test_every_engine_is_timed_and_traced(engine, tmp_path):
     with open_bench(make_dataset(rows=2000), engine) as bench:
         times = bench.measure()

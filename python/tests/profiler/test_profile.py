@@ -73,10 +73,10 @@ def test_options_of_r_are_normalised():
 @pytest.mark.parametrize(
     ("names", "alone", "trained", "engine", "why"),
     [
-        (("keras",), "as asked", "superstep", "keras", "as asked"),
-        (("superstep", "keras"), "", "keras", "keras", "trained the model last"),
-        (("superstep", "keras"), "", "compiled", "superstep", "tries"),
-        (("superstep", "keras", "compiled"), "", "", "superstep", "tries"),
+        (("keras",), "as asked", "graph_loop", "keras", "as asked"),
+        (("graph_loop", "keras"), "", "keras", "keras", "trained the model last"),
+        (("graph_loop", "keras"), "", "compiled", "graph_loop", "tries"),
+        (("graph_loop", "keras", "compiled"), "", "", "graph_loop", "tries"),
     ],
 )
 def test_the_engine_is_the_one_that_would_train(names, alone, trained, engine, why):
@@ -224,9 +224,9 @@ def test_a_model_that_fits_into_no_loop_is_profiled_with_keras(dataset):
     model.compile("sgd", "sparse_categorical_crossentropy")
     report = profile(model, dataset, {"steps": 2})
     assert report.engine == "keras"
-    assert report.reason == '"superstep" cannot run this model: not in a loop'
+    assert report.reason == '"graph_loop" cannot run this model: not in a loop'
     with pytest.raises(ModelError, match="not in a loop"):
-        profile(model, dataset, {"steps": 2, "engine": "superstep"})
+        profile(model, dataset, {"steps": 2, "engine": "graph_loop"})
 
 
 @tf

@@ -60,7 +60,7 @@ def test_a_fit_is_scored_predicts_and_is_loaded_as_by_keras(policy, tmp_path):
         x[rows], y[rows], validation_data=(x[kept], y[kept]), epochs=2, batch_size=32,
         shuffle=False, verbose=0,
     )  # fmt: skip
-    report = fit.fit(model, data, {"epochs": 2, "engine": "superstep"})
+    report = fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"})
     assert report.precision == policy
     for name in ("loss", "val_loss"):
         close(report.history[name], expected.history[name], policy)
@@ -85,8 +85,8 @@ def test_a_fit_is_scored_predicts_and_is_loaded_as_by_keras(policy, tmp_path):
 def test_a_training_resumes_bit_for_bit_and_not_in_another_precision(policy, tmp_path):
     data = make_dataset(60)
     whole, resumed = make(), make()
-    options = {"engine": "superstep", "checkpoint": str(tmp_path)}
-    fit.fit(whole, data, {"epochs": 3, "engine": "superstep"})
+    options = {"engine": "graph_loop", "checkpoint": str(tmp_path)}
+    fit.fit(whole, data, {"epochs": 3, "engine": "graph_loop"})
     fit.fit(make(), data, {"epochs": 2, **options})
     assert fit.fit(resumed, data, {"epochs": 3, **options}).epochs == 3
     for one, two in zip(whole.get_weights(), resumed.get_weights(), strict=True):
@@ -152,7 +152,7 @@ def test_a_family_has_its_parameters_and_its_loss_in_float32(policy):
     given = {"kind": "array", "values": features()}
     data = data_dataset.build_dataset(given, {"batch_size": 32, "seed": 1}, labels_of("gamma"))
     model = mlp.build_mlp(data, {"units": 8, "family": "gamma"})
-    report = fit.fit(model, data, {"epochs": 2, "engine": "superstep"})
+    report = fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"})
     assert model(features().astype(np.float32)).dtype == "float32"
     assert np.isfinite(report.history["loss"]).all()
 

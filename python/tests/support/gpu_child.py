@@ -182,8 +182,8 @@ def memory():
     from memory_child import BATCH, train
 
     set_up(memory=LIMIT_MIB)
-    narrow = train("superstep", 10)
-    stopped, halved = train("superstep", on_oom="stop"), train("superstep")
+    narrow = train("graph_loop", 10)
+    stopped, halved = train("graph_loop", on_oom="stop"), train("graph_loop")
     return {"narrow": narrow, "stopped": stopped, "halved": halved, "batch": BATCH}
 
 

@@ -37,7 +37,7 @@ def make_model(*between, optimizer=None, loss="sparse_categorical_crossentropy",
 
 
 def fit(model, data, devices=None, options=None, **more):
-    options = {"epochs": EPOCHS, "engine": "superstep", **(options or {})}
+    options = {"epochs": EPOCHS, "engine": "graph_loop", **(options or {})}
     return training_fit.fit(model, data, options, devices=devices, **more)
 
 

@@ -21,7 +21,7 @@ def train(options, picture, callbacks=()):
     model, data = make_model(), make_dataset(validation=0.2)
     tracking = open_tracking({"kind": "mlflow", **options}, model, {"epochs": 3})
     called = [*callbacks, tracking.callback]
-    report = fit(model, data, {"epochs": 3, "engine": "superstep"}, callbacks=called)
+    report = fit(model, data, {"epochs": 3, "engine": "graph_loop"}, callbacks=called)
     ended = close_tracking(tracking, model, report.stopped, {"rows": report.rows}, files=[picture])
     return model, data, report, ended
 

@@ -15,7 +15,7 @@ from gpukeras.backend import runtime, tensor_ops, tracing
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.engines import Engines
 
-ENGINES = ("keras", "superstep", "compiled")
+ENGINES = ("keras", "graph_loop", "compiled")
 ROWS, BATCHES, CALLS = 32, 2, 3
 
 

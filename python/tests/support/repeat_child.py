@@ -19,7 +19,7 @@ from gpukeras.training import fit as training_fit
 from gpukeras.training import listener
 
 # An engine, and whether the model has a step of its own; as many as the argument says.
-CASES = [("auto", False), ("keras", False), ("superstep", False), ("compiled", False)]
+CASES = [("auto", False), ("keras", False), ("graph_loop", False), ("compiled", False)]
 CASES += [("compiled", True)]
 
 

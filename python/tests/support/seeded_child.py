@@ -23,7 +23,7 @@ from gpukeras.search import search
 from gpukeras.training import fit as training_fit
 from gpukeras.training.batch_size_memo import remember_batch_size
 
-ENGINES = ("superstep", "keras", "compiled", "repeatable")
+ENGINES = ("graph_loop", "keras", "compiled", "repeatable")
 ROWS, WORDS, LENGTH = 1600, 30, 12
 
 
@@ -112,9 +112,9 @@ def remember():
     """Stores that "compiled" has won, as a training stores what it has measured."""
     for size in (32, 16):
         model = make_model()
-        training_fit.fit(model, make_data(batch_size=size), {"epochs": 1, "engine": "superstep"})
+        training_fit.fit(model, make_data(batch_size=size), {"epochs": 1, "engine": "graph_loop"})
         engines = vars(model)[engine_cache.ATTRIBUTE]["train"][1]
-        trials = Trial("superstep", 0.1, 1.0), Trial("compiled", 0.1, 1e-6)
+        trials = Trial("graph_loop", 0.1, 1.0), Trial("compiled", 0.1, 1e-6)
         store_choice(engines, EngineChoice("compiled", "", trials))
 
 

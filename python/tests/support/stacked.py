@@ -18,7 +18,7 @@ def fit_alone(fits, number, **options):
     from gpukeras.training.fit import fit
 
     model, rows = fits.initial(number)
-    options = {"epochs": 3, "engine": "superstep", **options}
+    options = {"epochs": 3, "engine": "graph_loop", **options}
     return model, fit(model, rows, options, batch_size=fits.batch_size)
 
 

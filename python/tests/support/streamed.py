@@ -77,7 +77,7 @@ def fed_rows(data, epoch=0, batch_size=None):
 
 def weights_after(data, epochs=2, **options):
     model = make_model()
-    report = fit.fit(model, data, {"epochs": epochs, "engine": "superstep", **options})
+    report = fit.fit(model, data, {"epochs": epochs, "engine": "graph_loop", **options})
     return report, np.concatenate([w.ravel() for w in model.get_weights()])
 
 

@@ -16,7 +16,7 @@ WHOLE = TrainingState(
     epoch_s=[0.5, 0.25],
     epoch_rows=[1000, 1000],
     learning_rate=[1e-3, 5e-4],
-    engine="superstep",
+    engine="graph_loop",
     keepers={
         "early stopping": ({"wait": 3, "best": -math.inf}, {"weights/0000": np.zeros(3)}),
         "schedule/plateau": ({"factor": 0.5}, {}),

@@ -74,7 +74,7 @@ def describe(model, report):
     }
 
 
-def train(batch_norm=False, engine="superstep", rows=ROWS, evaluate=False, units=3, **options):
+def train(batch_norm=False, engine="graph_loop", rows=ROWS, evaluate=False, units=3, **options):
     """A training of a few epochs."""
     model, data = make_model(batch_norm), make_data(rows)
     report = fit.fit(model, data, {"epochs": 2, "engine": engine, **options})
@@ -100,12 +100,12 @@ def embedding():
     labels = {"kind": "factor", "values": codes, "levels": ["a", "b", "c"]}
     features = {"kind": "array", "values": np.asfortranarray(x)}
     data = dataset.build_dataset(features, {"batch_size": BATCH, "seed": 1}, labels)
-    return describe(model, fit.fit(model, data, {"epochs": 2, "engine": "superstep"}))
+    return describe(model, fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"}))
 
 
 def differ(what):
     """The second worker trains something else."""
-    model, data, options = make_model(seed=1), make_data(), {"epochs": 1, "engine": "superstep"}
+    model, data, options = make_model(seed=1), make_data(), {"epochs": 1, "engine": "graph_loop"}
     if INDEX == 1:
         model = make_model(seed=1, units=4) if what == "model" else model
         data = make_data(301) if what == "rows" else data
@@ -123,7 +123,7 @@ def stream(rows):
 
     x, codes = rows_of(rows[INDEX])
     model, data = make_model(), build(Function(x, codes, [len(x)]), batch_size=BATCH)
-    return describe(model, fit.fit(model, data, {"epochs": 2, "engine": "superstep"}))
+    return describe(model, fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"}))
 
 
 def shards(path, **options):
@@ -137,7 +137,7 @@ def shards(path, **options):
     made = api.make_dataset(features, told, recipe_of=recipe)
     data, read = made["handle"], read_bytes() - before
     model = make_plain(data.recipe.shape[0], 2, seed=1 + INDEX)
-    found = describe(model, fit.fit(model, data, {"epochs": 2, "engine": "superstep"}))
+    found = describe(model, fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"}))
     keys = data.sources[0].gather(data.rows("all"))[:, 0]
     return {**found, "keys": keys.tolist(), "share": made["plan"].share, "read_bytes": read}
 
@@ -157,7 +157,7 @@ def interrupt(worker):
         return worker == INDEX and event["kind"] == "epoch" and event["epoch"] == 2
 
     model = make_model()
-    options = {"epochs": 50, "engine": "superstep"}
+    options = {"epochs": 50, "engine": "graph_loop"}
     return describe(model, fit.fit(model, make_data(), options, on_event=stop))
 
 
@@ -169,7 +169,7 @@ def fail(worker):
             if worker == INDEX and epoch == 1:
                 raise ValueError("a callback's own")
 
-    options = {"epochs": 50, "engine": "superstep"}
+    options = {"epochs": 50, "engine": "graph_loop"}
     model = make_model()
     return describe(model, fit.fit(model, make_data(), options, callbacks=[Fail()]))
 
@@ -182,7 +182,7 @@ def cut(worker):
             if worker == INDEX and epoch == 1:
                 threading.Thread(target=cut_connections, daemon=True).start()
 
-    options = {"epochs": 10**4, "engine": "superstep"}
+    options = {"epochs": 10**4, "engine": "graph_loop"}
     model = make_model()
     return describe(model, fit.fit(model, make_data(), options, callbacks=[Cut()]))
 
@@ -212,7 +212,7 @@ def compute_nothing(worker):
 
     limit = -1e9 if worker == INDEX else 1e9
     model = make_plain(layers=[Refuse()], seed=1)
-    return describe(model, fit.fit(model, make_data(), {"epochs": 2, "engine": "superstep"}))
+    return describe(model, fit.fit(model, make_data(), {"epochs": 2, "engine": "graph_loop"}))
 
 
 def long(folder, epochs=12):
@@ -224,7 +224,7 @@ def long(folder, epochs=12):
             tell(event="epoch", epoch=epoch + 1, at=time.monotonic())
 
     model = make_model(batch_norm=True)
-    options = {"epochs": epochs, "engine": "superstep"}
+    options = {"epochs": epochs, "engine": "graph_loop"}
     if folder:
         options["checkpoint"] = {"folder": folder, "every_s": 0.2}
     return describe(model, fit.fit(model, make_data(batch_size=36), options, callbacks=[Slow()]))
@@ -234,7 +234,7 @@ def resume(folder):
     """Trains an epoch, then as many as three from its checkpoint; each worker names a folder."""
     own = Path(folder) / str(INDEX)
     own.mkdir()
-    data, options = make_data(), {"engine": "superstep", "checkpoint": str(own / "checkpoint")}
+    data, options = make_data(), {"engine": "graph_loop", "checkpoint": str(own / "checkpoint")}
     fit.fit(make_model(True), data, {"epochs": 1, **options})
     options["tensorboard"] = str(own / "board")
     model = make_model(True)
@@ -250,7 +250,7 @@ def stop(worker):
         def on_epoch_end(self, epoch, logs=None):
             self.model.stop_training = worker == INDEX and epoch == 2
 
-    model, options = make_model(), {"epochs": 50, "engine": "superstep"}
+    model, options = make_model(), {"epochs": 50, "engine": "graph_loop"}
     return describe(model, fit.fit(model, make_data(), options, callbacks=[Stop()]))
 
 

@@ -147,7 +147,7 @@ def test_a_training_is_recorded_in_a_folder(tmp_path):
 
     model, data = make_model(), make_dataset(validation=0.2)
     tracking = open_tracking({"path": str(tmp_path)}, model, {"epochs": 3})
-    options = {"epochs": 3, "engine": "superstep"}
+    options = {"epochs": 3, "engine": "graph_loop"}
     report = fit(model, data, options, callbacks=[tracking.callback])
     found = close_tracking(tracking, model, report.stopped, {"rows": report.rows})
     run, rows, values = read_run(tmp_path)

@@ -11,7 +11,7 @@ from gpukeras.training import evaluate, fit, predict
 pytestmark = pytest.mark.tf
 
 
-@pytest.mark.parametrize("engine", few(["keras", "superstep"], "superstep"))
+@pytest.mark.parametrize("engine", few(["keras", "graph_loop"], "graph_loop"))
 def test_more_rows_a_batch_than_there_are_make_one_batch_as_in_keras(engine):
     data, model, other = make_dataset(60, shuffle=False), make_model(), make_model()
     history = other.fit(*data.arrays, batch_size=500, epochs=3, shuffle=False, verbose=0).history
@@ -51,7 +51,7 @@ def make_sequences(rows=40, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", few(["auto", "keras", "superstep", "compiled"], "superstep"))
+@pytest.mark.parametrize("engine", few(["auto", "keras", "graph_loop", "compiled"], "graph_loop"))
 def test_a_stateful_model_trains_and_predicts_as_by_keras(engine):
     data, x, y = make_sequences()
     model, other = make_rnn(), make_rnn()
@@ -88,7 +88,7 @@ def test_rows_that_do_not_fill_the_last_batch_are_refused_or_dropped_and_predict
     assert len(found) == 35
 
 
-@pytest.mark.parametrize("engine", few(["keras", "superstep"], "superstep"))
+@pytest.mark.parametrize("engine", few(["keras", "graph_loop"], "graph_loop"))
 def test_a_model_without_states_takes_any_batch_however_it_was_built(engine):
     keras = runtime.keras()
     data, x, y = make_sequences(35, batch_size=10)

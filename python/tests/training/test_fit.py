@@ -47,7 +47,7 @@ def test_a_session_that_forbids_xla_is_heeded_and_the_model_keeps_its_setting(mo
 
 def test_validation_metrics_are_keras_own(model):
     data = make_dataset(300, validation=0.3)
-    report = fit.fit(model, data, {"epochs": 2, "engine": "superstep"})
+    report = fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"})
     rows = data.rows("validation")
     loss, accuracy = model.evaluate(*[a[rows] for a in data.arrays], verbose=0)
     np.testing.assert_allclose(report.history["val_loss"][-1], loss, rtol=1e-5)
@@ -184,7 +184,7 @@ def test_weights_count_as_in_keras():
     aligned = aligned_empty((100,))
     aligned[...] = weights
     weighted.sources = (*weighted.sources, MemoryRows(aligned))
-    fit.fit(ours, weighted, {"epochs": 1, "engine": "superstep"})
+    fit.fit(ours, weighted, {"epochs": 1, "engine": "graph_loop"})
     for expected, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -193,7 +193,7 @@ def test_the_same_seed_repeats_bit_for_bit():
     runs = []
     for _ in range(2):
         model = make_model(optimizer="adam")
-        fit.fit(model, make_dataset(), {"epochs": 3, "engine": "superstep"})
+        fit.fit(model, make_dataset(), {"epochs": 3, "engine": "graph_loop"})
         runs.append(model.get_weights())
     for one, two in zip(*runs, strict=True):
         np.testing.assert_array_equal(one, two)
@@ -203,7 +203,7 @@ def test_staged_rows_train_like_resident_ones():
     results = []
     for cache in ("device", "host"):
         model = make_model()
-        fit.fit(model, make_dataset(cache=cache), {"epochs": 2, "engine": "superstep"})
+        fit.fit(model, make_dataset(cache=cache), {"epochs": 2, "engine": "graph_loop"})
         results.append(model.get_weights())
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)
@@ -308,8 +308,8 @@ def test_keras_callbacks_that_count_batches_count_each(tmp_path):
     report = saved_by(checkpoint(str(tmp_path / "{epoch}-{batch}.keras"), save_freq=3))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1-3.keras", "2-2.keras"]
     assert report.engine.engine == "keras"
-    report = saved_by(checkpoint(str(tmp_path / "last.keras")), engine="superstep")
-    assert report.engine.engine == "superstep"
+    report = saved_by(checkpoint(str(tmp_path / "last.keras")), engine="graph_loop")
+    assert report.engine.engine == "graph_loop"
 
 
 def test_backup_and_restore_goes_on_where_it_ended(tmp_path):

@@ -50,7 +50,7 @@ class Seen:
 
 @pytest.mark.varies
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras', at the end of a pass
-@pytest.mark.parametrize("engine", ["superstep", "keras"])
+@pytest.mark.parametrize("engine", ["graph_loop", "keras"])
 @pytest.mark.parametrize(
     "asked",
     [
@@ -91,7 +91,7 @@ def test_only_some_epochs_are_validated(freq):
         validation_data=(X[:11], Y[:11]), validation_freq=freq,
     ).history  # fmt: skip
     report = fit.fit(
-        ours, rows(), {"epochs": 5, "engine": "superstep", "validation_freq": freq},
+        ours, rows(), {"epochs": 5, "engine": "graph_loop", "validation_freq": freq},
         validation=rows(11),
     )  # fmt: skip
     found = [value for value in report.history["val_loss"] if not math.isnan(value)]
@@ -100,7 +100,7 @@ def test_only_some_epochs_are_validated(freq):
 
 
 def test_early_stopping_waits_for_the_next_validation():
-    options = {"epochs": 9, "engine": "superstep", "validation_freq": 3}
+    options = {"epochs": 9, "engine": "graph_loop", "validation_freq": 3}
     report = fit.fit(make_model(), rows(share=0.3), {**options, "early_stopping": {"patience": 5}})
     assert report.best_epoch in (3, 6, 9)
     assert report.stopped == "completed"
@@ -136,7 +136,7 @@ def test_a_validation_of_so_many_steps_takes_the_first_rows(steps, size):
         X, Y, batch_size=SIZE, shuffle=False, verbose=0, epochs=3,
         validation_data=(X[:27], Y[:27]), validation_steps=steps, validation_batch_size=size,
     ).history  # fmt: skip
-    options = {"engine": "superstep", "validation_steps": steps, "validation_batch_size": size}
+    options = {"engine": "graph_loop", "validation_steps": steps, "validation_batch_size": size}
     report = fit.fit(ours, rows(), {"epochs": 3, **options}, validation=rows(27))
     np.testing.assert_allclose(report.history["val_loss"], history["val_loss"], rtol=1e-5)
 

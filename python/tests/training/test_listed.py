@@ -93,11 +93,11 @@ def as_pipeline():
         itertools.product(
             (make_own, make_functional, make_unnamed),
             (as_arrays, as_pipeline),
-            ("keras", "superstep"),
+            ("keras", "graph_loop"),
         ),
-        (make_own, as_arrays, "superstep"),
-        (make_unnamed, as_arrays, "superstep"),
-        (make_functional, as_pipeline, "superstep"),
+        (make_own, as_arrays, "graph_loop"),
+        (make_unnamed, as_arrays, "graph_loop"),
+        (make_functional, as_pipeline, "graph_loop"),
     ),
 )
 def test_lists_train_as_in_keras(make, rows, engine):

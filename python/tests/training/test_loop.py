@@ -20,7 +20,7 @@ PARTS = ("train", "validation")
 
 def train(model, data, callbacks, **options):
     return fit.fit(
-        model, data, {"epochs": 2, "engine": "superstep", **options}, callbacks=callbacks
+        model, data, {"epochs": 2, "engine": "graph_loop", **options}, callbacks=callbacks
     )
 
 
@@ -202,7 +202,7 @@ def test_an_epoch_that_ends_as_no_number_is_not_validated(streams):
             for one in (rows, held)
         )
     model = make_model(optimizer=runtime.keras().optimizers.SGD(1e30))
-    options = {"epochs": 3, "engine": "superstep"}
+    options = {"epochs": 3, "engine": "graph_loop"}
     callbacks = [hook(on_epoch_end=lambda epoch, logs: tested.append("val_loss" in logs))]
     report = fit.fit(model, rows, options, validation=held, callbacks=callbacks)
     assert (report.stopped, report.epochs, tested) == ("non_finite", 0, [False])

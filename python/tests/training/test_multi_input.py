@@ -97,7 +97,7 @@ def test_a_fit_ends_with_the_weights_of_keras_own(style, cache, weighted):
 
 @pytest.mark.slow
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", few(["superstep", "compiled"], "superstep"))
+@pytest.mark.parametrize("engine", few(["graph_loop", "compiled"], "graph_loop"))
 def test_the_other_engines_learn_the_same(engine):
     model, data = two_heads(SHAPES), build(validation=1 / 3)
     found = fit.fit(model, data, {"epochs": 2, "engine": engine}).history

@@ -17,7 +17,7 @@ def exploding(**options):
 
 
 @pytest.mark.parametrize(
-    "engine", few(["keras", "superstep", "compiled", "auto"], "keras", "superstep")
+    "engine", few(["keras", "graph_loop", "compiled", "auto"], "keras", "graph_loop")
 )
 def test_a_loss_that_is_no_number_ends_the_training_with_the_weights_of_before(engine):
     model = exploding()
@@ -44,7 +44,7 @@ def test_the_epochs_before_stay_and_their_best_weights_too():
             if epoch == 3:
                 self.model.optimizer.learning_rate.assign(1e30)
 
-    options = {"epochs": 9, "early_stopping": 9, "engine": "superstep"}
+    options = {"epochs": 9, "early_stopping": 9, "engine": "graph_loop"}
     report = fit.fit(model, data, options, callbacks=[Explode()])
     assert (report.stopped, report.epochs) == ("non_finite", 3)
     assert len(report.history["val_loss"]) == 3
@@ -63,7 +63,7 @@ def scaled():
 
 @pytest.mark.float32(reason="its scale overflows in each step of float16")
 def test_steps_that_loss_scaling_leaves_out_are_counted():
-    report = fit.fit(scaled(), make_dataset(), {"epochs": 5, "engine": "superstep"})
+    report = fit.fit(scaled(), make_dataset(), {"epochs": 5, "engine": "graph_loop"})
     assert report.stopped == "completed"
     assert 0 < report.skipped_steps < 35
 
@@ -91,7 +91,7 @@ def test_a_step_without_the_optimizer_is_no_reason_to_stop():
 
     model = Own([runtime.keras().layers.Dense(3, "softmax")])
     model.compile("sgd", "sparse_categorical_crossentropy")
-    report = fit.fit(model, make_dataset(4000), {"epochs": 2, "engine": "superstep"})
+    report = fit.fit(model, make_dataset(4000), {"epochs": 2, "engine": "graph_loop"})
     assert (report.stopped, report.skipped_steps) == ("completed", 0)
 
 

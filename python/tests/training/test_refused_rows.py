@@ -55,7 +55,7 @@ def trained(name, bad, engine):
 
 
 @pytest.mark.varies
-@pytest.mark.parametrize("engine", few(["superstep", "keras", "compiled"], "compiled"))
+@pytest.mark.parametrize("engine", few(["graph_loop", "keras", "compiled"], "compiled"))
 @pytest.mark.parametrize("name", CASES)
 def test_rows_that_keras_trains_give_the_same_losses(name, engine):
     bad = CASES[name].takes
@@ -65,7 +65,7 @@ def test_rows_that_keras_trains_give_the_same_losses(name, engine):
 
 
 @pytest.mark.varies
-@pytest.mark.parametrize("engine", few(["superstep", "keras", "compiled"], "compiled"))
+@pytest.mark.parametrize("engine", few(["graph_loop", "keras", "compiled"], "compiled"))
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].takes])
 def test_rows_that_keras_refuses_are_refused(name, engine):
     said = by_keras(name, True)
@@ -83,11 +83,11 @@ def test_the_state_is_that_of_before_the_call():
     case = CASES["Embedding"]
     model = case.compiled()
     good, bad = (data_of(case, model, each) for each in (False, True))
-    fit.fit(model, good, {"epochs": 1, "engine": "superstep"})
+    fit.fit(model, good, {"epochs": 1, "engine": "graph_loop"})
     before = take_snapshot(model)
     for call in (
-        lambda: fit.fit(model, bad, {"epochs": 2, "engine": "superstep"}),
-        lambda: fit.fit(model, good, {"epochs": 2, "engine": "superstep"}, validation=bad),
+        lambda: fit.fit(model, bad, {"epochs": 2, "engine": "graph_loop"}),
+        lambda: fit.fit(model, good, {"epochs": 2, "engine": "graph_loop"}, validation=bad),
     ):
         with pytest.raises(RefusedRowsError) as caught:
             call()
@@ -120,7 +120,7 @@ def coded(levels, codes, recipe=None):
 
 
 @pytest.mark.varies
-@pytest.mark.parametrize("engine", ["superstep", "keras", "compiled"])
+@pytest.mark.parametrize("engine", ["graph_loop", "keras", "compiled"])
 @pytest.mark.parametrize("jit", [False, True])
 def test_a_new_level_needs_an_embedding_of_one_code_more(engine, jit):
     import keras
@@ -148,7 +148,7 @@ def test_xla_runs_what_checks_nothing_that_the_rows_leave_open():
         assert trained(name, False, "compiled").engine.engine == "compiled", name
     for name in ("inverse", "check_numerics"):
         chosen = trained(name, False, "compiled").engine
-        assert chosen.engine == "superstep"
+        assert chosen.engine == "graph_loop"
         assert "XLA would drop a check of the rows" in chosen.reason
         assert '"compiled" was asked' in chosen.reason
 

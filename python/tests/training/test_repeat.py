@@ -28,7 +28,7 @@ def test_trainings_of_each_engine_repeat_and_resume_bit_by_bit(count):
     for case in cases:
         assert case["stopped"] == "interrupted", case
         assert case["equal"], case
-        assert case["trained"] == ("superstep" if case["engine"] == "auto" else case["engine"])
+        assert case["trained"] == ("graph_loop" if case["engine"] == "auto" else case["engine"])
     assert cases[0]["reason"] == "a choice by timing would not repeat"
 
 
@@ -37,7 +37,7 @@ def test_the_first_engine_that_runs_is_chosen_and_no_time_matters():
     candidates, reason = choose_candidates(facts)
     chooser = EngineAutotuner(candidates, 1000, reason, facts=facts)
     chooser.record(1, 5.0)
-    assert (chooser.choice.engine, chooser.choice.reason) == ("superstep", reason)
+    assert (chooser.choice.engine, chooser.choice.reason) == ("graph_loop", reason)
     chooser = EngineAutotuner(candidates, 1000, reason, facts=facts)
     assert chooser.refuse("no")
     chooser.record(1, 0.001)
@@ -46,7 +46,7 @@ def test_the_first_engine_that_runs_is_chosen_and_no_time_matters():
 
 def test_calls_of_a_step_of_the_users_own_have_one_length():
     facts = EngineFacts(repeats=True, own_step=True)
-    chooser = EngineAutotuner(("superstep",), 1000, "as asked", facts=facts)
+    chooser = EngineAutotuner(("graph_loop",), 1000, "as asked", facts=facts)
     counts = []
     for seconds in (1.0, 1e-6, 0.5):
         counts.append(chooser.count(100))

@@ -48,7 +48,7 @@ def test_a_training_with_a_seed_repeats_with_a_cold_and_a_warm_cache_on_a_busy_c
     with busy():
         assert train(kind, "keras", tmp_path) == cold
     if kind == "fit":
-        assert cold["engine"] == "superstep"
+        assert cold["engine"] == "graph_loop"
         assert "would not repeat" in cold["reason"]
 
 

@@ -23,7 +23,7 @@ AIDS = {"schedule": RATES, "ema": 0.9, "early_stopping": 5, "clip_norm": 1.0}
 
 def fit(model, data=None, callbacks=(), **options):
     data = make_dataset(validation=0.2) if data is None else data
-    options = {"epochs": 3, "engine": "superstep", **options}
+    options = {"epochs": 3, "engine": "graph_loop", **options}
     return training_fit.fit(model, data, options, callbacks=callbacks)
 
 
@@ -43,7 +43,7 @@ def assert_usable(model):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited so on Linux only")
-@pytest.mark.parametrize("engine", few(["superstep", "keras"], "superstep"))
+@pytest.mark.parametrize("engine", few(["graph_loop", "keras"], "graph_loop"))
 def test_a_training_that_runs_out_of_memory_backs_off_and_finishes(engine):
     variables = {"MALLOC_ARENA_MAX": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
     child = run_python(str(SUPPORT / "memory_child.py"), "700", engine, **variables)

@@ -85,14 +85,14 @@ def test_a_search_measures_each_size_and_recommends_one_of_them(model):
     assert all((point.status, point.peak_bytes) == (FITS, None) for point in report.points)
     assert report.recommended in sizes
     assert (report.largest, report.stopped) == (200, "to")
-    assert (report.engine, report.device) == ("superstep", "CPU:0")
+    assert (report.engine, report.device) == ("graph_loop", "CPU:0")
     assert "`to` was reached" in report.reason
     assert remembered_batch_size(model) == report.recommended
 
 
 @pytest.mark.slow
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", few(["keras", "superstep", "compiled"], "superstep"))
+@pytest.mark.parametrize("engine", few(["keras", "graph_loop", "compiled"], "graph_loop"))
 def test_the_model_is_left_as_it_was(engine):
     model, data = stochastic_model(), make_dataset(300)
     train_once(model, data)

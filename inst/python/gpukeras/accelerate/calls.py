@@ -58,7 +58,7 @@ def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tu
         {
             "epochs": int(call["epochs"]),
             "initial_epoch": int(call["initial_epoch"] or 0),
-            "engine": "superstep" if data.variable_batch_size else "auto",
+            "engine": "graph_loop" if data.variable_batch_size else "auto",
             "validation_freq": call["validation_freq"],
         },
         validation=validation,

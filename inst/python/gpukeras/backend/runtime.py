@@ -171,7 +171,7 @@ def _import_keras() -> Any:
 @by_backend
 def engine_names() -> tuple[str, ...]:
     """Returns the names of the engines that the backend has, cheapest to start first."""
-    return ("superstep", "keras", "compiled")
+    return ("graph_loop", "keras", "compiled")
 
 
 @by_backend

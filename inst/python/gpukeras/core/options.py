@@ -18,7 +18,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import count_values
 
 RATE_SCALINGS = ("none", "linear", "sqrt")
-ENGINES = ("auto", "keras", "superstep", "compiled", "repeatable")
+ENGINES = ("auto", "keras", "graph_loop", "compiled", "repeatable")
 PRECISIONS = ("auto", "float32", "mixed_float16", "mixed_bfloat16", "float64")
 MOST_SEED = 2**31 - 1
 A_FOLDER = "the path of a folder"
@@ -376,7 +376,7 @@ class FitSpec(Spec):
 
     Args:
         epochs: Passes over the training rows.
-        engine: "auto" (the fastest by measurement), "keras", "superstep", "compiled", or
+        engine: "auto" (the fastest by measurement), "keras", "graph_loop", "compiled", or
             "repeatable" (as "auto", without measuring).
         schedule: Learning rate schedule, see `lr_tables`, or None for the optimizer's rate.
         clip_norm: Largest norm of each variable's gradient, or None.

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
     tell(pid=os.getpid())
     epochs = SLOW_EPOCHS if kind == "slow" else ENDLESS
     delay_s = SLOW_S if kind == "slow" and joined["index"] == joined["size"] else 0.0
-    callback, options = _make_callback(delay_s), {"epochs": epochs, "engine": "superstep"}
+    callback, options = _make_callback(delay_s), {"epochs": epochs, "engine": "graph_loop"}
     x = np.asfortranarray(np.random.default_rng(1).normal(size=(ROWS, COLUMNS)))
     labels = {"kind": "numeric", "values": x[:, 0]}
     data = build_dataset(

@@ -1,6 +1,6 @@
 """The engines of a training on several devices: the same loop, each batch split over replicas.
 
-"superstep" loops over many batches inside a graph; "keras" makes one call per batch, for callbacks
+"graph_loop" loops over many batches inside a graph; "keras" makes one call per batch, for callbacks
 that must see each. XLA compiles programs for one device, so there is no "compiled" engine here.
 """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gpukeras.core.errors import SpecError
 
-ALL_ENGINES = ("superstep", "keras", "compiled")
+ALL_ENGINES = ("graph_loop", "keras", "compiled")
 # Batches per call where a user's own step must repeat bit by bit: the last batch of each call
 # runs outside of the loop, where XLA may round differently.
 FIXED_BATCHES = 16
@@ -19,7 +19,7 @@ TRIAL_SHARE = 0.01  # of the time that is left: the longer the rest, the costlie
 TRIAL_GROWTH = 8  # the first calls are short, because the time per batch is unknown
 # The cost of starting another engine, as a multiple of the first engine's start on this computer
 # with this model: tracing once more; tracing and compiling (0.35 s against 1.0 measured).
-PRICE = {"superstep": 1.0, "keras": 1.0, "compiled": 3.0}
+PRICE = {"graph_loop": 1.0, "keras": 1.0, "compiled": 3.0}
 # Seconds per batch below which "keras" cannot win: a call alone takes 0.3 to 1 ms. Its advantage,
 # ops that run on several threads in their own loops, shows in slow batches only.
 KERAS_BATCH_S = 1e-3
@@ -36,7 +36,7 @@ NO_TEXT = "XLA cannot compile a model that takes text"
 PAYBACK, SLOW_PAYBACK = 1.5, 30.0
 BESIDE = ("compiled",)  # prepared in a thread, while the fastest engine so far trains
 # Small batches of dense layers on a CPU: there XLA's loop won whenever it was measured, and in a
-# long training measuring costs more than it can tell. Microseconds of a batch in "superstep" and
+# long training measuring costs more than it can tell. Microseconds of a batch in "graph_loop" and
 # "compiled" (2 cores, load 3 to 4, fastest of 4 epochs; layers' units, rows a batch):
 #
 #     20-64-10, 32 rows (0.4 MFLOP)              239    36
@@ -92,7 +92,7 @@ class EngineFacts:
     @property
     def on_jax(self) -> bool:
         """Whether Keras runs on JAX."""
-        return "superstep" not in self.available
+        return "graph_loop" not in self.available
 
 
 @dataclass(frozen=True)
@@ -132,14 +132,14 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
     if facts.text and (
         facts.requested == "compiled" or (facts.requested, facts.jit) == ("auto", True)
     ):
-        return ("superstep",), f"{NO_TEXT}, as was asked"
+        return ("graph_loop",), f"{NO_TEXT}, as was asked"
     if facts.requested != "auto":
         return (facts.requested,), "as asked"
     for condition, engine, reason in (
         (facts.eager, "keras", "the model was compiled with run_eagerly"),
         (facts.own_function, "keras", "the model brings its own train function"),
         (bool(facts.batch_hook), "keras", f"callback {facts.batch_hook} works on every batch"),
-        (facts.replicas > 1, "superstep", "XLA compiles for one device, and there are several"),
+        (facts.replicas > 1, "graph_loop", "XLA compiles for one device, and there are several"),
         (facts.jit is True, "compiled", "gpu_setup(jit = TRUE)"),
         (facts.on_jax and facts.convolves, "keras", CONVOLVES),
         (facts.on_jax, "compiled" if facts.model_jit else "keras", JAX_ENGINE),
@@ -148,8 +148,8 @@ def choose_candidates(facts: EngineFacts) -> tuple[tuple[str, ...], str]:
             return (engine,), reason
     if facts.jit is False or not facts.model_jit or facts.text:
         why = REPEATS if facts.repeats else ""
-        return ("superstep", "keras"), NO_TEXT if facts.text else why
-    return ("superstep", "keras", "compiled"), REPEATS if facts.repeats else ""
+        return ("graph_loop", "keras"), NO_TEXT if facts.text else why
+    return ("graph_loop", "keras", "compiled"), REPEATS if facts.repeats else ""
 
 
 def _check_available(facts: EngineFacts) -> None:
@@ -352,7 +352,7 @@ class EngineAutotuner:
                 self.choice = replace(self.choice, reason=f"{self.choice.reason}; {why}")
             self._kept_off = why
         else:
-            self.settle("superstep", why)
+            self.settle("graph_loop", why)
 
     def _told(self, choice: EngineChoice) -> EngineChoice:
         """Returns a choice that says what kept XLA off."""

@@ -3,7 +3,7 @@
 The engines run the same Keras step on the same blocks of batches:
 
 - "keras": Keras' own function, called once per batch. Every step has Python's overhead.
-- "superstep": one call loops over many batches inside a TensorFlow graph.
+- "graph_loop": one call loops over many batches inside a TensorFlow graph.
 - "compiled": the same loop as one XLA program.
 
 None is always best (XLA's convolutions on a CPU are 8 times slower than oneDNN's), so in the first
@@ -137,9 +137,9 @@ class Engines:
         """
         self._variable_batch_size = variable_batch_size
         self._any_size = variable_batch_size or (short and batches <= FEW_BATCHES)
-        made = self._made.get("superstep")
+        made = self._made.get("graph_loop")
         if made is not None and not made.rows and not self._any_size and batches > FEW_BATCHES:
-            del self._made["superstep"]
+            del self._made["graph_loop"]
 
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
         """Runs batches of a block; returns the metrics after them.
@@ -214,11 +214,11 @@ class Engines:
         """Runs the short last batch of an epoch."""
         if engine == "keras":
             return self._keras_function(iter([block.arrays]))
-        made, rows = self._made.get("superstep"), count_rows(block.arrays)
+        made, rows = self._made.get("graph_loop"), count_rows(block.arrays)
         if made is None or made.rows or not made.takes(block):
             if self._tail is None or not self._tail.takes(block):
                 try:
-                    self._tail = self._open("superstep", block, 0)
+                    self._tail = self._open("graph_loop", block, 0)
                 except UntraceableError:  # for a step that needs to know its number of rows
                     return self._keras_function(iter([block.arrays]))
             made = self._tail
@@ -246,7 +246,7 @@ class Engines:
 
     def _make(self, engine: str, block: Block, rows: int) -> Program:
         """Opens an engine's program for blocks of `rows` rows, which it will use from now on."""
-        any_size = self._any_size and engine == "superstep"
+        any_size = self._any_size and engine == "graph_loop"
         self._made[engine] = self._open(engine, block, 0 if any_size else rows)
         return self._made[engine]
 

@@ -135,7 +135,7 @@ def _advise_engine(facts: AdviceFacts) -> Advice | None:
         return Advice(
             "eager", "Compile the model without `run_eagerly`.", why, free_gain(facts.launch)
         )
-    many = {"keras": "superstep", "superstep": "compiled"}.get(facts.engine, "")
+    many = {"keras": "graph_loop", "graph_loop": "compiled"}.get(facts.engine, "")
     if facts.launch < LAUNCH_SHARE or many not in facts.engines:
         return None
     why = f"launching takes {percent(facts.launch)} of the step"

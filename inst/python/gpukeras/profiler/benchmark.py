@@ -65,7 +65,7 @@ class Bench:
         model: A compiled model whose variables exist; measuring trains it.
         data: The dataset.
         plan: How the rows reach the device.
-        engine: "keras", "superstep" or "compiled".
+        engine: "keras", "graph_loop" or "compiled".
         emit: Called with the name of the current phase; it may raise to end the measurement.
 
     Attributes:

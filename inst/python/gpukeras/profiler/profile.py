@@ -79,7 +79,7 @@ class ProfileSpec(Spec):
 
     Args:
         steps: Steps to trace.
-        engine: "auto" is the engine that last trained the model; else the superstep, or the only
+        engine: "auto" is the engine that last trained the model; else the graph loop, or the only
             engine that can train the model.
         batch_size: Rows per step; None or "auto" is the size that `gpu_batch_size()` found, or else
             the dataset's own.
@@ -346,7 +346,7 @@ def choose_engine(names: tuple[str, ...], alone: str, trained: str) -> tuple[str
         return names[0], alone
     if trained in names:
         return trained, "it trained the model last"
-    return "superstep", "the first that gpu_fit() tries"
+    return "graph_loop", "the first that gpu_fit() tries"
 
 
 def explain_cheap_ops(layers: Sequence[LayerTime], device: str) -> list[str]:

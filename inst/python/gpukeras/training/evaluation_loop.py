@@ -78,7 +78,7 @@ class EvaluationLoop:
         )
         if self._fixed is not None and isinstance(self._loader, MapLoader):
             check_whole(self._fixed, self._loader.row_count)
-        facts = read_engine_facts(model, "superstep" if by_batch else self.requested)
+        facts = read_engine_facts(model, "graph_loop" if by_batch else self.requested)
         facts = replace(facts, replicas=strategy.replicas, text=data.recipe.has_texts)
         engines = strategy.open_evaluation(model, self._loader.batch_size, self.device)
         if by_batch:

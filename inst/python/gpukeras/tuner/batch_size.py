@@ -62,7 +62,7 @@ class BatchSearchSpec(Spec):
         high: R's `to`, the largest size; None for the largest that leaves ten updates per epoch
             (with `until = "memory"`: for all rows).
         until: "knee" stops when throughput stops growing, "memory" continues until memory is full.
-        engine: As in `FitSpec`; "auto" is the superstep, or the only engine that can train the
+        engine: As in `FitSpec`; "auto" is the graph loop, or the only engine that can train the
             model.
         seconds: Time limit of the whole search; a size that has begun is finished.
     """
@@ -281,7 +281,7 @@ def _open_search(
 
 
 def choose_engine(candidates: tuple[str, ...], alone: str) -> tuple[str, str]:
-    """Returns the engine to measure with: the superstep if it can train, as it starts within 0.4 s.
+    """Returns the engine to measure with: the graph loop if it can: it starts within 0.4 s.
 
     Args:
         candidates: The engines that can train the model.
@@ -289,7 +289,7 @@ def choose_engine(candidates: tuple[str, ...], alone: str) -> tuple[str, str]:
     """
     if len(candidates) == 1:
         return candidates[0], alone
-    return "superstep", "the cheapest to start of those that train many batches a call"
+    return "graph_loop", "the cheapest to start of those that train many batches a call"
 
 
 def choose_range(spec: BatchSearchSpec, rows: int) -> tuple[int, int, str]:

@@ -109,12 +109,12 @@ def expected():
     few(
         [
             ("memory", "keras", "some", True),
-            ("memory", "superstep", "all", True),
-            ("function", "superstep", "some", False),
+            ("memory", "graph_loop", "all", True),
+            ("function", "graph_loop", "some", False),
             ("pipeline", "keras", "all", False),
         ],
-        ("memory", "superstep", "all", True),
-        ("function", "superstep", "some", False),
+        ("memory", "graph_loop", "all", True),
+        ("function", "graph_loop", "some", False),
     ),
 )
 def test_weights_of_each_output_train_as_in_keras(expected, make, engine, which, listed):

@@ -241,7 +241,7 @@ def test_a_file_trains_as_the_same_matrix(tmp_path, scale):
     features = save(tmp_path, x)
     for given_features in ({"kind": "array", "values": x}, features):
         data, model = dataset.build_dataset(given_features, options, classes(codes)), make_model()
-        report = fit.fit(model, data, {"epochs": 3, "engine": "superstep"})
+        report = fit.fit(model, data, {"epochs": 3, "engine": "graph_loop"})
         histories.append(report.history)
         predictions.append(predict.predict(model, features)["values"])
         predictions.append(predict.predict(model, data=data)["values"])
@@ -277,7 +277,7 @@ CHILD = """
         features = {"kind": "npy", "path": path}
         data = pipeline.build_dataset(features, {"batch_size": 512, "scale": True}, labels)
         model = mlp.build_mlp(data, {"units": (4,)})
-        training.fit(model, data, {"epochs": 1, "engine": "superstep"})
+        training.fit(model, data, {"epochs": 1, "engine": "graph_loop"})
 
     small, large, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])
     train(small, len(np.load(small, mmap_mode="r")))  # what TensorFlow takes for any training

@@ -169,7 +169,7 @@ def run(features, codes, engine, newdata):
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", few(["keras", "superstep"], "superstep"))
+@pytest.mark.parametrize("engine", few(["keras", "graph_loop"], "graph_loop"))
 def test_a_sparse_matrix_trains_as_the_dense_one(engine):
     x, codes = make_sparse()
     newdata = [slots(x), dense_features(x)]

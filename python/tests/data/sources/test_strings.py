@@ -105,7 +105,7 @@ def same_weights(one, other):
             np.testing.assert_allclose(mine.numpy(), theirs.numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", few(["auto", "keras", "superstep"], "auto"))
+@pytest.mark.parametrize("engine", few(["auto", "keras", "graph_loop"], "auto"))
 def test_a_matrix_of_texts_trains_as_keras_does(engine):
     theirs, mine = text_model(), text_model()
     x = runtime.tensorflow().constant(TEXTS, shape=(50, 1))
@@ -177,14 +177,14 @@ def test_validation_rows_and_a_shuffle_keep_texts_with_their_labels():
 def test_xla_is_no_candidate_for_texts():
     why = "XLA cannot compile a model that takes text"
     table = [
-        (EngineFacts(text=True), (("superstep", "keras"), why)),
-        (EngineFacts(text=True, requested="compiled"), (("superstep",), f"{why}, as was asked")),
-        (EngineFacts(text=True, jit=True), (("superstep",), f"{why}, as was asked")),
+        (EngineFacts(text=True), (("graph_loop", "keras"), why)),
+        (EngineFacts(text=True, requested="compiled"), (("graph_loop",), f"{why}, as was asked")),
+        (EngineFacts(text=True, jit=True), (("graph_loop",), f"{why}, as was asked")),
         (EngineFacts(text=True, requested="keras", jit=True), (("keras",), "as asked")),
     ]
     for facts, expected in table:
         assert choose_candidates(facts) == expected
-    assert choose_evaluation_candidates(EngineFacts(text=True)) == ("superstep",)
+    assert choose_evaluation_candidates(EngineFacts(text=True)) == ("graph_loop",)
 
 
 # Refusals ----------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_evaluation_and_prediction_take_an_epoch_in_its_order(make):
 
 
 @pytest.mark.varies
-@pytest.mark.parametrize("engine", few(["keras", "superstep", "compiled"], "keras", "superstep"))
+@pytest.mark.parametrize("engine", few(["keras", "graph_loop", "compiled"], "keras", "graph_loop"))
 def test_memory_that_is_used_again_holds_what_is_trained(engine, monkeypatch):
     from gpukeras.data import plan as data_plan
 

@@ -130,11 +130,11 @@ def test_batches_that_are_taken_as_they_come_train_as_keras_does(name):
 
 
 def test_the_reason_of_an_asked_engine_says_that_it_could_not_be():
-    report = fit.fit(sequence_model(), data_of(varying()), {"epochs": 1, "engine": "superstep"})
+    report = fit.fit(sequence_model(), data_of(varying()), {"epochs": 1, "engine": "graph_loop"})
     assert report.engine.engine == "keras"
     assert report.reasons["engine"] == (
         "the tf.data pipeline gives rows whose shape varies, a batch at a time; "
-        '"superstep" was asked'
+        '"graph_loop" was asked'
     )
 
 
@@ -204,7 +204,7 @@ def sequences_in_batches(how):
 
 @pytest.mark.parametrize(
     ("how", "engine"),
-    few([("one length", "superstep"), ("buckets", "keras")], ("one length", "superstep")),
+    few([("one length", "graph_loop"), ("buckets", "keras")], ("one length", "graph_loop")),
 )
 def test_rows_padded_to_one_length_run_many_batches_a_call(how, engine):
     theirs, mine = sequence_model(), sequence_model()
@@ -305,7 +305,7 @@ def stream(parts=SEQUENCES, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", few(["auto", "superstep"], "auto"))
+@pytest.mark.parametrize("engine", few(["auto", "graph_loop"], "auto"))
 def test_a_function_whose_batches_vary_in_shape_trains_as_keras_does(engine):
     theirs, mine = sequence_model(), sequence_model()
     expected = theirs.fit(varying(), epochs=3, verbose=0, shuffle=False)
@@ -318,7 +318,7 @@ def test_a_function_whose_batches_vary_in_shape_trains_as_keras_does(engine):
     np.testing.assert_allclose(report.history["val_loss"][-1], wanted["loss"], rtol=1e-5)
     assert (report.engine.engine, report.rows) == ("keras", 3 * 48)
     assert report.reasons["engine"].startswith("rows vary in shape")
-    assert report.reasons["engine"].endswith("was asked") == (engine == "superstep")
+    assert report.reasons["engine"].endswith("was asked") == (engine == "graph_loop")
     found = predict.predict(mine, data=data)["values"]
     np.testing.assert_allclose(found, theirs.predict(varying(), verbose=0)[:, 0], rtol=1e-4)
 

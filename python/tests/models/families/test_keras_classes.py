@@ -134,7 +134,7 @@ def test_half_precision_computes_the_likelihood_in_float32():
 def weights_after(name, epochs, **options):
     data = dataset(name, batch_size=30)
     model = model_of(name, data)
-    fit.fit(model, data, {"epochs": epochs, "engine": "superstep", **options})
+    fit.fit(model, data, {"epochs": epochs, "engine": "graph_loop", **options})
     return model.get_weights()
 
 

@@ -183,7 +183,7 @@ def test_a_grid_keeps_evenly_spread_times_and_a_stratum_without_events_or_rows_i
 def test_a_trained_model_of_cox_has_curves_by_its_training_rows():
     data = dataset("cox", validation=0.2)
     model = model_of("cox", data)
-    fit.fit(model, data, {"epochs": 20, "engine": "superstep"})
+    fit.fit(model, data, {"epochs": 20, "engine": "graph_loop"})
     risk = model.predict(features().astype("float32"), verbose=0)[:, 0]
     time, event = labels_of("cox")["values"].T
     rows = data.train_rows

@@ -244,7 +244,7 @@ def test_factors_alone_are_a_table():
 def test_every_kind_learns_a_family_and_keeps_it_in_its_file(kind, family, label, tmp_path):
     data = make_table(label)
     model = build(data, kind=kind, family=family)
-    report = fit.fit(model, data, {"epochs": 8, "engine": "superstep"})
+    report = fit.fit(model, data, {"epochs": 8, "engine": "graph_loop"})
     assert report.history["loss"][-1] < report.history["loss"][0]
     x = np.asarray(data.sources[0].gather(np.arange(8)), np.float32)
     found = model.predict(x, verbose=0)

@@ -177,7 +177,7 @@ def test_it_is_no_hook_on_batches():
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", few(["keras", "superstep", "compiled"], "superstep"))
+@pytest.mark.parametrize("engine", few(["keras", "graph_loop", "compiled"], "graph_loop"))
 def test_a_given_engine_calls_what_works_on_batches_as_keras_does(engine):
     class Losses(runtime.keras().callbacks.Callback):
         def __init__(self):
@@ -215,9 +215,9 @@ def test_a_callback_on_batches_of_validation_rows_is_told_of(tmp_path):
 @pytest.mark.parametrize(
     ("engine", "each"),
     few(
-        itertools.product(("keras", "superstep"), (False, True)),
+        itertools.product(("keras", "graph_loop"), (False, True)),
         ("keras", True),
-        ("superstep", False),
+        ("graph_loop", False),
     ),
 )
 def test_callbacks_see_the_end_of_an_epoch_that_ended_as_no_number(engine, each, tmp_path, capsys):

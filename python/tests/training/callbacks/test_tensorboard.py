@@ -311,7 +311,7 @@ def test_a_training_goes_on_when_nothing_can_be_written(tmp_path):
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", few(["keras", "superstep"], "superstep"))
+@pytest.mark.parametrize("engine", few(["keras", "graph_loop"], "graph_loop"))
 def test_a_training_writes_what_its_report_says(tmp_path, engine):
     options = {"folder": str(tmp_path), "histograms": True, "profile": True}
     report = training_fit.fit(
@@ -344,7 +344,7 @@ def test_a_training_writes_what_its_report_says(tmp_path, engine):
 def test_a_resumed_training_goes_on_in_its_folder(tmp_path):
     def fit(epochs):
         data = make_dataset(validation=0.2, seed=1)
-        options = {"engine": "superstep", "checkpoint": str(tmp_path / "saved")}
+        options = {"engine": "graph_loop", "checkpoint": str(tmp_path / "saved")}
         options["tensorboard"] = str(tmp_path / "board")
         return training_fit.fit(make_model(), data, {"epochs": epochs, **options})
 
@@ -358,7 +358,7 @@ def test_a_resumed_training_goes_on_in_its_folder(tmp_path):
 @pytest.mark.tf
 def test_a_training_that_cannot_write_says_so(tmp_path):
     (tmp_path / "validation").write_text("in the way")
-    options = {"epochs": 2, "engine": "superstep", "tensorboard": str(tmp_path)}
+    options = {"epochs": 2, "engine": "graph_loop", "tensorboard": str(tmp_path)}
     report = training_fit.fit(make_model(), make_dataset(validation=0.2), options)
     assert report.epochs == 2
     assert report.notes[0].startswith("TensorBoard's files are not whole: ")
