@@ -209,15 +209,20 @@ def test_an_epoch_that_ends_as_no_number_is_not_validated(streams):
     assert all(np.isfinite(weights).all() for weights in model.get_weights())
 
 
-def test_keras_limit_of_epochs_holds():
+def test_keras_limits_of_epochs_and_steps_hold():
     config, model = runtime.keras().config, make_model()
     config.set_max_epochs(2)
+    config.set_max_steps_per_epoch(1)
     try:
-        with pytest.warns(UserWarning, match="Limiting epochs to 2"):
-            report = train(model, make_dataset(), [], epochs=4)
+        with pytest.warns(UserWarning) as warned:
+            report = train(model, make_dataset(batch_size=32), [], epochs=4)
     finally:
         config.set_max_epochs(None)
+        config.set_max_steps_per_epoch(None)
+    said = {str(one.message) for one in warned}
+    assert said == {"Limiting epochs to 2", "Limiting steps_per_epoch to 1"}
     assert (report.epochs, report.stopped, model.history.epoch) == (2, "early", [0, 1])
+    assert (report.rows, int(model.optimizer.iterations.numpy())) == (64, 2)
 
 
 # Calls --------------------------------------------------------------------------------------------

@@ -114,6 +114,19 @@ def limit_epochs(epochs: int) -> int:
     return min(most, epochs)
 
 
+def limit_steps(steps: int | None) -> int | None:
+    """Returns the batches of an epoch that `keras.config.set_max_steps_per_epoch()` allows.
+
+    Args:
+        steps: `steps_per_epoch`, or None for a pass over the rows.
+    """
+    most = runtime.keras().config.max_steps_per_epoch()
+    if not most or (steps is not None and steps <= most):
+        return steps
+    warnings.warn(f"Limiting steps_per_epoch to {most}", stacklevel=2)
+    return int(most)
+
+
 def is_validated(epoch: int, freq: int | Sequence[int]) -> bool:
     """Whether an epoch, counted from 0, is followed by a validation; see `run_epochs()`."""
     return (epoch + 1) % freq == 0 if isinstance(freq, int) else epoch + 1 in freq

@@ -49,7 +49,7 @@ from gpukeras.training.evaluation_loop import EvaluationLoop
 from gpukeras.training.keras_functions import build_on
 from gpukeras.training.keras_terms import KerasTerms
 from gpukeras.training.listener import ProgressReporter
-from gpukeras.training.loop import Calls, limit_epochs, run_epochs
+from gpukeras.training.loop import Calls, limit_epochs, limit_steps, run_epochs
 from gpukeras.training.memory import MemoryUse
 from gpukeras.training.nan_guard import DivergenceGuard, NonFiniteLoss, explain_stop
 from gpukeras.training.progress import Progress
@@ -184,7 +184,7 @@ def check_steps(asked: Trainer, plan: PipelinePlan, notes: list[str]) -> int | N
     Raises:
         SpecError: for rows in sequence, or with a schedule if an epoch would be shorter.
     """
-    steps, passed = asked.spec.steps_per_epoch, plan.steps_per_epoch
+    steps, passed = limit_steps(asked.spec.steps_per_epoch), plan.steps_per_epoch
     if steps is None:
         return None
     if not isinstance(asked.data, MapDataset):
