@@ -46,12 +46,12 @@ slowest <- utils::head(sort(seconds$seconds, decreasing = TRUE), 10)
 cat(sprintf("%6.1f s  %s\n", slowest, names(slowest)), sep = "")
 cat(sprintf("%6.1f s  %d files\n", sum(seconds$seconds), length(seconds$seconds)))
 
-# As pytest does: what each test took, of this process.
+# As pytest does: what each test took, of this process, slowest first.
 kept <- Sys.getenv("GPUKERAS_SECONDS")
 if (nzchar(kept)) {
   took <- order(-tests$user - tests$system)
   said <- sprintf("%.2f\t%s: %s", tests$user + tests$system, tests$file, tests$test)
-  writeLines(enc2utf8(said[took]), kept, useBytes = TRUE)
+  writeLines(enc2utf8(said[took]), paste0(kept, ".r"), useBytes = TRUE) # beside pytest's
 }
 
 # For tools/sum_up_tests.py: a line a test, with the reason of one that was skipped.

@@ -135,9 +135,9 @@ def choose_batches(model: Model, data: Dataset, part: str, size: int) -> tuple[i
 
 def _is_decided(model: Model, sample: Sample | None, size: int) -> bool:
     """Whether batches are Keras' own anyway: as they come, of fixed size, or just one."""
-    if sample is None or fixed_rows(model):
+    if sample is None or (sample.whole and sample.rows <= size):
         return True
-    return sample.whole and sample.rows <= size
+    return fixed_rows(model) is not None
 
 
 def _judge(model: Model, sample: Sample | None, size: int, kind: str) -> Verdict:
