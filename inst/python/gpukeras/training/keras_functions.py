@@ -12,6 +12,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.engine.predict_loop import fixed_rows
+from gpukeras.models.losses import weighing_rows
 from gpukeras.models.variables import build_variables
 
 SAMPLE, SAMPLE_BYTES = 32, 2**22  # rows that a model's variables are built from, or as many as fit
@@ -29,7 +30,8 @@ def build_on(model: Model, data: Dataset, batch_size: int | str | None = None) -
     asked = batch_size, data.spec.batch_size
     own = next((size for size in asked if isinstance(size, int)), SAMPLE)
     own = own if own * data.row_bytes <= SAMPLE_BYTES else SAMPLE
-    build_variables(model, sample_rows(data, fixed_rows(model) or own), data.wrapped)
+    with weighing_rows(model):
+        build_variables(model, sample_rows(data, fixed_rows(model) or own), data.wrapped)
 
 
 def count_weights(model: Model) -> int:
