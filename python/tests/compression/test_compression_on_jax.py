@@ -4,13 +4,12 @@ import pytest
 from jax_runs import needs_jax, run_part
 from nightly import few
 
-pytestmark = [pytest.mark.process, needs_jax]
+pytestmark = [pytest.mark.slow, pytest.mark.process, needs_jax]
 PARTS = ("pruned", "growing")
 # What these vary, and what stands on Keras alone: TensorFlow's tests assert it in each run.
 MORE = ("pruned_more", "quantized", "distilled", "separated")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", few(["once", "compiled"], "once"))
 def test_pruned_weights_stay_zero_in_further_training(name):
     part = ("pruned", PARTS) if name == "once" else ("pruned_more", MORE)

@@ -6,7 +6,7 @@ import varied
 from jax_runs import needs_jax, run_part
 from nightly import few
 
-pytestmark = [pytest.mark.process, pytest.mark.tf, needs_jax]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.tf, needs_jax]
 PARTS = ("augmented", "augmented_fit")
 DRAWN_HERE = ("crop", "crop and flip", "rotation", "zoom", "translation", "moves", "mixup")
 
@@ -19,7 +19,6 @@ def on_jax(name):
     return np.array(found[name], np.float32)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", few(DRAWN_HERE, "crop and flip", "moves", "mixup"))
 def test_moved_and_mixed_images_are_those_of_tensorflow(name):
     found, expected = on_jax(name), varied.vary(name)

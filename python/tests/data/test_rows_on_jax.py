@@ -6,13 +6,12 @@ import tabled
 from jax_runs import needs_jax, run_part
 from nightly import few
 
-pytestmark = [pytest.mark.process, pytest.mark.tf, needs_jax]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.tf, needs_jax]
 PARTS = ("images", "texts", "board", "pipelines", "broken_pipeline")
 # Read as on TensorFlow, whose tests assert the same in each run.
 MORE = ("table", "records", "pipelines_more")
 
 
-@pytest.mark.slow
 def test_images_are_decoded_resized_and_trained_on():
     found = run_part("jax_tools", "images", PARTS)
     assert found.pop("gpus") == 0  # their memory is JAX's

@@ -109,6 +109,7 @@ def test_a_callback_sees_each_batch_of_several_devices(told):
     assert found["losses"] < NEAR
 
 
+@pytest.mark.slow
 def test_a_loss_that_adds_up_rows_trains_as_on_one_device(told):
     found = told("sum_loss")
     assert max(found["weights"], found["history"] / 100) < NEAR  # a loss of about 30

@@ -214,7 +214,7 @@ def test_keras_limits_of_epochs_and_steps_hold():
     config.set_max_epochs(2)
     config.set_max_steps_per_epoch(1)
     try:
-        with pytest.warns(UserWarning) as warned:
+        with pytest.warns(UserWarning, match="Limiting") as warned:
             report = train(model, make_dataset(batch_size=32), [], epochs=4)
     finally:
         config.set_max_epochs(None)

@@ -3,11 +3,10 @@
 import pytest
 from jax_runs import needs_jax, run_part
 
-pytestmark = [pytest.mark.process, needs_jax]
+pytestmark = [pytest.mark.slow, pytest.mark.process, needs_jax]
 PARTS = ("rates", "rates_of_optimizers", "sizes")
 
 
-@pytest.mark.slow
 def test_losses_of_a_search_are_those_of_keras_single_steps():
     assert run_part("jax_tools", "rates", PARTS) < 1e-5
 

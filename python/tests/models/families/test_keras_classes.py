@@ -82,6 +82,7 @@ def test_families_are_loaded_on_jax_by_a_process_that_has_not_made_them(
         np.testing.assert_allclose(found[name], expected, rtol=2e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.parametrize("part", few(["trained", "others_trained"], "trained"))
 def test_families_train_on_jax(trained, monkeypatch, part):

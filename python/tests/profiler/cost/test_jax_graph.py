@@ -4,7 +4,7 @@ import costed
 import pytest
 from jax_runs import needs_jax, run_part
 
-pytestmark = [pytest.mark.process, pytest.mark.tf, needs_jax]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.tf, needs_jax]
 PARTS = ("cost", "open_cost")
 
 
@@ -13,7 +13,6 @@ def on_tensorflow():
     return costed.cost_all()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", "images", "series"])
 def test_layers_cost_the_same_on_both_backends(on_tensorflow, name):
     found, expected = run_part("jax_models", "cost", PARTS)[name], on_tensorflow[name]
