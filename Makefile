@@ -68,7 +68,7 @@ test test-all:
 test-plan:
 	@echo "gpukeras test: installs what is missing (minutes, the first time), then runs" \
 	"$$(find python/tests -name 'test_*.py' | wc -l) files of Python's tests and, beside them," \
-	"$$(ls tests/testthat/test-*.R | wc -l) of R's: 6 to 20 minutes on two cores, twice that for all." \
+	"$$(ls tests/testthat/test-*.R | wc -l) of R's: some 10 minutes on two cores, or half as long again for all." \
 	"R's dots come first, Python's at the end."
 
 # What `make test-all` has beyond `make test`.
