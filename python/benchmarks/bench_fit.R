@@ -72,7 +72,8 @@ run_fits <- function(job, files, limit_s) {
   printed <- tempfile()
   on.exit(unlink(printed))
   arguments <- c(program, job$fits, job$method, job$engine)
-  status <- run_child(python, arguments, files[3], limit_s, printed)
+  # R's own folders there may hold a libpython of another Python.
+  status <- run_child(python, arguments, files[3], limit_s, printed, env = "LD_LIBRARY_PATH=")
   if (status == 0) {
     found <- jsonlite::fromJSON(utils::tail(readLines(printed), 1))
     jsonlite::write_json(list(mib = found), files[2], auto_unbox = TRUE, digits = NA)
@@ -81,8 +82,11 @@ run_fits <- function(job, files, limit_s) {
 }
 
 # The status is 124 where time ran out.
-run_child <- function(program, arguments, log, limit_s, printed = FALSE) {
-  system2(program, shQuote(arguments), stdout = printed, stderr = log, timeout = limit_s) |>
+run_child <- function(program, arguments, log, limit_s, printed = FALSE, env = character()) {
+  system2(
+    program, shQuote(arguments),
+    stdout = printed, stderr = log, timeout = limit_s, env = env
+  ) |>
     suppressWarnings()
 }
 

@@ -17,6 +17,7 @@ CORE = Path(__file__).parents[2] / "inst" / "python"
 TESTS = Path(__file__).parents[1] / "tests" / "support"
 ENGINES = ("graph_loop", "auto")
 MARKS = (10, 25, 50, 75, 100)
+sys.path[:0] = [str(CORE), str(TESTS)]  # also where R starts this file
 
 
 def measure(kind: str, engine: str, fits: int) -> dict[int, float]:
@@ -49,8 +50,7 @@ def resident_mib() -> float:
 
 def measure_apart(kind: str, engine: str, fits: int) -> dict[int, float]:
     """The same in a child process."""
-    folders = os.pathsep.join([str(CORE), str(TESTS)])
-    env = {**os.environ, "PYTHONPATH": folders, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     command = [sys.executable, __file__, str(fits), kind, engine]
     child = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     return {int(fit): mib for fit, mib in json.loads(child.stdout.splitlines()[-1]).items()}
