@@ -115,7 +115,9 @@ class Cache:
         weakref.finalize(lease, lock.close)
         for source in data.sources:
             source.lease = lease
-        data.spec, data.notes, data.skipped = spec, tuple(about["notes"]), about["skipped"]
+        data.spec = spec
+        data.notes = tuple(about["notes"])
+        data.skipped = about["skipped"]
         return data
 
     def store(self, data: MapDataset, made_from: Fingerprint) -> None:
@@ -204,18 +206,17 @@ class Cache:
         folder = self.folder / key
         try:
             sizes = [each.stat().st_size for each in folder.rglob("*") if each.is_file()]
-            used = folder.stat().st_mtime
+            folder.stat()
         except OSError:  # another process removes it
             return None
-        kind, source, rows = DAMAGED, "", 0
+        in_use, size = _is_locked(folder / LOCK), float(sum(sizes))
         try:
             manifest = read_manifest(folder, "x")
-            about, used = _read_about(manifest), (folder / MANIFEST).stat().st_mtime
-            kind, source, rows = about["kind"], about["source"], manifest.rows
-        except DAMAGE:
-            used = 0.0  # goes first
-        size = float(sum(sizes))
-        return Entry(kind, source, rows, size, used, _is_locked(folder / LOCK), key)
+            about = _read_about(manifest)
+            used = (folder / MANIFEST).stat().st_mtime
+        except DAMAGE:  # goes first
+            return Entry(DAMAGED, "", 0, size, 0.0, in_use, key)
+        return Entry(about["kind"], about["source"], manifest.rows, size, used, in_use, key)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -21,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import system_reason
+from gpukeras.core.options import DatasetSpec
 from gpukeras.core.safe_files import open_regular
 from gpukeras.data.files.errors import path_error
 
@@ -31,6 +33,8 @@ FIELDS = ("x", "y", "weights", "validation")
 DTYPES = {"float32": "<f4", "uint8": "|u1", "int32": "<i4"}  # by name: that in a .npy file
 MOST = 2**53  # larger numbers are no valid counts
 MOST_AXES = 32  # of a NumPy array, the rows included
+# What an entry that nobody saved so can raise.
+FORGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError, SpecError)
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def read_manifest(folder: Path, arg: str) -> Manifest:
         if found != _sum_of(plain):
             raise ValueError("another checksum")
         return _parse(plain)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except FORGED as error:
         message = f"{MANIFEST} in {folder.name} is not as gpu_dataset_save() wrote it."
         raise path_error(path, arg, message, "Save the dataset again.") from error
 
@@ -149,15 +153,17 @@ def _parse(plain: Mapping[str, Any]) -> Manifest:
     """Checks the entries; the files' sizes are compared with them when they are opened.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: for an entry that is none.
+        ValueError, KeyError, TypeError, AttributeError, SpecError: for an entry that is none.
     """
-    rows, block_rows, spec = plain["rows"], plain["block_rows"], plain["spec"]
+    rows = plain["rows"]
+    block_rows = plain["block_rows"]
+    spec = plain["spec"]
     counts = (plain["version"], rows, block_rows, spec["dropped"])
     if not all(map(is_count, counts)) or not rows * block_rows:
         raise ValueError(counts)
-    objects = plain["recipe"], plain["about"]
-    if not isinstance(spec["na"], str) or not all(isinstance(each, Mapping) for each in objects):
-        raise ValueError("no options, or no recipe")
+    if not isinstance(plain["recipe"], Mapping) or not isinstance(plain["about"], Mapping):
+        raise ValueError("no recipe")
+    DatasetSpec.from_dict({name: spec[name] for name in ("seed", "validation", "na")})
     blocks = -(-rows // block_rows)
     fields = {name: _parse_field(plain["fields"][name], blocks) for name in plain["fields"]}
     if "x" not in fields or not set(fields) <= set(FIELDS):

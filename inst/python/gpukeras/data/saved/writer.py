@@ -227,7 +227,9 @@ class _Listener:
     """Tells the listener how many rows are written, and returns whether it stops the writing."""
 
     def __init__(self, rows: Rows, on_event: OnEvent | None) -> None:
-        self._rows, self._on_event, self._told = rows, on_event, 0.0
+        self._rows = rows
+        self._on_event = on_event
+        self._told = 0.0
 
     def __call__(self, done: int, last: bool = False) -> bool:
         now = time.perf_counter()
