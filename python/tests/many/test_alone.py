@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from precisions import tolerance
 from small_fits import make_dataset, make_model
 from stacked import difference, fit_many
 
@@ -27,7 +28,9 @@ def test_a_model_that_cannot_be_stacked_is_trained_as_by_fit():
         assert one.history.stopped == other.history.stopped
         assert one.history.best_epoch == other.history.best_epoch
         for name, values in one.history.metrics.items():
-            assert values == pytest.approx(other.history.metrics[name], abs=1e-5)
+            # Half a precision may turn one of a fold's 25 rows of validation.
+            a_row = 1 / 25 if "accuracy" in name and tolerance() else 0.0
+            assert values == pytest.approx(other.history.metrics[name], abs=a_row + 1e-5)
         np.testing.assert_allclose(one.outputs, other.outputs, atol=1e-5)
 
 
