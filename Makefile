@@ -38,7 +38,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-peer test-matrix \
+.PHONY: help demo test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-peer test-faults test-matrix \
 	coverage lint format doc site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
 	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence contract install clean
@@ -102,6 +102,10 @@ test-precisions: setup-test-python ## run the tests that make models under mixed
 # --engines auto,keras or --only early_stopping.
 test-peer: setup-test-python ## run Keras' own tests through gpukeras, from KERAS_SOURCE (an hour)
 	@KERAS_SOURCE="$(KERAS_SOURCE)" .venv/bin/python python/peer/peer.py $(OPTIONS)
+
+# OPTIONS such as --number 20, --seed 2, --only data/ or --records FOLDER, which goes on where it ended.
+test-faults: setup-coverage ## make small faults in the core, one at a time, and see which tests find them (hours)
+	@.venv/bin/python python/faults/faults.py $(OPTIONS)
 
 test-matrix: ## run all tests on Debian 13: R 4.5, Python 3.13, NumPy 2 (needs root)
 	@tools/debian13.sh test-all

@@ -1,0 +1,274 @@
+"""Small faults in the core, one at a time: do the tests find them?
+
+    python python/faults/faults.py [--number 120] [--seed 1] [--records FOLDER] [--processes 2]
+        [--limit 600] [--only PACKAGE]
+
+Runs all tests that are not nightly once, to learn which of them reach which line (with counters, so
+it takes twice as long as without). Then draws faults, and for each of them runs the tests that
+reach it: those of `make test` first, then the others, until one fails. The table says for each
+package how many faults were drawn, found by `make test`, and found by `make test-all`; faults.jsonl
+in the folder of records has a line for each. What is in the folder is not done again.
+
+R's tests do not run. A fault that no test finds is looked at by hand: a test is missing, the code
+is needless, or the fault changes nothing that anyone can see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+from reach import choose_tests, read_reach, split_by_seconds
+from sites import Fault, draw_faults
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+CORE = Path("inst", "python", "gpukeras")
+LANES = ("make test", "make test-all")  # in the order in which a fault's tests run
+IN_TEST = "not nightly and not slow"  # as the Makefile has it
+LEFT_OUT = (".git", ".venv", ".rlib", "__pycache__", ".pytest_cache", ".mypy_cache", ".debian13*")
+FIRST_S = 20.0  # seconds of tests, without the fault, in the first process of a lane
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The tests that passed, and what they reach.
+
+    Attributes:
+        reach: The names of the tests that run a line, by file and line.
+        seconds: Of each test.
+        in_test: The names of those that `make test` runs.
+    """
+
+    reach: dict[str, dict[int, set[str]]]
+    seconds: dict[str, float]
+    in_test: frozenset[str]
+
+    def lane(self, name: str) -> dict[str, float]:
+        """The seconds of the tests that a lane adds to the one before."""
+        wanted = name == LANES[0]
+        return {
+            test: took for test, took in self.seconds.items() if (test in self.in_test) == wanted
+        }
+
+
+def copy_tree(folder: Path) -> Path:
+    """A copy of the repository, that shares its environment."""
+    tree = folder / "gpukeras"
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    (tree / ".venv").symlink_to(ROOT / ".venv")
+    return tree
+
+
+def run_pytest(
+    tree: Path, arguments: list[str], variables: dict[str, str], *, limit_s: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs pytest in a tree, and ends it with its children when the time is over."""
+    command = [sys.executable, "-m", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(HERE), "TF_CPP_MIN_LOG_LEVEL": "2"} | variables
+    child = subprocess.Popen(  # noqa: S603
+        command,
+        cwd=tree,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = child.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, 9)
+        child.communicate()
+        raise
+    return subprocess.CompletedProcess(command, child.returncode, said, "")
+
+
+def measure_reach(records: Path) -> None:
+    """Runs all tests with counters, and keeps which of them reach which line.
+
+    Raises:
+        RuntimeError: No test ran.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        tree = copy_tree(Path(folder))
+        config = f"--rcfile={HERE / 'coverage.ini'}"
+        variables = {
+            "COVERAGE_FILE": str(records / "counts" / "coverage"),
+            "GPUKERAS_SECONDS": str(records / "seconds.tsv"),
+        }
+        (records / "counts").mkdir(exist_ok=True)
+        tests = ["pytest", "-q", "-p", "contexts", "-n", "2", "--dist", "loadfile", "python/tests"]
+        run = run_pytest(tree, ["coverage", "run", config, "-m", *tests], variables)
+        (records / "tests.log").write_text(run.stdout, "utf-8")
+        if run.returncode > 1:
+            raise RuntimeError(f"The tests could not run: see {records / 'tests.log'}.")
+        run_pytest(tree, ["coverage", "combine", config, "--quiet"], variables)
+        collected = run_pytest(
+            tree, ["pytest", "-q", "--collect-only", "-m", IN_TEST, "python/tests"], {}
+        )
+        names = [line for line in collected.stdout.splitlines() if "::" in line]
+        (records / "in_test.txt").write_text("\n".join(names), "utf-8")
+        (records / "core.txt").write_text(str(tree.resolve() / CORE), "utf-8")
+
+
+def read_suite(records: Path) -> Suite:
+    """What `measure_reach()` has kept."""
+    failed = {
+        line.split(" ")[1]
+        for line in (records / "tests.log").read_text("utf-8").splitlines()
+        if line.startswith(("FAILED ", "ERROR "))
+    }
+    lines = (records / "seconds.tsv").read_text("utf-8").splitlines()
+    seconds = {name: float(took) for took, name in (line.split("\t", 1) for line in lines)}
+    return Suite(
+        reach=read_reach(
+            records / "counts" / "coverage", (records / "core.txt").read_text("utf-8")
+        ),
+        seconds={name: took for name, took in seconds.items() if name not in failed},
+        in_test=frozenset((records / "in_test.txt").read_text("utf-8").splitlines()),
+    )
+
+
+@contextmanager
+def with_fault(tree: Path, fault: Fault) -> Iterator[None]:
+    """The fault is in the tree's core meanwhile."""
+    path = tree / CORE / fault.file
+    source = path.read_bytes()
+    path.write_bytes(fault.apply(source))
+    try:
+        yield
+    finally:
+        path.write_bytes(source)
+
+
+def find_failure(tree: Path, tests: list[str], *, limit_s: float) -> str:
+    """The first of some tests that fails, or "".
+
+    Raises:
+        subprocess.TimeoutExpired: They take too long, or never end.
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write("\n".join(tests))
+        file.flush()
+        arguments = ["pytest", "-x", "-q", "-m", "not nightly", "-p", "no:cacheprovider"]
+        run = run_pytest(tree, [*arguments, f"@{file.name}"], {}, limit_s=limit_s)
+    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if run.returncode and not failed:
+        return run.stdout.strip().splitlines()[-1] if run.stdout.strip() else "pytest has crashed"
+    return failed[0].split(" ")[1] if failed else ""
+
+
+def try_fault(tree: Path, fault: Fault, suite: Suite, *, limit_s: float) -> dict[str, Any]:
+    """What the tests make of a fault.
+
+    Returns:
+        `fault`, `tests` (how many reach it), `found_by` (a lane of `LANES`, or ""), `failure` (the
+        first test that failed), `ran` (how many were run) and `seconds`.
+    """
+    began = time.monotonic()
+    record: dict[str, Any] = {"fault": fault.describe(), "tests": 0, "ran": 0, "found_by": ""}
+    lines = suite.reach.get(fault.file, {})
+    with with_fault(tree, fault):
+        for lane in LANES:
+            seconds = suite.lane(lane)
+            tests = choose_tests(fault, lines, seconds)
+            record["tests"] += len(tests)
+            for group in split_by_seconds(tests, seconds, most=FIRST_S):
+                left = limit_s - (time.monotonic() - began)
+                if record["found_by"] or left < FIRST_S:
+                    break
+                record["ran"] += len(group)
+                usual = 60 + 5 * sum(seconds[name] for name in group)
+                record["failure"] = find_or_hang(tree, group, usual=usual, left=left)
+                record["found_by"] = lane if record["failure"] else ""
+    return record | {"seconds": round(time.monotonic() - began)}
+
+
+def find_or_hang(tree: Path, group: list[str], *, usual: float, left: float) -> str:
+    """The first failure; tests that take five times as long as they should fail as well."""
+    try:
+        return find_failure(tree, group, limit_s=min(usual, left))
+    except subprocess.TimeoutExpired:
+        return "they do not end" if usual < left else ""
+
+
+def sum_up(records: list[dict[str, Any]]) -> str:
+    """The table of packages, and the faults that nothing has found."""
+    drawn, found, found_all = Counter[str](), Counter[str](), Counter[str]()
+    for record in records:
+        package = record["fault"].partition("/")[0].partition(":")[0]
+        for name in (package, "all"):
+            drawn[name] += 1
+            found[name] += record["found_by"] == LANES[0]
+            found_all[name] += bool(record["found_by"])
+    rows = [f"{'package':<20}{'faults':>8}{LANES[0]:>12}{LANES[1]:>15}"]
+    names = [*sorted(set(drawn) - {"all"}), "all"]
+    rows += [f"{name:<20}{drawn[name]:>8}{found[name]:>12}{found_all[name]:>15}" for name in names]
+    for record in records:
+        if not record["found_by"]:
+            rows.append(f"not found, {record['ran']} of {record['tests']} tests: {record['fault']}")
+    return "\n".join(rows)
+
+
+def read_arguments() -> argparse.Namespace:
+    """The arguments of the command."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--number", type=int, default=120)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--records", type=Path, default=Path("faults"))
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds for one fault")
+    parser.add_argument("--only", default="", help="a package")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Runs what the folder of records does not have yet, and prints the table."""
+    arguments = read_arguments()
+    records = arguments.records.resolve()
+    records.mkdir(parents=True, exist_ok=True)
+    if not (records / "core.txt").exists():
+        measure_reach(records)
+    suite = read_suite(records)
+    kept = records / "faults.jsonl"
+    lines = kept.read_text("utf-8").splitlines() if kept.exists() else []
+    done = {record["fault"]: record for record in map(json.loads, lines)}
+    drawn = [
+        fault
+        for fault in draw_faults(ROOT / CORE, arguments.number, arguments.seed)
+        if fault.file.startswith(arguments.only)
+    ]
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.processes) as pool:
+        trees: Queue[Path] = Queue()
+        for number in range(arguments.processes):
+            trees.put(copy_tree(Path(folder, str(number))))
+
+        def run(fault: Fault) -> None:
+            tree = trees.get()
+            done[fault.describe()] = try_fault(tree, fault, suite, limit_s=arguments.limit)
+            trees.put(tree)
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(done[fault.describe()]) + "\n")
+
+        list(pool.map(run, [fault for fault in drawn if fault.describe() not in done]))
+    print(sum_up([done[fault.describe()] for fault in drawn]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Which tests reach a line of the core: read from coverage.py's file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from coverage import CoverageData
+from sites import Fault
+
+CHILD = "child:"
+
+
+def read_reach(data: Path, core: str) -> dict[str, dict[int, set[str]]]:
+    """The contexts of each line of each file.
+
+    Args:
+        data: The file of a run with `contexts.py`, combined.
+        core: The folder of the core in that run; files are named from there.
+    """
+    measured = CoverageData(str(data))
+    measured.read()
+    reach = {}
+    for file in measured.measured_files():
+        if file.startswith(core + "/"):
+            contexts = measured.contexts_by_lineno(file)
+            reach[file[len(core) + 1 :]] = {line: set(names) for line, names in contexts.items()}
+    return reach
+
+
+def choose_tests(fault: Fault, lines: dict[int, set[str]], known: dict[str, float]) -> list[str]:
+    """The tests that reach a fault, those of its own module first, then the fastest.
+
+    A line that runs on import only is reached by all tests that run anything of its file.
+
+    Args:
+        fault: The fault.
+        lines: The contexts of each line of its file.
+        known: The seconds of each test that may be chosen.
+    """
+    at_fault = [lines.get(line, set()) for line in range(fault.line, fault.end + 1)]
+    names = set().union(*at_fault) - {""}
+    if not names:
+        names = set().union(*lines.values()) - {""}
+    begun = {name[len(CHILD) :].partition("::")[0] for name in names if name.startswith(CHILD)}
+    reached = [name for name in known if name in names or name.partition("::")[0] in begun]
+    own = f"/test_{Path(fault.file).name}::"
+    return sorted(reached, key=lambda name: (own not in name, known[name], name))
+
+
+def split_by_seconds(tests: list[str], known: dict[str, float], *, most: float) -> list[list[str]]:
+    """Groups of tests: of some seconds first, then ten times as long, until none is left."""
+    groups: list[list[str]] = []
+    budget = most
+    taken: dict[int, float] = defaultdict(float)
+    for name in tests:
+        if not groups or taken[len(groups) - 1] + known[name] > budget:
+            if groups:
+                budget *= 10
+            groups.append([])
+        groups[-1].append(name)
+        taken[len(groups) - 1] += known[name]
+    return groups

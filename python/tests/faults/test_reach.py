@@ -1,0 +1,31 @@
+"""Which tests run for a fault, and in which order."""
+
+from reach import choose_tests, split_by_seconds
+from sites import Finder
+
+FAULT = Finder("data/rows.py", "x = 1").faults[0]
+OWN, OTHER, SLOW = "tests/data/test_rows.py::a", "tests/test_b.py::b", "tests/test_b.py::c"
+SECONDS = {SLOW: 9.0, OTHER: 0.1, OWN: 5.0}
+
+
+def test_tests_of_the_module_come_first_then_the_fastest():
+    assert choose_tests(FAULT, {1: {OWN, SLOW, OTHER}}, SECONDS) == [OWN, OTHER, SLOW]
+    assert choose_tests(FAULT, {1: {OTHER}, 2: {SLOW}}, SECONDS) == [OTHER]
+    assert choose_tests(FAULT, {1: {OTHER, SLOW}}, {SLOW: 9.0}) == [SLOW]  # of another lane
+
+
+def test_a_line_that_runs_on_import_is_reached_by_all_tests_of_its_file():
+    assert choose_tests(FAULT, {1: {""}, 7: {OTHER}, 9: {OWN}}, SECONDS) == [OWN, OTHER]
+    assert choose_tests(FAULT, {}, SECONDS) == []
+
+
+def test_a_child_serves_all_tests_of_the_file_that_started_it():
+    assert choose_tests(FAULT, {1: {f"child:{OTHER}"}}, SECONDS) == [OTHER, SLOW]
+
+
+def test_groups_take_ten_times_as_long_each():
+    seconds = {str(number): 1.0 for number in range(40)}
+    groups = split_by_seconds(list(seconds), seconds, most=2)
+    assert [len(group) for group in groups] == [2, 20, 18]
+    assert split_by_seconds(["0"], {"0": 50.0}, most=2) == [["0"]]
+    assert split_by_seconds([], {}, most=2) == []
