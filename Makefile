@@ -38,7 +38,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-peer test-faults test-matrix \
+.PHONY: help demo gallery test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-peer test-faults test-matrix \
 	coverage lint format doc site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
 	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence contract install clean
@@ -50,6 +50,9 @@ help: ## list the targets
 
 demo: setup-demo install ## install what is missing and show what gpukeras does
 	@Rscript tools/demo.R
+
+gallery: setup-demo install ## draw the pictures of README
+	@Rscript tools/gallery.R
 
 # Both suites side by side, as each leaves a core idle for half of its time; what pytest says comes
 # last.
