@@ -6,12 +6,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import evidence_cases
+import evidence_collect
+import evidence_questions
 import evidence_table
 import gpu_evidence
 import pytest
-from children import needs_no_gpu, run_python
+from children import PATHS, needs_no_gpu, run_python
 from computers import make_computer
-from evidence_questions import ARRAYS, BARE, LIMIT, STEPS
+from evidence_bench import average_busy
+from evidence_cases import CASES, QUESTIONS, allot, choose_cases, limit_case, share_time
+from evidence_questions import ARRAYS, BARE, LIMIT, NO_TIME, PIPELINE, STEPS
+from evidence_steps import without_field
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 RESULTS = {
@@ -60,9 +65,6 @@ def test_the_table_tells_every_step_and_what_went_wrong():
         "| trace | 900 kernels, 12.5 ms on the GPU's streams |",
         "| measurements | 1 of 2 cases measured, 1 not run |",
     ]
-
-
-def test_steps_that_were_not_run_are_told_too():
     text = evidence_table.format_table({"check": {"problem": "killed by SIGSEGV"}})
     assert "| gpu_check() | killed by SIGSEGV |" in text
     assert text.count("not run") == 4
@@ -186,6 +188,175 @@ def test_a_budget_that_is_used_up_starts_nothing(tmp_path):
     text = evidence_table.format_results(results)
     assert text.startswith("# CPU: not evidence of a GPU\n\n| what | result |")
     assert text.endswith("| measurements | no time was left |")
+
+
+# Cases, time and tables --------------------------------------------------------------------------
+
+
+def test_every_question_has_its_cases_and_all_that_was_promised_is_asked():
+    assert {name for question in QUESTIONS for name in question.cases} == set(CASES)
+    assert all(one.base in one.cases or not one.base for one in QUESTIONS)
+    for question in QUESTIONS:
+        assert len({CASES[name].title for name in question.cases}) == len(question.cases)
+    cases = CASES.values()
+    assert {place for case in cases for place in case.places} == {"auto", "host", "disk"}
+    assert {case.precision for case in cases} == {"float32", "mixed_float16", "mixed_bfloat16"}
+    assert {case.tf32 for case in cases if case.precision == "float32"} == {True, False}
+    models = {case.model for case in cases}
+    assert models == {"dense_small", "dense_large", "convolutional", "embedding"}
+    on_jax = {case.name for case in choose_cases(backend="jax")}
+    assert set(CASES) - on_jax == {
+        f"{model}_{how}" for model in ("dense_small", "convolutional") for how in ("xla", "no_xla")
+    }
+    assert [case.name for case in choose_cases("^embedding$")] == ["embedding"]
+    quick = choose_cases(quick=True)
+    assert all(case.rows <= 8 * 1024 and case.title.endswith(", tiny") for case in quick)
+
+
+def test_time_is_shared_by_weight_and_a_step_leaves_the_later_ones_theirs():
+    assert allot(570, 200, [60, 300]) == 200
+    assert allot(370, 200, [60, 300]) == 10
+    assert allot(100, 200, [60, 300]) == 0
+    assert share_time(100.0, [1.0, 1.0, 2.0], 0.0) == 25.0
+    assert share_time(100.0, [1.0] * 10, 20.0) == 20.0
+    assert share_time(15.0, [1.0], 20.0) == 15.0
+    assert [limit_case(*given) for given in ((100.0, 10.0), (12.0, 10.0), (0.0, 0.0))] == [
+        30,
+        12,
+        1,
+    ]
+
+
+# Stands for `evidence_bench`: what a case does is its name.
+PROGRAM = """
+import json, os, sys
+out, cases = open(sys.argv[1], "a"), [one for one in sys.argv[4:] if not one.startswith("--")]
+def write(**record):
+    out.write(json.dumps(record) + "\\n")
+    out.flush()
+for case in cases:
+    if case == "late":
+        break
+    if case == "no_start":
+        sys.exit("ImportError: no TensorFlow")
+    write(begin=case)
+    if case == "abort":
+        print("LLVM ERROR: out of order", file=sys.stderr, flush=True)
+        os.abort()
+    if case == "hang":
+        import faulthandler, time
+        faulthandler.dump_traceback_later(0.1, exit=True)
+        time.sleep(3600)
+    write(end=case, ways=[], flags=sys.argv[4:6], xla=os.environ.get("XLA_FLAGS", ""))
+"""
+
+
+def test_cases_after_one_that_aborts_hangs_or_finds_no_time_are_told(tmp_path, monkeypatch):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    monkeypatch.setattr(evidence_collect, "PROGRAM", program)
+    environment = {**os.environ, "PYTHONPATH": PATHS, "EVIDENCE_FOLDER": str(tmp_path)}
+
+    def collect(*cases, flags=(), limit_s=600.0):
+        return evidence_collect.collect_cases(cases, flags, environment, limit_s)
+
+    graphs = "dense_small_graphs"
+    record = collect("one", "abort", graphs, "hang", "three", "late", flags=("on_cpu", "quick"))
+    found = record["found"]
+    assert (record["on_cpu"], record["quick"]) == (True, True)
+    assert found["abort"]["problem"] == "failed: killed by SIGABRT: LLVM ERROR: out of order"
+    assert found["hang"]["problem"] == "did not end in its time"
+    assert found["late"] == {"problem": NO_TIME}
+    assert all(found[name]["flags"] == ["--on-cpu", "--quick"] for name in ("one", "three"))
+    assert found[graphs]["xla"] == CASES[graphs].xla_flags != found["one"]["xla"]
+    assert collect("one", limit_s=1.0)["found"] == {"one": {"problem": NO_TIME}}
+    expected = {"problem": "failed: exit status 1: ImportError: no TensorFlow"}
+    assert collect("no_start", "one")["found"] == {"no_start": expected, "one": expected}
+
+
+def test_the_gpu_is_busy_as_in_the_later_part_of_a_ways_own_turns():
+    samples = [(1.1, 0.0), (1.6, 80.0), (1.9, 90.0), (2.6, 10.0), (3.7, 100.0), (3.8, float("nan"))]
+    assert average_busy(samples, [(1.0, 2.0), (3.0, 4.0)]) == pytest.approx(90.0)
+    assert average_busy(samples, [(5.0, 6.0)]) is None
+
+
+def make_way(way, step_s, **more):
+    return {"way": way, "step_s": step_s, "rows_per_s": 256 / step_s, **more}
+
+
+OURS = make_way(
+    "gpukeras",
+    0.001,
+    busy_percent=93.4,
+    peak_bytes=50 * 2**20,
+    mode="resident",
+    mode_reason="10.0 MiB fit in half of 1,000 MiB free on GPU:0",
+    engine="compiled",
+    engine_reason="measured fastest: 900 us a batch",
+    precision="float32",
+    trained_on="GPU:0",
+)
+KERAS = make_way(ARRAYS, 0.004, busy_percent=20.0, peak_bytes=2**20)
+FOUND = {
+    "dense_small": {"ways": [KERAS, make_way(PIPELINE, 0.002), OURS, make_way(LIMIT, 0.0008)]},
+    "dense_large": {"ways": [{"way": ARRAYS, "problem": "ResourceExhaustedError: a | b"}]},
+    "dense_large_float32": {"ways": [make_way(ARRAYS, 0.008)]},
+    "dense_large_bfloat16": {"ways": [make_way(ARRAYS, 0.002)]},
+    "embedding": {"problem": NO_TIME},
+    "convolutional": {"problem": "failed: killed by SIGABRT"},
+}
+
+
+def table(text, title):
+    part = text.split(f"## {title}\n")[1].split("\n\n##")[0]
+    return [line for line in part.splitlines() if line.startswith("|")]
+
+
+def test_tables_compare_each_way_and_say_what_went_wrong():
+    text = evidence_questions.format_questions({"found": FOUND})
+    lines = table(text, "Where the data lives")
+    assert lines[0].startswith("| case | way | ms a step | rows/s | times Keras, arrays |")
+    same = "| dense small, batch 256 |"
+    assert lines[2:] == [
+        f"{same} Keras, arrays | 4.000 | 64,000 | 1.00 | 0.50 | 20 % | 20 % | 1 MiB |",
+        f"{same} Keras, tf.data | 2.000 | 128,000 | 2.00 | 1.00 | 40 % | - | - |",
+        f"{same} gpukeras | 1.000 | 256,000 | 4.00 | 2.00 | 80 % | 93 % | 50 MiB |",
+        f"{same} limit: step alone | 0.800 | 320,000 | 5.00 | 2.50 | 100 % | - | - |",
+    ]
+    lines = table(text, "Precision")
+    assert lines[0].endswith("| times dense large, float32 in full |")
+    assert [lines[place].split("|")[-2].strip() for place in (2, -1)] == ["1.00", "4.00"]
+    sizes = "\n".join(table(text, "Model size"))
+    assert "float32 as TF32 | Keras, arrays | ResourceExhaustedError: a / b |" in sizes
+    assert "| convolutional, batch 256 |  | failed: killed by SIGABRT |" in sizes
+    assert "| embedding, batch 1024 |  | not run: no time left |" in sizes
+    assert text.endswith(
+        "- dense small, batch 256, gpukeras: rows resident (10.0 MiB fit in half of 1,000 MiB free "
+        "on GPU:0); engine compiled (measured fastest: 900 us a batch); float32 on GPU:0."
+    )
+    assert evidence_questions.count_cases({"found": FOUND}) == (
+        "4 of 6 cases measured, 1 of them in part, 1 failed, 1 not run"
+    )
+    ways = [KERAS, make_way(STEPS, 0.002, steps=32), OURS]
+    jax = {"backend": "jax", "found": {"dense_small": {"ways": ways}}}
+    lines = table(evidence_questions.format_questions(jax), "Where the data lives")
+    assert f"| times {ARRAYS} | times {STEPS} |" in lines[0]
+    assert f"| {STEPS}: 32 | 2.000 | 128,000 | 2.00 | 1.00 |" in lines[3]
+    marked = evidence_questions.format_questions({"found": FOUND, "on_cpu": True, "quick": True})
+    headings = [line for line in marked.splitlines() if line.startswith("## ")]
+    assert all("(CPU: not evidence of a GPU)" in line for line in headings[:-1])
+
+
+def test_names_of_computers_are_left_out_of_a_trace():
+    # As Protobuf writes fields 1 (a varint above 127), 4 twice, 2 (8 bytes), 3 (4), 5 (a text).
+    number, host, text = b"\x08\x96\x01", b"\x22\x05node7", b"\x2a\x03abc"
+    double, single = b"\x11" + bytes(8), b"\x1d" + bytes(4)
+    kept = number + double + single + text
+    assert without_field(host + number + double + host + single + text, 4) == kept
+    assert without_field(b"", 4) == b""
+    for cut in (host[:-1], b"\x08\x96", b"\x0b", double[:-1]):
+        with pytest.raises(ValueError, match="Protobuf message"):
+            without_field(cut, 4)
 
 
 @pytest.mark.slow
