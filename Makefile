@@ -78,9 +78,10 @@ test-plan:
 test-slow: setup-test install ## run the tests that go deeper than those of make test
 	@$(PYTEST) $(PARALLEL) -m "slow and not nightly" python/tests
 
-# What starts neither TensorFlow nor a process; R with a core that is made up. Run it first.
+# What starts neither TensorFlow nor a process; R with a core that is made up. Run it first. In one
+# process: to collect the tests in each of two would take longer than half of them.
 test-fast: setup-test install ## run the tests that take no more than two minutes
-	@$(PYTEST) -n 2 -m "not tf and not process and not nightly and not slow" python/tests
+	@$(PYTEST) -m "not tf and not process and not nightly and not slow" python/tests
 	@GPUKERAS_TESTS=fast $(TESTTHAT)
 
 test-python: setup-test-python ## run the tests of the Python core, slow ones too

@@ -50,6 +50,7 @@ STARTERS = {
     "channels",
     "checkpointed",
     "computers",
+    "keras_forks",
     "object_servers",
     "postgres",
     "savings",

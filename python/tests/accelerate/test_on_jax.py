@@ -6,6 +6,7 @@ from jax_runs import QUICK, needs_jax
 from nightly import few
 
 pytestmark = [pytest.mark.process, needs_jax]
+ON_JAX = {"KERAS_BACKEND": "jax", "CUDA_VISIBLE_DEVICES": "-1", **QUICK}
 
 SCRIPT = """
 import keras
@@ -42,7 +43,11 @@ answer = [float(apart), sorted(set(engines)), len(engines)]
 @pytest.mark.parametrize("named", few([True, False], True))
 def test_calls_give_what_keras_gives(named):
     apart, engines, count = run_script(
-        SCRIPT.format(named=named), KERAS_BACKEND="jax", CUDA_VISIBLE_DEVICES="-1", **QUICK
+        SCRIPT.format(named=named),
+        fork=True,
+        KERAS_BACKEND="jax",
+        CUDA_VISIBLE_DEVICES="-1",
+        **QUICK,
     )
     assert apart < 1e-6
     assert (engines, count) == (["gpukeras"], 4)
@@ -63,9 +68,7 @@ EpochLoop.advance = advance
 
 @pytest.mark.slow
 def test_keras_shuffles_as_ever_after_a_failed_start():
-    apart, engines, _ = run_script(
-        FALLS_BACK, KERAS_BACKEND="jax", CUDA_VISIBLE_DEVICES="-1", **QUICK
-    )
+    apart, engines, _ = run_script(FALLS_BACK, fork=True, **ON_JAX)
     assert apart == 0
     assert engines == ["gpukeras", "keras"]  # evaluations and predictions are not made to fail
 

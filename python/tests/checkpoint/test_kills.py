@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from children import PATHS
+from keras_forks import Fork
 
 from gpukeras.checkpoint.store import CheckpointStore
 
@@ -24,11 +24,8 @@ pytestmark = pytest.mark.tf
 def start(folder, weights, engine, *then, rows=ROWS):
     """A training in a process of its own, at the moment when its first step may come."""
     env = {**os.environ, "PYTHONPATH": PATHS, "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, str(SUPPORT / "kill_child.py"), str(folder), str(weights), engine]
-    command += [str(EPOCHS), str(rows), *map(str, then)]
-    child = subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    arguments = [str(SUPPORT / "kill_child.py"), str(folder), str(weights), engine]
+    child = Fork([*arguments, str(EPOCHS), str(rows), *map(str, then)], env)
     assert child.stdout.readline() == "begin\n", child.communicate()
     return child
 

@@ -109,7 +109,7 @@ def test_training_of_ones_own_is_observed_and_the_model_is_restored():
     same = all(np.array_equal(*pair) for pair in zip(before, model.get_weights()))
     answer = [same, facts["use"], facts["jax"]]
     """
-    same, use, session = run_script(script, KERAS_BACKEND="jax")
+    same, use, session = run_script(script, fork=True, KERAS_BACKEND="jax")
     assert same
     assert (use["device"], use["jit"]) == ("CPU:0", True)
     assert use["variables"].keys() == {"CPU:0"}

@@ -269,7 +269,7 @@ answer["numeric"].append(evidence.judge_outputs(there, here, ["float32"]))
 
 @pytest.fixture(scope="module")
 def two_cpus():
-    return run_script(TWO_CPUS)
+    return run_script(TWO_CPUS, fork=True)
 
 
 @pytest.mark.slow

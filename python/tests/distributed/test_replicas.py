@@ -5,11 +5,10 @@ A child process has four logical devices of the CPU, see `distributed_child`.
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from children import PATHS, SUPPORT
+from keras_forks import run_fork
 from nightly import few, read_runs
 
 pytestmark = pytest.mark.tf
@@ -66,10 +65,7 @@ FEW = [name for name in (*SAME, *OTHERS) if name not in MORE]
 
 def run_child(names):
     quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": PATHS}
-    command = [sys.executable, str(SUPPORT / "distributed_child.py"), *names]
-    return subprocess.run(
-        command, env={**os.environ, **quiet}, capture_output=True, text=True, timeout=1200
-    )
+    return run_fork([str(SUPPORT / "distributed_child.py"), *names], {**os.environ, **quiet}, 1200)
 
 
 @pytest.fixture(scope="module")

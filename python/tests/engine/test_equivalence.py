@@ -5,13 +5,12 @@ put the same sums into another order, with the same loss within 1e-3 relative. N
 draws by another generator.
 """
 
-import inspect
-
 import numpy as np
 import pytest
 from keras_fits import (
     BATCH,
     EPOCHS,
+    OPTIMIZERS,
     RNG,
     ROWS,
     X,
@@ -24,6 +23,7 @@ from keras_fits import (
     fit_plain,
     flat,
     keras,
+    optimizer_class,
 )
 from nightly import few
 from streamed import Function, stream, tfdata
@@ -65,30 +65,20 @@ NEEDS = {
 XLA = ("Adam", "LossScaleOptimizer", "Muon", "SGD")
 
 
-def find_optimizers():
-    """Every optimizer that this Keras has, by its name."""
-    given, base = keras().optimizers, keras().optimizers.Optimizer
-    return sorted(
-        name
-        for name, found in inspect.getmembers(given, inspect.isclass)
-        if issubclass(found, base) and found is not base
-    )
-
-
 def build_optimized(name):
     """A model with an optimizer that has its variables already.
 
     Keras 3.15's own `fit()` builds them while it traces, and there ScheduleFreeAdamW's start at the
     weights is lost.
     """
-    made = getattr(keras().optimizers, name)
+    made = optimizer_class(name)
     optimizer = NEEDS[name](made) if name in NEEDS else made(learning_rate=0.02)
     model = compiled(dense(), optimizer)
     optimizer.build(model.trainable_variables)
     return model
 
 
-@pytest.mark.parametrize("name", few(find_optimizers(), "MultiOptimizer"))
+@pytest.mark.parametrize("name", few([*OPTIMIZERS, *NEEDS], "MultiOptimizer"))
 def test_every_optimizer_trains_as_in_keras(name):
     engines = ("graph_loop", "compiled") if name in XLA else ("graph_loop",)
     data = dataset(X[:WHOLE], classes(WHOLE))

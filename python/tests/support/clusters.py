@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from children import PATHS
+from keras_forks import Fork
 
 TESTS = Path(__file__).parent
 SECRET = "what these workers share"
@@ -36,12 +37,13 @@ class WorkerProcess:
     def __init__(self, options, before=()):
         quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
         threads = {"PYTHONDONTWRITEBYTECODE": "1", "GRPC_VERBOSITY": "NONE"}
-        self.process = subprocess.Popen(
-            [*before, sys.executable, str(TESTS / "worker_child.py"), json.dumps(options)],
-            env={**os.environ, "PYTHONPATH": PATHS, **quiet, **threads},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        environment = {**os.environ, "PYTHONPATH": PATHS, **quiet, **threads}
+        arguments = [str(TESTS / "worker_child.py"), json.dumps(options)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.process = (
+            subprocess.Popen([*before, sys.executable, *arguments], env=environment, **pipes)
+            if before
+            else Fork(arguments, environment)
         )
         self.events, self.errors, self.ended = [], [], None
         self._threads = [

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import routing
 
 from gpukeras.backend import runtime
 
@@ -254,6 +253,8 @@ def train(case: Case, engine: str = "") -> tuple[dict[str, Any], list[np.ndarray
     try:
         model, given = build_model(case), {"epochs": case.epochs, **give_rows(case)}
         if engine:
+            import routing  # which imports Keras
+
             history = routing.fit(model, engine, **given).history
         else:
             history = model.fit(verbose=0, **given).history

@@ -6,13 +6,12 @@ The machine's packages decide whether JAX is there; `python/requirements-dev.txt
 import functools
 import json
 import os
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import precisions
 import pytest
-from children import PATHS, SUPPORT
+from children import PATHS, PATIENCE_S, SUPPORT
+from keras_forks import run_fork
 
 # XLA optimizes the tiny programs of tests for longer than they run. Both sides of a comparison are
 # compiled so; the other children of JAX, and TensorFlow's engines, with all optimizations.
@@ -34,8 +33,7 @@ def run_part(file, name, group=()):
 @functools.cache
 def run_parts(file, names, backend="jax"):
     environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": PATHS, **QUICK}
-    command = [sys.executable, str(SUPPORT / f"{file}.py"), *names]
-    child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    child = run_fork([str(SUPPORT / f"{file}.py"), *names], environment, PATIENCE_S)
     lines = [line for line in child.stdout.splitlines() if line.startswith('{"part"')]
     return {one["part"]: one for one in map(json.loads, lines)}, child.stderr
 

@@ -1,6 +1,7 @@
 """The same training by Keras' own `fit()` and by gpukeras, compared."""
 
 import numpy as np
+import pytest
 
 from gpukeras.backend import runtime
 from gpukeras.data import dataset as data_dataset
@@ -10,6 +11,17 @@ ROWS, BATCH, EPOCHS = 44, 8, 2  # 5 batches and a short one
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(ROWS, 5)).astype(np.float32)
 Y = np.digitize(X[:, 0], [-0.5, 0.5]).astype(np.int32)
+
+# Named here, as to ask Keras for them takes its import; `engine/test_optimizer.py` asks.
+OPTIMIZERS = (
+    *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl"),
+    *("Lamb", "Lion", "Muon", "Nadam", "RMSprop", "SGD", "ScheduleFreeAdamW"),
+)
+
+
+def optimizer_class(name):
+    """Keras' class; skips the test where this Keras has none, as it is an earlier one."""
+    return getattr(keras().optimizers, name, None) or pytest.skip(f"no {name} in this Keras")
 
 
 def classes(rows=ROWS):

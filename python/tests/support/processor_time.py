@@ -1,5 +1,7 @@
 """Seconds of the processor that tests take, of their own and of processes they have waited for.
 
+Forks of `keras_forks.py` are counted as it tells.
+
 A busy computer changes them far less than the time that passes, so they show which tests make a run
 long. `conftest.py` has these hooks. A run ends with the longest; the file that the environment
 variable GPUKERAS_SECONDS names gets a line for each case.
@@ -9,6 +11,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import keras_forks
 import pytest
 
 MOST = 15
@@ -16,7 +19,7 @@ BEGAN = pytest.StashKey()
 
 
 def spent():
-    return sum(os.times()[:4])
+    return sum(os.times()[:4]) + keras_forks.seconds
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -97,7 +97,7 @@ def test_a_fresh_process_on_jax_loads_what_was_saved_and_trains(tmp_path):
     script = LOADED.format(
         support=str(TESTS / "support"), folder=str(tmp_path), kinds=KINDS, small=SMALL
     )
-    found = run_script(script, KERAS_BACKEND="jax", **QUICK)
+    found = run_script(script, fork=True, KERAS_BACKEND="jax", **QUICK)
     for kind in KINDS:
         np.testing.assert_allclose(found[kind], expected[kind], rtol=2e-5, atol=2e-6)
     assert found["losses"][-1] < 0.8 * found["losses"][0]
