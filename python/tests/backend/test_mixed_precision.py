@@ -52,8 +52,9 @@ def test_a_card_without_tensor_cores_computes_in_float32():
     small = Gpu("7.5", "NVIDIA GeForce GTX 1650")
     precision = choose_policy("auto", [Gpu("8.6", "NVIDIA GeForce RTX 3060"), small])
     assert precision.policy == "float32"
-    assert "GTX 1650 has no tensor cores" in precision.reason
-    assert "GTX 1650 has no tensor cores" in choose_policy("mixed_float16", [small]).reason
+    lacks = "GTX 1650 has no tensor cores (chip TU117)"
+    assert precision.reason.endswith(f"{lacks}: float16 takes 2 to 4 times as long as float32")
+    assert lacks in choose_policy("mixed_float16", [small]).reason
     assert choose_policy("auto", [Gpu("7.5", "Tesla T4")]).policy == "mixed_float16"
 
 

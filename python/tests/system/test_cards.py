@@ -1,10 +1,17 @@
-"""Peaks of cards by the names that their drivers tell."""
+"""Facts of cards by the names that users give and that drivers tell."""
 
-import json
+from dataclasses import replace
 
 import pytest
 
-from gpukeras.system.cards import PATH, find_peak, lacks_tensor_cores
+from gpukeras.core.errors import SpecError
+from gpukeras.system.cards import (
+    choose_card,
+    find_card,
+    find_chip_without_tensor_cores,
+    find_peak,
+    list_cards,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,32 +48,84 @@ def test_what_is_not_listed_is_not_determined(card, policy):
 
 
 def test_the_list_is_plausible():
-    cards = json.loads(PATH.read_text(encoding="utf-8"))["cards"]
-    assert len({card["name"] for card in cards}) == len(cards)
+    cards = list_cards()
+    assert len(cards) >= 20
+    assert len({card.name for card in cards}) == len({card.driver for card in cards}) == len(cards)
     for card in cards:
-        assert card["source"]
-        assert card["float16"] >= 2 * card["float32"] * 0.98
-        assert card.get("bfloat16", card["float16"]) == card["float16"]
-        assert card.get("tf32", card["float32"]) >= card["float32"]
+        float32, float16 = card.peaks["float32"], card.peaks.get("float16")
+        assert card.capability < (7, 0) or card.tensor_cores or float16 is None
+        if float16 is not None:
+            assert float16 >= 2 * float32 * 0.98
+        assert card.peaks.get("bfloat16", float16) == float16
+        assert ("tf32" in card.peaks) == (card.capability >= (8, 0))
+        assert card.peaks.get("tf32", float32) >= float32
+        assert 2 * card.sms * 64 * card.clock_mhz / 1e6 <= float32 * 1.1  # units of 64 at least
+        assert 128 <= card.bandwidth_gbs <= 8000
+        assert "NVIDIA" in card.source
+
+
+def test_a_figure_that_is_not_positive_is_refused():
+    card = choose_card("T4")
+    for wrong in ({"sms": 0}, {"memory_mib": -1}, {"source": ""}, {"peaks": {"float32": 0.0}}):
+        with pytest.raises(ValueError, match="T4 has a figure"):
+            replace(card, **wrong)
 
 
 @pytest.mark.parametrize(
-    "card",
+    ("asked", "name"),
     [
-        "NVIDIA GeForce GTX 1650",
-        "GeForce GTX 1650 with Max-Q Design",
-        "NVIDIA GeForce GTX 1650 SUPER",
-        "NVIDIA GeForce GTX 1660 Ti",
-        "NVIDIA GeForce MX450",
-        "NVIDIA T400 4GB",
-        "NVIDIA T500",
-        "NVIDIA T600 Laptop GPU",
-        "NVIDIA T1000 8GB",
-        "Quadro T2000 with Max-Q Design",
+        ("A100", "A100 SXM4 40GB"),
+        ("a100 80gb", "A100 SXM4 80GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+        ("NVIDIA GeForce RTX 3060", "RTX 3060"),
+        ("rtx3060", "RTX 3060"),
+        ("GeForce GTX 1660 Ti", "GTX 1660 Ti"),
+        ("Tesla T4", "T4"),
+        ("H100", "H100 SXM 80GB"),
+        ("b200", "B200"),
     ],
 )
-def test_small_cards_of_capability_7_5_have_no_tensor_cores(card):
-    assert lacks_tensor_cores(card)
+def test_a_card_is_found_by_the_name_that_a_user_gives(asked, name):
+    assert choose_card(asked).name == name
+
+
+@pytest.mark.parametrize("asked", ["", "RTX 3060 Ti", "RTX 4090 Laptop GPU", "A100 20GB", "K80"])
+def test_a_card_that_is_not_listed_is_refused_with_those_that_are(asked):
+    with pytest.raises(SpecError, match=f'`card` is "{asked}"') as caught:
+        choose_card(asked)
+    assert "GTX 1060" in caught.value.hint
+    assert "B200" in caught.value.hint
+
+
+def test_the_name_of_a_driver_leads_to_one_card():
+    assert find_card("NVIDIA A100-SXM4-40GB").memory_mib == 40370
+    assert find_card("NVIDIA A100-SXM4-40GB MIG 1g.5gb") is None
+    for name in ("Tesla T4", "NVIDIA L4", "NVIDIA H100 80GB HBM3", "NVIDIA GeForce GTX 1650"):
+        found = [card for card in list_cards() if card == find_card(name)]
+        assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("card", "chip"),
+    [
+        ("NVIDIA GeForce GTX 1650", "TU117"),
+        ("GeForce GTX 1650 with Max-Q Design", "TU117"),
+        ("NVIDIA GeForce GTX 1650 SUPER", "TU116"),
+        ("NVIDIA GeForce GTX 1660 Ti", "TU116"),
+        ("NVIDIA GeForce GTX 1660", "TU116"),
+        ("NVIDIA GeForce MX450", "TU117"),
+        ("NVIDIA GeForce MX550", "TU117"),
+        ("NVIDIA T400 4GB", "TU117"),
+        ("NVIDIA T500", "TU117"),
+        ("NVIDIA T600 Laptop GPU", "TU117"),
+        ("NVIDIA T1000 8GB", "TU117"),
+        ("Quadro T2000 with Max-Q Design", "TU117"),
+    ],
+)
+def test_small_cards_of_capability_7_5_have_no_tensor_cores(card, chip):
+    assert find_chip_without_tensor_cores(card) == chip
+    listed = find_card(card)
+    assert listed is None or (listed.chip == chip and not listed.tensor_cores)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +143,4 @@ def test_small_cards_of_capability_7_5_have_no_tensor_cores(card):
     ],
 )
 def test_other_cards_are_judged_by_their_capability(card):
-    assert not lacks_tensor_cores(card)
+    assert find_chip_without_tensor_cores(card) == ""

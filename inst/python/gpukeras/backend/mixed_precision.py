@@ -4,7 +4,8 @@ Sources: NVIDIA, "Train With Mixed Precision" (docs.nvidia.com/deeplearning/perf
 mixed-precision-training): tensor cores for float16 from compute capability 7.0 (Volta), for
 bfloat16 from 8.0 (Ampere). Keras, "Mixed precision" guide: variables stay float32; float16 needs
 loss scaling, which Keras' `LossScaleOptimizer` adds by itself in `compile()`; bfloat16 has
-float32's range and needs none. Some cards of capability 7.5 have no tensor cores: `system.cards`.
+float32's range and needs none. Some cards of capability 7.5 have no tensor cores, and are 2 to 4
+times slower in float16 (tensorflow#44191): `system.cards`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpukeras.system.cards import lacks_tensor_cores
+from gpukeras.system.cards import find_chip_without_tensor_cores
 
 FLOAT16_FROM = 7.0
 BFLOAT16_FROM = 8.0
@@ -42,7 +43,12 @@ class Gpu:
     @property
     def tensor_cores(self) -> float | None:
         """The capability that its tensor cores have; 0 without them, None if unknown."""
-        return 0.0 if lacks_tensor_cores(self.name) else parse_capability(self.capability)
+        return 0.0 if self.lacking_chip else parse_capability(self.capability)
+
+    @property
+    def lacking_chip(self) -> str:
+        """Its chip, if that has no tensor cores though its capability has them; or ""."""
+        return find_chip_without_tensor_cores(self.name)
 
 
 def choose_policy(requested: str, gpus: Sequence[Gpu]) -> Precision:
@@ -74,8 +80,8 @@ def parse_capability(text: str) -> float | None:
 
 
 def _suit(gpu: Gpu, count: int) -> tuple[str, str]:
-    if lacks_tensor_cores(gpu.name):
-        return "float32", f"{gpu.name} has no tensor cores, and computes 16 bits more slowly"
+    if gpu.lacking_chip:
+        return "float32", f"{_explain_chip(gpu)}: float16 takes 2 to 4 times as long as float32"
     capability = gpu.tensor_cores or 0.0
     whose = "compute capability" if count == 1 else "the weakest GPU's compute capability"
     shown = f"{whose} {capability:.1f}"
@@ -84,6 +90,10 @@ def _suit(gpu: Gpu, count: int) -> tuple[str, str]:
     if capability >= FLOAT16_FROM:
         return "mixed_float16", f"{shown} has tensor cores for float16 (from {FLOAT16_FROM})"
     return "float32", f"{shown} has no tensor cores (from {FLOAT16_FROM})"
+
+
+def _explain_chip(gpu: Gpu) -> str:
+    return f"{gpu.name} has no tensor cores (chip {gpu.lacking_chip})"
 
 
 def _judge_wish(requested: str, gpu: Gpu | None) -> str:
@@ -95,8 +105,8 @@ def _judge_wish(requested: str, gpu: Gpu | None) -> str:
         return "as asked"
     if gpu is None:
         return f"as asked; fast on a GPU of compute capability {needed} or more, slow on a CPU"
-    if lacks_tensor_cores(gpu.name):
-        return f"as asked; {gpu.name} has no tensor cores, so it will be slow"
+    if gpu.lacking_chip:
+        return f"as asked; {_explain_chip(gpu)}, so it will be slow"
     if (gpu.tensor_cores or 0.0) < needed:
         below = f"compute capability {gpu.capability} is below {needed}"
         return f"as asked; {below}, so it will be slow"

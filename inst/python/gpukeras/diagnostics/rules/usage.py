@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from gpukeras.diagnostics.rules import placement
 from gpukeras.diagnostics.rules.placement import count_heavy, uses_gpu
 from gpukeras.diagnostics.rules.rule import Cause
-from gpukeras.system.cards import lacks_tensor_cores
+from gpukeras.system.cards import find_chip_without_tensor_cores
 from gpukeras.system.facts import (
     Facts,
     find_dict,
@@ -137,7 +137,7 @@ def detect_full_precision(facts: Facts) -> str | None:
     wide = find_text(facts, "use", "policy") == "float32"
     if not uses_gpu(facts) or not wide or not capability or capability < HALF_PRECISION:
         return None
-    if lacks_tensor_cores(find_card(facts)):
+    if find_chip_without_tensor_cores(find_card(facts)):
         return None
     return f"the dtype policy is float32, the compute capability {_dot(capability)}"
 
@@ -148,8 +148,8 @@ def detect_half_precision(facts: Facts) -> str | None:
     needed = {"mixed_float16": HALF_PRECISION, "mixed_bfloat16": BFLOAT16}.get(policy)
     if not uses_gpu(facts) or not needed:
         return None
-    if lacks_tensor_cores(card := find_card(facts)):
-        return f"the dtype policy is {policy}, and {card} has no tensor cores"
+    if chip := find_chip_without_tensor_cores(card := find_card(facts)):
+        return f"the dtype policy is {policy}, and {card} has no tensor cores (chip {chip})"
     if not capability or capability >= needed:
         return None
     found, least = _dot(capability), _dot(needed)
@@ -263,7 +263,7 @@ CAUSES = (
         'Convert the data to float32 once, and keras$config$set_dtype_policy("float32") before the '
         "model is built.",
     ),
-    # tensorflow.org/guide/mixed_precision
+    # tensorflow.org/guide/mixed_precision; tensorflow#44191
     Cause(
         "E10p",
         "use",
