@@ -37,3 +37,11 @@ def jax_export() -> Any:
     from jax import export
 
     return export
+
+
+def jax_topologies() -> Any:
+    """Returns JAX's module that describes devices that are not here, to compile for them."""
+    jax()
+    from jax.experimental import topologies
+
+    return topologies

@@ -111,6 +111,16 @@ class JaxEngines:
             logs = self._call(self._single_step(), batch)
         return logs
 
+    def list_call(self, arrays: Any, first: int, count: int) -> tuple[Any, tuple[Any, ...]]:
+        """Returns the program of "compiled" with the arguments of a call, which it does not make.
+
+        Args:
+            arrays: A block's arrays, or what has their shapes and dtypes.
+            first: The first batch.
+            count: The number of batches.
+        """
+        return self._program, (self._variables.read(), self._read_rates(), arrays, first, count)
+
     def run_tail(self, engine: str, block: Block) -> Logs:
         """Runs the short last batch of an epoch."""
         return self._call(self._single_step(), block.arrays)
