@@ -57,10 +57,17 @@ gallery: setup-demo install ## draw the pictures of README
 # Both suites side by side, as each leaves a core idle for half of its time; what pytest says comes
 # last.
 test: LANE := not nightly and not slow
+test: MINUTES := 10
 test-all: LANE := not nightly
+test-all: MINUTES := 15
+test-all: export GPUKERAS_TESTS := all
 test: test-plan setup-test install ## run a test of every promise, Python and R
 test-all: test-plan setup-test install ## run all tests that are not nightly, Python and R
 test test-all:
+	@echo "gpukeras test: all is installed. Now runs" \
+	"$$(find python/tests -name 'test_*.py' | wc -l) files of Python's tests and, beside them," \
+	"$$(ls tests/testthat/test-*.R | wc -l) of R's: some $(MINUTES) minutes on two cores." \
+	"R's dots come first, Python's at the end."
 	@logs=$$(mktemp -d); failed=0; \
 	$(PYTEST) $(PARALLEL) -m "$(LANE)" --junitxml $$logs/python.xml python/tests >$$logs/1 2>&1 & one=$$!; \
 	trap 'kill $$one 2>/dev/null; rm -rf "$$logs"' EXIT; \
@@ -69,14 +76,12 @@ test test-all:
 	.venv/bin/python tools/sum_up_tests.py $$logs/python.xml $$logs/r.tsv; exit $$failed
 
 test-plan:
-	@echo "gpukeras test: installs what is missing (minutes, the first time), then runs" \
-	"$$(find python/tests -name 'test_*.py' | wc -l) files of Python's tests and, beside them," \
-	"$$(ls tests/testthat/test-*.R | wc -l) of R's: some 10 minutes on two cores, or half as long again for all." \
-	"R's dots come first, Python's at the end."
+	@echo "gpukeras test: first installs what is missing, which takes minutes the first time."
 
 # What `make test-all` has beyond `make test`.
 test-slow: setup-test install ## run the tests that go deeper than those of make test
-	@$(PYTEST) $(PARALLEL) -m "slow and not nightly" python/tests
+	@failed=0; $(PYTEST) $(PARALLEL) -m "slow and not nightly" python/tests || failed=1; \
+	GPUKERAS_TESTS=slow $(TESTTHAT) || failed=1; exit $$failed
 
 # What starts neither TensorFlow nor a process; R with a core that is made up. Run it first. In one
 # process: to collect the tests in each of two would take longer than half of them.
@@ -87,8 +92,8 @@ test-fast: setup-test install ## run the tests that take no more than two minute
 test-python: setup-test-python ## run the tests of the Python core, slow ones too
 	@$(PYTEST) $(PARALLEL) python/tests
 
-test-r: setup-test-r install ## run the tests of the R package
-	@$(TESTTHAT)
+test-r: setup-test-r install ## run the tests of the R package, slow ones too
+	@GPUKERAS_TESTS=all $(TESTTHAT)
 
 # OPTIONS such as -k fuzz. R's tests run with their long tables, the others of them too.
 test-nightly: setup-test-nightly install ## run the long tables of cases, and search for unknown defects (hours)

@@ -66,6 +66,8 @@ select_words() {
     done
 }
 
+count() { echo $#; }
+
 # Prints the Debian packages of R packages; Debian writes Matrix in lower case.
 name_in_debian() {
     for package in $1; do
@@ -158,7 +160,8 @@ install_from_debian() {
             sed -n 's/^ *Depends: \(python3\.[0-9]*\)$/lib\1/p')"
     fi
 
-    say "installing from Debian:$packages ..."
+    # shellcheck disable=SC2086 # one argument for each package
+    say "installing from Debian ($(count $packages), some minutes):" $packages "..."
     # shellcheck disable=SC2086 # one argument for each package
     quietly apt-get install --yes --no-install-recommends $packages
 }
@@ -229,10 +232,13 @@ install_useful() {
 }
 
 # One by one: what cannot be installed leaves the others alone.
+# shellcheck disable=SC2086 # one argument for each package
+useful_count=$(count $no_useful) useful_number=0
 for package in $no_useful; do
+    useful_number=$((useful_number + 1))
     if may_install && ! is_refused "$package"; then
         list_debian_packages silently || true
-        say "installing from Debian: $package ..."
+        say "installing from Debian ($useful_number of $useful_count that are optional): $package ..."
         if install_useful "$package"; then continue; fi
         mkdir -p .rlib
         echo "$package" >>$refused
@@ -273,7 +279,8 @@ install_python() {
         rm "$stamp.new"
         return
     fi
-    say "installing Python packages into .venv: $* (some minutes the first time) ..."
+    wanted=$(grep -cv '^#\|sys_platform !=' "$stamp.new")
+    say "installing Python packages into .venv ($wanted, some minutes): $* ..."
     # tensorflow and tensorflow-cpu own the same files: remove one before the other.
     if [ -e "$stamp" ] && [ "$(grep ^tensorflow "$stamp")" != "$(grep ^tensorflow "$stamp.new")" ]; then
         quietly .venv/bin/python -m pip uninstall --yes tensorflow tensorflow-cpu

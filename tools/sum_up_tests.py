@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SHOWN = 3  # reasons
+LANE = "Left to "  # how the reason of a test begins that another target of make runs
 REST = (
-    "`make test-all` goes deeper, `make test-nightly` runs what is left to it and the long tables; "
-    "other tests run once what they name is there."
+    "`make test-all` goes deeper, `make test-nightly` runs the long tables; what lacks something "
+    "runs once that is installed."
 )
 Outcome = tuple[str, str]  # "passed", "failed" or "skipped", and why it was skipped
 
@@ -57,19 +58,23 @@ def sum_up(python: Sequence[Outcome] | None, r: Sequence[Outcome] | None) -> str
     count = Counter(outcome for outcome, _ in found)
     reasons = Counter(why.strip().rstrip(".") for outcome, why in found if outcome == "skipped")
     skipped = f"{count['skipped']:,} skipped{_explain(reasons)}"
-    said = f"{count['passed']:,} passed, {skipped}, {count['failed'] or 'none'} failed."
+    said = f"{count['passed']:,} tests passed, {count['failed'] or 'none'} failed, {skipped}."
     lost = [name for name, one in (("Python", python), ("R", r)) if one is None]
     ends = "".join(f" The tests of {name} came to no end: see above." for name in lost)
     return said + ends + (f" {REST}" if reasons else "")
 
 
 def _explain(reasons: Counter[str]) -> str:
+    """Tells what is left to other targets, then what lacks here, the most frequent first."""
     if not reasons:
         return ""
-    told = [f"{count:,}: {why}" for why, count in reasons.most_common(SHOWN)]
-    if more := len(reasons) - len(told):
-        rest = reasons.total() - sum(count for _, count in reasons.most_common(SHOWN))
-        told.append(f"{rest:,}: {more:,} other reason{'s' * (more > 1)}")
+    left = Counter({why: n for why, n in reasons.items() if why.startswith(LANE)})
+    lacks = (reasons - left).most_common()
+    told = [f"{n:,} l{why[1:]}" for why, n in left.most_common()]
+    told += [f"{n:,} because: {why}" for why, n in lacks[:SHOWN]]
+    if more := lacks[SHOWN:]:
+        rest = sum(count for _, count in more)
+        told.append(f"{rest:,} for {len(more):,} other reason{'s' * (len(more) > 1)}")
     return f" ({'; '.join(told)})"
 
 

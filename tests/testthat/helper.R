@@ -15,27 +15,31 @@ local_answer <- function(value, frame = parent.frame()) {
   local_core(function(name, args) answer(value), frame)
 }
 
-# Skips where the real core cannot run.
-skip_without_tensorflow <- function() {
-  skip_where_fast()
+# Skips where the real core cannot run. `slow` is that of skip_outside_lane().
+skip_without_tensorflow <- function(slow = FALSE) {
+  skip_outside_lane(slow)
   testthat::skip_if_not(has_tensorflow(), "TensorFlow is not installed")
 }
 
-# `make test-fast` runs what needs no TensorFlow and no further process.
-skip_where_fast <- function() {
-  testthat::skip_if(identical(Sys.getenv("GPUKERAS_TESTS"), "fast"), "Left out by make test-fast")
+# The lanes of `make`, as pytest's markers have them. GPUKERAS_TESTS is "fast" (no TensorFlow, no
+# further process), "slow", "all" or "nightly"; without it, as in devtools::test(), `make test`'s
+# tests run. A slow test takes seconds, and goes deeper than another test of the same promise.
+skip_outside_lane <- function(slow = FALSE) {
+  lane <- Sys.getenv("GPUKERAS_TESTS")
+  testthat::skip_if(lane == "fast", "Left out by make test-fast")
+  testthat::skip_if(lane == "" && slow, "Left to make test-all")
+  testthat::skip_if(lane == "slow" && !slow, "Run by make test")
 }
 
-# `make test-nightly` runs what takes long, and differs little from what `make test` runs.
 is_nightly <- function() identical(Sys.getenv("GPUKERAS_TESTS"), "nightly")
 
 skip_unless_nightly <- function() {
   testthat::skip_if_not(is_nightly(), "Left to make test-nightly")
 }
 
-skip_without_parsnip <- function() {
+skip_without_parsnip <- function(slow = FALSE) {
   skip_if_not_installed("parsnip")
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow)
   silence_tensorflow()
 }
 

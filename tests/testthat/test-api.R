@@ -96,13 +96,13 @@ test_that("loading starts no Python, listing devices does not start TensorFlow's
 })
 
 test_that("what fails when Python starts does not keep it from starting", {
-  skip_where_fast()
+  skip_outside_lane()
   local_core(function(name, args) stop("no NumPy"))
   expect_silent(prepare_python())
 })
 
 test_that("library(gpukeras) starts no Python, loads no reticulate, and writes nothing", {
-  skip_where_fast()
+  skip_outside_lane()
   home <- local_bare()
   said <- run_bare(c(
     "before <- list.files(tempdir(), all.files = TRUE, recursive = TRUE)",
@@ -211,7 +211,7 @@ test_that("use_python() after library(gpukeras) is kept, and its start prepares 
 })
 
 test_that("no Python at all is an error that says what to do", {
-  skip_where_fast()
+  skip_outside_lane()
   local_bare()
   withr::local_envvar(RETICULATE_PYTHON = "/no/python")
   said <- run_bare(c(

@@ -176,7 +176,7 @@ test_that("64-bit integers, zones and durations cross as they are", {
 
 test_that("PostgreSQL: types, one run of the query, and a transaction of the user's", {
   skip_without_tensorflow()
-  skip_where_fast()
+  skip_outside_lane()
   con <- local_postgres("open sesame")$connect()
   run <- function(...) DBI::dbClearResult(DBI::dbSendQuery(con, paste(...)))
   run(
@@ -211,7 +211,7 @@ test_that("PostgreSQL: types, one run of the query, and a transaction of the use
 
 test_that("a server that dies midway is an error with the row, and nothing is left", {
   skip_without_tensorflow()
-  skip_where_fast()
+  skip_outside_lane()
   server <- local_postgres("open sesame")
   con <- server$connect()
   rows <- query_rows(con, "SELECT g AS x, g::float8 AS y FROM generate_series(1, 200000) AS g")
@@ -236,7 +236,7 @@ test_that("a server that dies midway is an error with the row, and nothing is le
 
 test_that("passwords are in no error, print or recipe", {
   skip_without_tensorflow()
-  skip_where_fast()
+  skip_outside_lane()
   server <- local_postgres("open sesame")
   con <- server$connect()
   query <- "SELECT g::float8 AS x, g::float8 AS y FROM generate_series(1, 100) AS g"

@@ -27,7 +27,7 @@ test_that("functions on the closed list give what R's own give", {
 })
 
 test_that("all that is not on the list is refused by name, and nothing is run", {
-  skip_where_fast()
+  skip_outside_lane()
   refused <- c(
     "system('x')" = "`system()`", "pmax(a, system('x'))" = "`system()`",
     "base::system('x')" = "`base::system()`", "base:::system('x')" = "`base:::system()`",
@@ -57,7 +57,7 @@ test_that("all that is not on the list is refused by name, and nothing is run", 
 })
 
 test_that("what is no formula, or nested without end, is refused and does not end R", {
-  skip_where_fast()
+  skip_outside_lane()
   many <- 1e5
   deep <- c(
     "system('x')", "a", "", "y ~", "y ~ a; system('x')", "y ~ a\nsystem('x')", "~ ~ a",
@@ -128,7 +128,7 @@ new_fuzzer <- function(marker) {
 }
 
 test_that("of thousands of random formulas none does anything but compute", {
-  skip_where_fast()
+  skip_outside_lane()
   marker <- withr::local_tempfile()
   withr::local_envvar(GPUKERAS_FUZZ = NA)
   withr::local_seed(20261122)

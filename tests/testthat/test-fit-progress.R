@@ -80,7 +80,7 @@ test_that("a bar counts batches, and goes when the function is left", {
 })
 
 test_that("a metric's name is shown, and neither run nor obeyed", {
-  skip_where_fast()
+  skip_outside_lane()
   withr::local_dir(withr::local_tempdir())
   name <- "{file.create('ran')} {.val {1}} \u001b]0;title\a\u001b[2J"
   shown <- "{file.create('ran')} {.val {1}} \\x1b]0;title\\x07\\x1b[2J: 0.5"

@@ -40,7 +40,7 @@ fetch_by <- function(command, wheels, folder) {
 }
 
 test_that("an environment is made, mended, kept and renewed", {
-  skip_where_fast()
+  skip_outside_lane()
   skip_on_os("windows")
   folder <- normalizePath(withr::local_tempdir())
   wheels <- write_wheels(file.path(folder, "wheels"),
@@ -150,7 +150,7 @@ test_that("an installation that fails leaves nothing, or what was there", {
 })
 
 test_that("an environment that Python cannot make is named", {
-  skip_where_fast()
+  skip_outside_lane()
   skip_on_os("windows")
   folder <- normalizePath(withr::local_tempdir())
   writeLines("mine", file.path(folder, "file"))
@@ -160,7 +160,7 @@ test_that("an environment that Python cannot make is named", {
 })
 
 test_that("a folder that is no environment is never touched", {
-  skip_where_fast()
+  skip_outside_lane()
   folder <- normalizePath(withr::local_tempdir())
   path <- file.path(folder, "data")
   dir.create(path)

@@ -155,7 +155,7 @@ test_that("what is registered with mirai carries models through serialize()", {
 })
 
 test_that("a session without TensorFlow prints it, and says what using it needs", {
-  skip_where_fast()
+  skip_outside_lane()
   said <- in_new_session(function(value) {
     library(gpukeras)
     printed <- capture.output(print(value))

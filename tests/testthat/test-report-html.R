@@ -241,7 +241,7 @@ browse <- function(file, frame = parent.frame()) {
 }
 
 test_that("the browser's log shows what a page does wrong", {
-  skip_where_fast()
+  skip_outside_lane()
   page <- withr::local_tempfile(fileext = ".html", lines = c(
     "<!DOCTYPE html><title>x</title>", "<script>nobody()</script>",
     '<img src="http://127.0.0.1:9/x.png">'
@@ -252,7 +252,7 @@ test_that("the browser's log shows what a page does wrong", {
 })
 
 test_that("a browser opens the page without a complaint and without a network", {
-  skip_where_fast()
+  skip_outside_lane()
   page <- withr::local_tempfile(fileext = ".html")
   gpu_report(list(a_profile(), "<b>" = a_gpu_profile(), a_history(), a_checked()), page)
   seen <- browse(page)

@@ -48,7 +48,7 @@ test_that("results of all kinds come back as they are", {
 })
 
 test_that("functions bring what they close over, and packages", {
-  skip_where_fast()
+  skip_outside_lane()
   secret <- 41
   helper <- function(x) x + secret
   facts <- gpu_run(function(x, ...) {
@@ -65,7 +65,7 @@ test_that("functions bring what they close over, and packages", {
 })
 
 test_that("random numbers repeat, and the session's settings cross", {
-  skip_where_fast()
+  skip_outside_lane()
   withr::local_options(digits = 4, gpukeras.test = "yes")
   draw <- function() {
     list(runif(2), RNGkind(), getOption("digits"), getOption("gpukeras.test"), Sys.getenv("OWN"))
@@ -89,7 +89,7 @@ test_that("wrong arguments are refused before anything starts", {
 # Conditions and output ----------------------------------------------------------------------------
 
 test_that("output, messages and warnings come as they are signalled", {
-  skip_where_fast()
+  skip_outside_lane()
   heard <- listen(gpu_run(function() {
     cat("one\n")
     message("two")
@@ -122,7 +122,7 @@ test_that("a handler that leaves ends the run", {
 })
 
 test_that("errors keep their classes, fields and calls", {
-  skip_where_fast()
+  skip_outside_lane()
   inner <- function(x) rlang::abort("No such thing.", class = "mine", place = x)
   error <- run_error(function(x) inner(x), list(3))
   expect_s3_class(error, "mine")
@@ -150,7 +150,7 @@ test_that("errors keep their classes, fields and calls", {
 # Ends ---------------------------------------------------------------------------------------------
 
 test_that("a process that dies says how", {
-  skip_where_fast()
+  skip_outside_lane()
   skip_on_os("windows")
   die <- function(signal) {
     cat("last words\n")
@@ -175,7 +175,7 @@ test_that("a process that dies says how", {
 })
 
 test_that("what it has started ends with it, by a timeout too", {
-  skip_where_fast()
+  skip_outside_lane()
   skip_on_os("windows")
   start <- function(file, seconds) {
     pid <- system("sleep 300 >/dev/null 2>&1 & echo $!", intern = TRUE)
@@ -194,7 +194,7 @@ test_that("what it has started ends with it, by a timeout too", {
 })
 
 test_that("an interrupt ends the process and leaves nothing", {
-  skip_where_fast()
+  skip_outside_lane()
   skip_on_os("windows")
   file <- withr::local_tempfile()
   session <- callr::r_bg(function(file) {

@@ -133,6 +133,7 @@ def test_what_cannot_be_installed_and_is_only_useful_is_left_out_with_a_sentence
     assert status == 0, said
     assert "goes on without r-cran-v8: formulas in help pages are not rendered." in said
     assert install_of(calls) == ["r-cran-v8", "tidy"]  # one by one: tidy came all the same
+    assert "installing from Debian (2 of 2 that are optional): tidy ...\n" in said
     assert "without tidy" not in said
 
 
@@ -160,6 +161,7 @@ def test_what_is_required_and_cannot_be_installed_stops(make):
     computer = make(installed=REQUIRED[1:], refused=["r-cran-reticulate"])
     said, status, calls = computer.set_up()
     assert status == 1
+    assert "installing from Debian (2, some minutes): pandoc r-cran-reticulate ...\n" in said
     assert "failed; the lines above say why" in said
     assert len(install_of(calls)) == 1  # nothing useful is tried before what is required
 

@@ -41,11 +41,11 @@ def test_what_pytest_and_r_wrote_is_summed_up(tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
     subprocess.run([*command, "--junitxml", xml, tmp_path / "test_some.py"], capture_output=True)
     tsv = tmp_path / "r.tsv"
-    tsv.write_text("passed\t\nskipped\tLeft to make test-nightly\npassed\t\n")
+    tsv.write_text("passed\t\nskipped\tLeft to make test-all\npassed\t\n")
     done = subprocess.run([sys.executable, SCRIPT, xml, tsv], capture_output=True, text=True)
     assert done.stdout.startswith(
-        "gpukeras test: 3 passed, 3 skipped (2: not installed: onnx; "
-        "1: Left to make test-nightly), 2 failed. `make test-all` goes "
+        "gpukeras test: 3 tests passed, 2 failed, 3 skipped (1 left to make test-all; "
+        "2 because: not installed: onnx). `make test-all` goes "
     )
 
 
@@ -54,11 +54,15 @@ def test_no_file_is_told_and_counts_as_nothing(tmp_path, summary):
     assert summary.read_r(tmp_path / "none.tsv") is None
     said = summary.sum_up(None, [("passed", "")])
     assert (
-        said == "1 passed, 0 skipped, none failed. The tests of Python came to no end: see above."
+        said
+        == "1 tests passed, none failed, 0 skipped. The tests of Python came to no end: see above."
     )
 
 
-def test_rare_reasons_are_counted_together(summary):
-    found = [("skipped", why) for why in "aaabbccde"]
+def test_what_is_left_to_other_targets_is_always_told_and_rare_reasons_are_counted(summary):
+    found = [("skipped", why) for why in [*"aaabbccde", "Left to make test-nightly"]]
     said = summary.sum_up(found, [])
-    assert "9 skipped (3: a; 2: b; 2: c; 2: 2 other reasons), none failed." in said
+    assert (
+        "10 skipped (1 left to make test-nightly; 3 because: a; 2 because: b; 2 because: c; "
+        "2 for 2 other reasons)." in said
+    )
