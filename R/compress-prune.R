@@ -71,7 +71,7 @@
 #'
 #'   Liu, Z. et al. (2017). Learning efficient convolutional networks through network slimming.
 #'   *ICCV*. \doi{10.48550/arXiv.1708.06519}
-#' @seealso [gpu_quantize()], [gpu_distill()] and [gpu_separable()].
+#' @seealso [gpu_quantize()] and [gpu_distill()].
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(Species ~ ., data = iris, validation = 0.2, seed = 1)
 #' model <- gpu_mlp(train, units = c(64, 64), seed = 1)

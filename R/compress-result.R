@@ -2,7 +2,7 @@
 
 #' The gains and losses of a smaller model
 #'
-#' The result of `gpu_prune()`, [gpu_quantize()], [gpu_distill()] and [gpu_separable()]: the new
+#' The result of `gpu_prune()`, [gpu_quantize()] and [gpu_distill()]: the new
 #' model, and measurements of both models side by side.
 #'
 #' @section Fields:
@@ -109,7 +109,7 @@ compressed_by <- function(x) {
   shown <- shown[!names(shown) %in% c("max_drop", "metric", "batch_size", "fit")]
   texts <- sprintf("%s %s", gsub("_", " ", names(shown)), vapply(shown, format, ""))
   verb <- c(
-    prune = "pruned", quantize = "quantized", distill = "distilled", separate = "made separable"
+    prune = "pruned", quantize = "quantized", distill = "distilled"
   )[[x$kind]]
   if (length(texts) > 0) sprintf("%s (%s)", verb, paste(texts, collapse = ", ")) else verb
 }

@@ -1,4 +1,4 @@
-# Smaller and faster models: quantization, distillation, separable convolutions.
+# Smaller and faster models: quantization and distillation.
 
 #' Quantize the weights of a model
 #'
@@ -36,7 +36,7 @@
 #' @section Errors:
 #' `gpukeras_error_compression` if the metric gets worse by more than `max_drop`,
 #' `gpukeras_error_model` if none of the layers can be quantized, or the model cannot be copied.
-#' @seealso [gpu_distill()] and [gpu_separable()].
+#' @seealso [gpu_distill()] and [gpu_prune()].
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(Species ~ ., data = iris, validation = 0.2, seed = 1)
 #' model <- gpu_mlp(train, units = c(64, 64), seed = 1)
@@ -134,60 +134,6 @@ gpu_distill <- function(teacher, data, student = NULL, temperature = 3, alpha = 
   new_gpu_compression(suspendInterrupts(call_core("distill", list(
     teacher = teacher, data = data$handle, options = check_no_na_options(options),
     student = if (!is.null(student)) check_model(student),
-    validation = as_measured_on(validation, data), on_event = progress_listener(verbose)
-  ))))
-}
-
-#' Replace convolutions by separable ones
-#'
-#' Replaces each one- or two-dimensional convolution of a model by a depthwise and a pointwise one
-#' (Howard et al. 2017), if that takes fewer FLOPs. The new layers start with the weights that are
-#' nearest to the old kernels (a singular value decomposition for each channel), and are then
-#' fine-tuned. The original model does not change.
-#'
-#' Most models need the fine-tuning: one filter per channel keeps only a part of a kernel (`$layers`
-#' shows how much). Time falls by less than FLOPs, because memory limits depthwise convolutions.
-#'
-#' @param model A sequential or functional Keras 3 model that has weights. It must be compiled if
-#'   you give `data`.
-#' @param data A [gpu_dataset()] or `list(x, y)` to fine-tune and measure on; `NULL` does neither.
-#' @param rank Filters per channel. More filters are nearer to the old layer, and cost more.
-#' @param epochs Passes over the training rows; 0 skips the fine-tuning.
-#' @inheritParams gpu_quantize
-#' @inheritParams gpu_distill
-#' @return A [gpu_compression] with the new model in `$model`, and in `$layers` the FLOPs of each
-#'   layer before and after.
-#' @section Errors:
-#' `gpukeras_error_compression` if the metric gets worse by more than `max_drop`,
-#' `gpukeras_error_model` if no convolution would take fewer FLOPs.
-#' @references Howard, A. G. et al. (2017). MobileNets: efficient convolutional neural networks for
-#'   mobile vision applications. *arXiv* 1704.04861. \doi{10.48550/arXiv.1704.04861}
-#' @seealso [gpu_cost()] shows where separable convolutions save most.
-#' @examplesIf gpukeras:::can_run_examples()
-#' images <- array(runif(60 * 8 * 8 * 8), c(60, 8, 8, 8))
-#' train <- gpu_dataset(images, factor(rep(c("a", "b"), 30)), validation = 0.2, seed = 1)
-#' keras <- reticulate::import("keras")
-#' model <- keras$Sequential(list(
-#'   keras$Input(c(8L, 8L, 8L)),
-#'   keras$layers$Conv2D(16L, 3L, activation = "relu"),
-#'   keras$layers$Flatten(),
-#'   keras$layers$Dense(1L, activation = "sigmoid")
-#' ))
-#' model$compile("adam", "binary_crossentropy", metrics = list("accuracy"))
-#' small <- gpu_separable(model, train, epochs = 1, verbose = FALSE)
-#' small$layers
-#' @export
-gpu_separable <- function(model, data = NULL, rank = 1, epochs = 5, ..., exclude = NULL,
-                          max_drop = NULL, metric = NULL, validation = NULL, batch_size = NULL,
-                          verbose = TRUE) {
-  model <- check_model(model)
-  data <- as_measured(data)
-  options <- list(
-    rank = rank, epochs = epochs, fit = fit_options(...), exclude = as.list(unname(exclude)),
-    max_drop = max_drop, metric = metric, batch_size = batch_size
-  )
-  new_gpu_compression(suspendInterrupts(call_core("separate", list(
-    model = model, data = data$handle, options = check_no_na_options(options),
     validation = as_measured_on(validation, data), on_event = progress_listener(verbose)
   ))))
 }

@@ -114,11 +114,10 @@ test_that("options cross as the core takes them", {
   expect_identical(seen$name, "quantize")
   expect_identical(seen$args$options$exclude, list("dense"))
   expect_identical(seen$args$options[c("mode", "max_drop")], list(mode = "int4", max_drop = 0.01))
-  gpu_separable(model, rank = 2, epochs = 0, schedule = schedule_exponential(0.1))
-  expect_identical(seen$name, "separate")
-  expect_identical(seen$args$options$rank, 2)
-  expect_type(seen$args$options$fit$schedule, "list")
   expect_null(seen$args$data)
+  gpu_distill(model, list(1, 1), epochs = 0, schedule = schedule_exponential(0.1))
+  expect_identical(seen$name, "distill")
+  expect_type(seen$args$options$fit$schedule, "list")
 })
 
 test_that("bad arguments are refused", {
@@ -130,7 +129,6 @@ test_that("bad arguments are refused", {
   model <- a_model()
   expect_error(gpu_quantize(model, "int2"), '"int8", "int4", "float8"')
   expect_error(gpu_quantize(model, max_drop = 0.1), "needs `data`", class = "gpukeras_error_spec")
-  expect_error(gpu_separable(model), "No convolution", class = "gpukeras_error_model")
   expect_error(gpu_distill(model, 3), class = "gpukeras_error_data")
 })
 

@@ -17,7 +17,7 @@ import numpy as np
 from gpukeras.accelerate import rows as keras_rows
 from gpukeras.accelerate import switch
 from gpukeras.backend import devices, env_vars, import_hook, runtime
-from gpukeras.compression import distillation, pruning, quantization, separable
+from gpukeras.compression import distillation, pruning, quantization
 from gpukeras.core import attached_server
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import arrays, builder
@@ -261,7 +261,6 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "prune": pruning.prune,
     "quantize": quantization.quantize,
     "distill": distillation.distill,
-    "separate": separable.separate,
     "schedule": lr_tables.describe_schedule,
     "draw_rates": lr_tables.draw_schedule,
     "find_batch_size": batch_size.find_batch_size,

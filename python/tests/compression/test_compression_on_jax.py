@@ -7,7 +7,7 @@ from nightly import few
 pytestmark = [pytest.mark.slow, pytest.mark.process, needs_jax]
 PARTS = ("pruned", "growing")
 # What these vary, and what stands on Keras alone: TensorFlow's tests assert it in each run.
-MORE = ("pruned_more", "quantized", "distilled", "separated")
+MORE = ("pruned_more", "quantized", "distilled")
 
 
 @pytest.mark.parametrize("name", few(["once", "compiled"], "once"))
@@ -59,10 +59,3 @@ def test_a_student_learns_and_its_teacher_stays():
     assert found["losses"][-1] < found["losses"][0]
     assert found["changed"] == 0.0
     assert not found["own"]
-
-
-@pytest.mark.nightly
-def test_convolutions_become_separable():
-    found = run_part("jax_models", "separated", MORE)
-    assert found["kinds"][0] == "SeparableConv2D"
-    assert found["flops"][1] < found["flops"][0]

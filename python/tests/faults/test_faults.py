@@ -2,10 +2,9 @@
 
 import json
 
+import faults
 import pytest
 import sites
-
-import faults
 
 SOURCE = """
 def double(x):

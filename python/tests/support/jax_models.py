@@ -21,7 +21,6 @@ from gpukeras.compression import (  # noqa: E402
     masks,
     pruning,
     quantization,
-    separable,
     sparsity_schedule,
 )
 from gpukeras.core.errors import GpuKerasError  # noqa: E402
@@ -207,16 +206,6 @@ def distilled():
         "changed": distance(before, teacher.get_weights()),
         "own": "compute_loss" in vars(made["model"]),
     }
-
-
-def separated():
-    """A convolution replaced: its kind and the FLOPs."""
-    keras.utils.set_random_seed(1)
-    stack = [keras.Input((8, 8, 4)), keras.layers.Conv2D(16, 3), keras.layers.Flatten()]
-    model = keras.Sequential([*stack, keras.layers.Dense(2, "softmax")])
-    made = separable.separate(model)
-    kinds = [type(layer).__name__ for layer in made["model"].layers]
-    return {"kinds": kinds, "flops": [made["report"].before.flops, made["report"].after.flops]}
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class CompressionReport:
     """The result of a compression.
 
     Args:
-        kind: "prune", "quantize", "distill" or "separate".
+        kind: "prune", "quantize" or "distill".
         before: Measurements of the original model.
         after: Measurements of the new model.
         settings: The options, plain values by name.
