@@ -117,6 +117,19 @@ trained <- function(data, epochs = 1, ...) {
   model
 }
 
+# A model without hidden layers at its optimum, that of glm() and its like. Each batch has all rows.
+linear_fit <- function(formula, family, rows, weights = NULL) {
+  many <- rows[rep(seq_len(nrow(rows)), 30), ]
+  data <- gpu_dataset(
+    formula, many,
+    weights = {{ weights }}, batch_size = nrow(rows), shuffle = FALSE
+  )
+  model <- gpu_mlp(data, units = integer(), family = family, learning_rate = 0.05, seed = 1)
+  rate <- schedule_warmup_cosine(warmup = 0)
+  gpu_fit(model, data, epochs = 20, schedule = rate, engine = "graph_loop", verbose = FALSE)
+  model
+}
+
 has_gpu <- function() {
   any(gpu_devices()$kind == "GPU")
 }

@@ -194,7 +194,7 @@ test_that("a chosen Python without packages is kept, and an error with the way o
 
 test_that("use_python() after library(gpukeras) is kept, and its start prepares for TensorFlow", {
   skip_on_os("windows")
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   home <- local_bare()
   an_environment(home, "r-gpukeras")
   chosen <- python_path()

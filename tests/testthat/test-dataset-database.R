@@ -210,7 +210,7 @@ test_that("PostgreSQL: types, one run of the query, and a transaction of the use
 })
 
 test_that("a server that dies midway is an error with the row, and nothing is left", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   skip_outside_lane()
   server <- local_postgres("open sesame")
   con <- server$connect()

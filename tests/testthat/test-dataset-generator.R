@@ -88,7 +88,7 @@ test_that("arrays of a higher rank, sparse matrices, logicals and matrices of la
 })
 
 test_that("weights come with the batches", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   weights <- seq(0, 2, length.out = 20)
   expected <- weights_of(fit_quietly(
     gpu_dataset(x[1:20, ], y[1:20], weights = weights, shuffle = FALSE, batch_size = 20), 1
@@ -109,7 +109,7 @@ test_that("the plan is shown", {
 })
 
 test_that("a cached function is called for one epoch only", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   called <- 0
   give <- batches()
   data <- gpu_dataset(function() {

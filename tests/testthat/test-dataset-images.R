@@ -79,7 +79,7 @@ test_that("a count is predicted from images of a column", {
 })
 
 test_that("factor labels are classes, and relative paths start at the working directory", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   d <- image_table()
   withr::local_dir(dirname(d$path[1]))
   d$path <- factor(basename(d$path))
@@ -94,7 +94,7 @@ test_that("factor labels are classes, and relative paths start at the working di
 })
 
 test_that("masks are varied with their images", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   d <- image_table()
   data <- gpu_dataset(
     d,
@@ -126,7 +126,7 @@ test_that("masks are varied with their images", {
 })
 
 test_that("columns are a second input", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   d <- image_table()
   data <- gpu_dataset(
     d,

@@ -52,7 +52,7 @@ test_that("lists of inputs and outputs train as Keras' own fit() does", {
 })
 
 test_that("weights of each output count as in Keras' fit(), named or in the model's order", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   x <- list(image = pixels, table = as.matrix(cars[c("carat", "depth")]))
   shapes <- list(image = c(4, 4, 1), table = 2)
   weights <- list(price = seq(0.2, 2, length.out = 40), cut = rep(c(1, 3), 20))
@@ -82,7 +82,7 @@ test_that("weights of each output count as in Keras' fit(), named or in the mode
 })
 
 test_that("predictions are a named list, and recipes leave the session", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   x <- list(image = pixels, table = cars)
   data <- gpu_dataset(x, both, validation = 0.25, batch_size = 8)
   model <- gpu_mlp(data, units = c(8, 4), seed = 1)
@@ -147,7 +147,7 @@ test_that("columns of a data frame are grouped, also by a formula", {
 })
 
 test_that("tables in files have several outputs and groups too", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   path <- tempfile(fileext = ".csv")
   on.exit(unlink(path))
   utils::write.csv(transform(frame, cut = as.character(cut)), path, row.names = FALSE)
@@ -170,7 +170,7 @@ test_that("tables in files have several outputs and groups too", {
 })
 
 test_that("a function gives lists, called anew or once", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   batches <- function() {
     at <- 0
     function() {

@@ -34,7 +34,7 @@ test_that("those of what a function gives too", {
 })
 
 test_that("and those of rows to validate and evaluate on", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   model <- trained(gpu_dataset(x, y))
   expected <- gpu_evaluate(model, x, y)
   expect_equal(gpu_evaluate(model, list(y = y, x = x)), expected)
@@ -52,7 +52,7 @@ test_that("and those of rows to validate and evaluate on", {
 })
 
 test_that("inputs that are named x and y are no labels", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   inputs <- list(x = x, y = cbind(y, w))
   model <- trained(gpu_dataset(inputs, y))
   expect_length(gpu_predict(model, inputs), 24)

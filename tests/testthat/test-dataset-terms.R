@@ -125,7 +125,7 @@ test_that("a file's interactions and offsets may call what its other terms may c
 # With the core ------------------------------------------------------------------------------------
 
 test_that("offsets and interactions reach the model, and new rows of it, in another session too", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   set.seed(1)
   data <- gpu_dataset(
     y ~ a * x + poly(z, 2) + offset(log(e)), rows,

@@ -88,7 +88,7 @@ test_that("a character matrix trains a model that takes text as Keras does", {
 })
 
 test_that("the columns of a data frame are inputs of their names, if the model takes text", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   expected <- mixed_model()
   model <- mixed_model()
@@ -109,7 +109,7 @@ test_that("the columns of a data frame are inputs of their names, if the model t
 })
 
 test_that("a pipeline of text trains as Keras does", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   tf <- tf_module()
   slices <- tf$data$Dataset$from_tensor_slices(reticulate::tuple(
@@ -153,7 +153,7 @@ padded <- function() {
 }
 
 test_that("a function's batches may vary in shape, as Keras' own do", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   expected <- sequence_model()
   model <- sequence_model()

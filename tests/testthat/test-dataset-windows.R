@@ -48,7 +48,7 @@ test_that("predictions are a data frame with group, time and horizon", {
 })
 
 test_that("a recipe predicts in another session", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   data <- windows(known = c("holiday", "when"), horizon = 2)
   model <- gpu_mlp(data, seed = 1)
   gpu_fit(model, data, epochs = 1, verbose = FALSE)

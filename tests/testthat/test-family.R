@@ -49,19 +49,6 @@ family_rows <- function(n = 300) {
   ))
 }
 
-# A model without hidden layers, trained on all rows at once: each batch of an epoch has them all.
-linear_fit <- function(formula, family, rows = family_rows(), weights = NULL) {
-  many <- rows[rep(seq_len(nrow(rows)), 30), ]
-  data <- gpu_dataset(
-    formula, many,
-    weights = {{ weights }}, batch_size = nrow(rows), shuffle = FALSE
-  )
-  model <- gpu_mlp(data, units = integer(), family = family, learning_rate = 0.05, seed = 1)
-  rate <- schedule_warmup_cosine(warmup = 0)
-  gpu_fit(model, data, epochs = 20, schedule = rate, engine = "compiled", verbose = FALSE)
-  model
-}
-
 # Coefficients of a linear predictor that was predicted: its regression is exact.
 coefficients_of <- function(predictor) {
   fit <- stats::lm(predictor ~ a + b, cbind(predictor = predictor, family_rows()[c("a", "b")]))
@@ -84,7 +71,7 @@ cases_of_glm <- list(
 test_that("a model without hidden layers has the coefficients of glm()", {
   skip_without_tensorflow()
   for (case in few(cases_of_glm, 1)) {
-    model <- linear_fit(case[[1]], case[[2]])
+    model <- linear_fit(case[[1]], case[[2]], family_rows())
     start <- c(case[[2]]$linkfun(mean(gpu_predict(model, family_rows()))), 0, 0)
     expected <- stats::glm(case[[1]], case[[2]], family_rows(), start = start)
     found <- coefficients_of(case[[2]]$linkfun(gpu_predict(model, family_rows())))
@@ -96,7 +83,7 @@ test_that("a negative binomial model is that of MASS", {
   skip_unless_nightly() # an ordinal one in each run
   skip_without_tensorflow()
   skip_if_not_installed("MASS")
-  model <- linear_fit(spread ~ a + b, "negative_binomial")
+  model <- linear_fit(spread ~ a + b, "negative_binomial", family_rows())
   expected <- MASS::glm.nb(spread ~ a + b, family_rows())
   found <- gpu_predict(model, family_rows(), type = "parameters")
   expect_equal(coefficients_of(log(found$mean)), unname(coef(expected)), tolerance = 1e-3)
@@ -110,7 +97,7 @@ test_that("a negative binomial model is that of MASS", {
 test_that("an ordinal model is that of MASS", {
   skip_without_tensorflow()
   skip_if_not_installed("MASS")
-  model <- linear_fit(kind ~ a + b, "ordinal")
+  model <- linear_fit(kind ~ a + b, "ordinal", family_rows())
   expected <- MASS::polr(kind ~ a + b, family_rows())
   found <- gpu_predict(model, family_rows())
   expect_identical(colnames(found), c("low", "mid", "high"))
@@ -241,7 +228,7 @@ test_that("survival times choose the family of Cox, or are refused by the famili
 })
 
 test_that("weights and strata of a model of Cox are those of coxph(), in fit, summary and curves", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   skip_if_not_installed("survival")
   rows <- lung_rows()
   rows$time <- ceiling(rows$time / 20) # ties

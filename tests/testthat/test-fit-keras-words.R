@@ -71,7 +71,7 @@ two_by_two <- function() {
 }
 
 test_that("unnamed lists are inputs and outputs in the model's order", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   named <- list(x = list(a = 2 * x, b = x), y = list(o = 3 * y, p = y))
   listed <- list(x = list(x, 2 * x), y = list(y, 3 * y))
   after <- lapply(list(named, listed), function(rows) {
@@ -101,7 +101,7 @@ own.compile('sgd', loss=['mse', 'mae'])
 }
 
 test_that("a class of one's own, which has no names for them, gets lists", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   rows <- list(x = list(x, 2 * x), y = list(matrix(y), matrix(3 * y)))
   theirs <- two_of_own()
   theirs$fit(unname(rows$x), unname(rows$y), batch_size = 8L, shuffle = FALSE, verbose = 0L)
@@ -180,7 +180,7 @@ test_that("a PyDataset gives rows to train on, to validate and to evaluate", {
 })
 
 test_that("so they are in the batches of a function", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   functions <- list(
     named = function() list(list(b = x, a = 2 * x), list(p = y, o = 3 * y)),
     listed = function() list(list(x, 2 * x), list(y, 3 * y))

@@ -62,7 +62,7 @@ test_that("clipping bounds an update in each of its ways", {
 })
 
 test_that("averages of the weights are validated, and stay", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   for (engine in few_engines()) {
     done <- short_fit(ema = 0.9, engine = engine)
     measured <- gpu_evaluate(done$model, done$data, part = "validation")[["loss"]]
@@ -99,7 +99,7 @@ test_that("early stopping takes options", {
 
 # Without a seed it is remembered for the model: python/tests/training/test_seeds.py.
 test_that("a batch size that was found trains, and with a seed only where it is given", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   import_keras()$utils$set_random_seed(1L)
   data <- line()
@@ -218,7 +218,7 @@ test_that("Keras callbacks see epochs, change the rate and save models", {
 })
 
 test_that("verbose, callbacks and early stopping work with a schedule and a checkpoint", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   folder <- file.path(withr::local_tempdir(), "run")
   seen <- integer()
   done <- short_fit(

@@ -186,7 +186,7 @@ test_that("a sparse matrix trains, predicts and evaluates as the dense one", {
 })
 
 test_that("a model of scaled sparse rows scales dense ones alike, and the reverse", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   x <- a_sparse_matrix(61)
   for (form in list(x, as.matrix(x))) {
@@ -198,7 +198,7 @@ test_that("a model of scaled sparse rows scales dense ones alike, and the revers
 })
 
 test_that("a file trains, predicts and evaluates as the same matrix", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   x <- a_matrix(61)
   y <- cos(1:61)
@@ -237,7 +237,7 @@ fit_in_keras <- function(model, ...) {
 }
 
 test_that("labels of several dimensions train as in Keras, and come back as arrays", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   set.seed(1)
   images <- array(stats::runif(40 * 4 * 5 * 2), c(40, 4, 5, 2))
@@ -266,7 +266,7 @@ test_that("labels of several dimensions train as in Keras, and come back as arra
 })
 
 test_that("a step of a sequence has a label and a weight of its own", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   set.seed(1)
   x <- array(stats::rnorm(40 * 6 * 2), c(40, 6, 2))
   y <- matrix(sample(0:2, 40 * 6, TRUE), 40)
@@ -301,7 +301,7 @@ test_that("labels and weights of another shape than the output's are refused", {
 })
 
 test_that("rows need no labels where the loss needs none", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   reticulate::py_run_string(paste(
     "import keras, tensorflow as tf",
     "class Again(keras.Sequential):",

@@ -15,15 +15,6 @@ generic_rows <- function(n = 90) {
   rows
 }
 
-# A trained model without hidden layers; a few steps suffice where only consistency is asked.
-linear_model <- function(formula, rows, family, epochs = 1, ...) {
-  data <- gpu_dataset(formula, rows, batch_size = nrow(rows), seed = 1)
-  model <- gpu_mlp(data, units = integer(), family = family, learning_rate = 0.1, seed = 1, ...)
-  schedule <- if (epochs > 1) schedule_warmup_cosine() # so that it ends at the optimum
-  gpu_fit(model, data, epochs = epochs, schedule = schedule, engine = "graph_loop", verbose = FALSE)
-  model
-}
-
 test_that("coefficients, likelihood, deviance and residuals are those of glm()", {
   skip_without_tensorflow()
   rows <- generic_rows()
@@ -33,7 +24,7 @@ test_that("coefficients, likelihood, deviance and residuals are those of glm()",
   )
   for (case in cases) {
     known <- stats::glm(case[[1]], case[[2]], rows)
-    model <- linear_model(case[[1]], rows, case[[2]], epochs = 400)
+    model <- linear_fit(case[[1]], case[[2]], rows)
     label <- deparse(case[[1]])
     expect_equal(coef(model), coef(known), tolerance = 2e-3, info = label)
     expect_named(coef(model), names(coef(known)))
@@ -65,17 +56,17 @@ test_that("ordered classes, classes and hazards have the names and values of the
   skip_if_not_installed("survival")
   rows <- generic_rows()
   known <- MASS::polr(kind ~ a + g, rows)
-  model <- linear_model(kind ~ a + g, rows, "ordinal", epochs = 400)
+  model <- linear_fit(kind ~ a + g, "ordinal", rows)
   expect_equal(coef(model), c(coef(known), known$zeta), tolerance = 1e-2)
   expect_equal(AIC(gpu_summary(model, rows)), AIC(known), tolerance = 1e-4)
   known <- nnet::multinom(class ~ a + g, rows, trace = FALSE)
-  model <- linear_model(class ~ a + g, rows, NULL, epochs = 400)
+  model <- linear_fit(class ~ a + g, NULL, rows)
   expected <- t(coef(known))
   names <- paste0(rep(colnames(expected), each = nrow(expected)), ":", rownames(expected))
   expect_equal(coef(model), stats::setNames(as.vector(expected), names), tolerance = 1e-2)
   surv <- survival::Surv(rows$time, rows$event)
   known <- survival::coxph(surv ~ a + g, rows)
-  model <- linear_model(cbind(time, event) ~ a + g, rows, "cox", epochs = 400)
+  model <- linear_fit(cbind(time, event) ~ a + g, "cox", rows)
   expect_equal(coef(model), coef(known), tolerance = 1e-2)
   summary <- gpu_summary(model, rows)
   expect_mapequal(attributes(logLik(summary)), attributes(logLik(known)))

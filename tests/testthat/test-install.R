@@ -39,78 +39,95 @@ fetch_by <- function(command, wheels, folder) {
   file.path(work, "wheels")
 }
 
-test_that("an environment is made, mended, kept and renewed", {
+# An environment that install_gpukeras() has made, once for this file: to make one takes seconds.
+own <- new.env()
+
+own_environment <- function() {
+  if (is.null(own$path)) {
+    own$folder <- normalizePath(withr::local_tempdir(.local_envir = teardown_env()))
+    own$wheels <- write_wheels(file.path(own$folder, "wheels"),
+      "tensorflow-cpu" = "2.21.0", "tensorflow" = "2.21.0", "gk-one" = "1.0", "gk-two" = "1.0",
+      "gk-two" = "2.0", "gk-three" = c("1.0", "gk-two>=2")
+    )
+    own$path <- file.path(own$folder, "environments/own")
+    packages <- c("tensorflow-cpu>=2.21,<2.22", "gk-one", "gk-two<2")
+    own$plan <- install_from(own$wheels, own$path, packages)
+  }
+  own
+}
+
+test_that("an environment is made, kept, and left as it was by a failure", {
   skip_outside_lane()
   skip_on_os("windows")
-  folder <- normalizePath(withr::local_tempdir())
-  wheels <- write_wheels(file.path(folder, "wheels"),
-    "tensorflow-cpu" = "2.21.0", "tensorflow" = "2.21.0", "gk-one" = "1.0", "gk-two" = "1.0",
-    "gk-two" = "2.0", "gk-three" = c("1.0", "gk-two>=2")
-  )
-  path <- file.path(folder, "environments/own")
-
-  # New.
-  plan <- install_from(wheels, path, c("tensorflow-cpu>=2.21,<2.22", "gk-one", "gk-two<2"))
-  expect_s3_class(plan, c("gpu_install", "gpu_result"), exact = TRUE)
+  own_environment()
+  expect_s3_class(own$plan, c("gpu_install", "gpu_result"), exact = TRUE)
   expect_identical(
-    versions_in(path, c("tensorflow-cpu", "gk-one", "gk-two")), "2.21.0 1.0 1.0"
+    versions_in(own$path, c("tensorflow-cpu", "gk-one", "gk-two")), "2.21.0 1.0 1.0"
   )
-  expect_true(is_environment(path))
+  expect_true(is_environment(own$path))
 
   # Complete: nothing is done.
-  before <- fingerprint(path)
+  before <- fingerprint(own$path)
+  packages <- c("tensorflow-cpu", "gk-two<2")
   expect_snapshot(
-    done <- install_gpukeras(path, packages = c("tensorflow-cpu", "gk-two<2"), wheels = wheels),
-    transform = function(lines) gsub(folder, "FOLDER", lines, fixed = TRUE)
+    done <- install_gpukeras(own$path, packages = packages, wheels = own$wheels),
+    transform = function(lines) gsub(own$folder, "FOLDER", lines, fixed = TRUE)
   )
-  expect_identical(fingerprint(path), before)
+  expect_identical(fingerprint(own$path), before)
 
   # A failure leaves it as it was, whatever else could have been installed.
   message <- message_without(
-    install_from(wheels, path, c("gk-two>=2", "gk-absent")), folder
+    install_from(own$wheels, own$path, c("gk-two>=2", "gk-absent")), own$folder
   )
   expect_match(message, "No matching distribution found for gk-absent", fixed = TRUE)
   expect_snapshot(cat(without_pip(message)))
-  message <- message_without(
-    install_from(wheels, path, "gk-two>=2", pip_options = "--dry-run"), folder
-  )
-  expect_snapshot(cat(message))
-  expect_identical(fingerprint(path), before)
 
   # Two builds of TensorFlow are never in one place, and nothing is removed unasked.
   expect_snapshot(cat(message_without(
-    install_from(wheels, path, "tensorflow[and-cuda]>=2.21,<2.22"), folder
+    install_from(own$wheels, own$path, "tensorflow[and-cuda]>=2.21,<2.22"), own$folder
   )))
-  expect_identical(fingerprint(path), before)
-
-  # Only what is too old is replaced.
-  plan <- install_from(wheels, path, c("gk-one", "gk-two>=2"))
-  expect_identical(vapply(plan$lacking, `[[`, "", "install"), "gk-two>=2")
-  expect_identical(versions_in(path, c("gk-one", "gk-two")), "1.0 2.0")
 
   # What an installation that was ended left is not overwritten.
-  dir.create(paste0(path, ".before"))
-  expect_snapshot(cat(message_without(install_from(wheels, path, "gk-absent"), folder)))
-  unlink(paste0(path, ".before"), recursive = TRUE)
+  dir.create(paste0(own$path, ".before"))
+  expect_snapshot(cat(message_without(install_from(own$wheels, own$path, "gk-absent"), own$folder)))
+  unlink(paste0(own$path, ".before"), recursive = TRUE)
+  expect_identical(fingerprint(own$path), before)
+})
 
-  # What the printed command fetches is all that is needed, without a network.
+test_that("an environment is mended, and what the printed command fetches is all it needs", {
+  skip_outside_lane(slow = TRUE)
+  skip_on_os("windows")
+  own_environment()
+  before <- fingerprint(own$path)
+  message <- message_without(
+    install_from(own$wheels, own$path, "gk-two>=2", pip_options = "--dry-run"), own$folder
+  )
+  expect_snapshot(cat(message))
+  expect_identical(fingerprint(own$path), before)
+
+  # Only what is too old is replaced.
+  plan <- install_from(own$wheels, own$path, c("gk-one", "gk-two>=2"))
+  expect_identical(vapply(plan$lacking, `[[`, "", "install"), "gk-two>=2")
+  expect_identical(versions_in(own$path, c("gk-one", "gk-two")), "1.0 2.0")
+
+  # Without a network.
   packages <- c("tensorflow>=2.21,<2.22", "gk-three>=1")
-  plan <- install_gpukeras(path, packages = packages, new = TRUE, dry_run = TRUE)
-  fetched <- fetch_by(plan$download, wheels, folder)
+  plan <- install_gpukeras(own$path, packages = packages, new = TRUE, dry_run = TRUE)
+  fetched <- fetch_by(plan$download, own$wheels, own$folder)
   expect_setequal(sub("-.*", "", list.files(fetched)), c("tensorflow", "gk_two", "gk_three"))
-  expect_identical(list.files(dirname(path), all.files = TRUE, no.. = TRUE), "own")
+  expect_identical(list.files(dirname(own$path), all.files = TRUE, no.. = TRUE), "own")
 
   # Anew of it: the other build takes the place of the first. How one environment replaces another
   # is tested below, without Python: to make one takes ten seconds.
-  if (!is_nightly()) return()
-  install_from(fetched, path, packages, new = TRUE)
+  skip_unless_nightly()
+  install_from(fetched, own$path, packages, new = TRUE)
   expect_identical(
-    versions_in(path, c("tensorflow", "gk-two", "gk-three")), "2.21.0 2.0 1.0"
+    versions_in(own$path, c("tensorflow", "gk-two", "gk-three")), "2.21.0 2.0 1.0"
   )
   expect_false(file.exists(file.path(
-    Sys.glob(file.path(path, "lib/python3*/site-packages")), "gk_one_module.py"
+    Sys.glob(file.path(own$path, "lib/python3*/site-packages")), "gk_one_module.py"
   )))
-  expect_identical(list.files(dirname(path), all.files = TRUE, no.. = TRUE), "own")
+  expect_identical(list.files(dirname(own$path), all.files = TRUE, no.. = TRUE), "own")
 })
 
 test_that("an environment that is not completed is removed, and the one before is back", {

@@ -26,6 +26,7 @@ test_that("folds, seeds and settings make a table of models, and their ensemble"
   expect_equal(found$sd, apply(all, 1, sd), tolerance = 1e-4)
   expect_equal(found$upper, apply(all, 1, quantile, 0.95), tolerance = 1e-4)
   expect_length(fits$histories[[12]]$val_loss, 3)
+  expect_error(gpu_predict(fits, mtcars, group = "a"), class = "gpukeras_error_spec")
   expect_snapshot(error = TRUE, {
     gpu_predict(fits, mtcars, type = "class")
     gpu_predict(fits, mtcars, type = "quantile")
@@ -48,7 +49,7 @@ test_that("a formula makes a model for each group, and classes keep their levels
 })
 
 test_that("rows are predicted by the model of their group, which is that of the group alone", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   rows <- iris
   rows[rows$Species == "setosa", 1:4] <- rows[rows$Species == "setosa", 1:4] * 100
   build <- function(data) gpu_mlp(data, units = 4, seed = 1)
@@ -63,8 +64,11 @@ test_that("rows are predicted by the model of their group, which is that of the 
     gpu_predict(model, part)
   }), rows$Species)
   expect_equal(found$mean, alone[place], tolerance = 1e-4)
+})
 
-  # By the name of the column.
+test_that("rows are predicted by the model of their group, by the name of its column", {
+  skip_without_tensorflow()
+  rows <- iris
   rows$plot <- rep(c("x", "y"), 75)
   fits <- gpu_fit_many(
     rows, Sepal.Length ~ Petal.Width, group = "plot", epochs = 1, verbose = FALSE
@@ -79,28 +83,14 @@ test_that("rows are predicted by the model of their group, which is that of the 
     gpu_predict(fits, rows)
     gpu_predict(fits, iris)
     gpu_predict(fits, iris, group = "x")
-    gpu_predict(fits, whole)
+    gpu_predict(fits, gpu_dataset(Sepal.Length ~ ., iris))
     gpu_predict(fits[[1]], rows, group = "x")
     as_new_groups(list(table = data.frame(seed = 1)), iris, "x", NULL)
   })
 })
 
-test_that("a grid predicts by the models of its best setting", {
-  skip_without_tensorflow()
-  cars <- gpu_dataset(mpg ~ ., data = mtcars, seed = 1)
-  fits <- gpu_fit_many(
-    cars, function(rate) gpu_mlp(cars, units = 4, learning_rate = rate),
-    folds = 2, grid = data.frame(rate = c(0.1, 1e-6)), epochs = 3, verbose = FALSE
-  )
-  best <- summary(fits)$rate[1]
-  chosen <- which(as.data.frame(fits)$rate == best)
-  each <- vapply(chosen, function(i) gpu_predict(fits[[i]], mtcars[1:2, ]), numeric(2))
-  expect_equal(gpu_predict(fits, mtcars[1:2, ])$mean, rowMeans(each), tolerance = 1e-5)
-  expect_error(gpu_predict(fits, mtcars, group = "a"), class = "gpukeras_error_spec")
-})
-
 test_that("labels that a fold holds out are not known to its model", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   skip_if_not_installed("MASS")
   predict_with <- function(labels) {
     rows <- replace(MASS::Boston[1:200, ], "medv", labels)
@@ -140,7 +130,7 @@ test_that("what does not fit is named before anything trains", {
 })
 
 test_that("folds of classes are those of rsample's strata, and classes without rows are named", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   skip_if_not_installed("rsample")
   rows <- data.frame(x = seq_len(189), y = factor(rep(c("no", "case"), c(130, 59))))
   held_by_class <- function(held) unname(sapply(held, function(fold) table(rows$y[fold])))

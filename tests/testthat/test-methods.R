@@ -87,7 +87,7 @@ call_method <- function(name, x, newdata) {
 }
 
 test_that("each method of each result works by its defaults", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   folder <- withr::local_tempdir()
   withr::local_pdf(NULL)
   had_ggplot2 <- isNamespaceLoaded("ggplot2")
