@@ -193,7 +193,7 @@ trained_alone <- function() {
 }
 
 test_that("launched workers train one model, and refuse to train two", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   folder <- withr::local_tempdir()
   script <- withr::local_tempfile(fileext = ".R", lines = c(
     "library(gpukeras)",

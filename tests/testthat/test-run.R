@@ -274,7 +274,7 @@ expect_used <- function(used, predicted, order, steps) {
 
 # What another child does with these files is below, from a session with Python.
 test_that("models and datasets cross by files, and the session starts no Python", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   environment(isolated_session) <- globalenv()
   facts <- callr::r(isolated_session, list(if (is_nightly()) use_saved), env = c(
     callr::rcmd_safe_env(),

@@ -94,7 +94,7 @@ test_that("an interrupt ends it", {
 })
 
 test_that("models of different structures train in workers", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   cases <- lapply(c(2, 3), function(units) a_case(1:20, units = units, epochs = 3, seed = 1))
   alone <- a_loop(cases)(FALSE)
   expect_silent(found <- run_together(a_loop(cases), verbose = FALSE, workers = 2))
