@@ -54,7 +54,7 @@ test_that("a model's own fit() runs through gpukeras, and Keras' afterwards", {
 })
 
 test_that("it waits for Python, and for Keras that comes after TensorFlow", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   found <- in_new_session(function() {
     library(gpukeras)
     before <- c(accelerate(), accelerate(), accelerate(FALSE), accelerate())

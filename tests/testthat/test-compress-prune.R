@@ -97,7 +97,7 @@ test_that("a real model is pruned, and its zeros survive more training", {
 })
 
 test_that("whole units are taken out of a real model", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   data <- iris_rows()
   model <- gpu_mlp(data, units = c(32, 16), seed = 1)
   small <- gpu_prune(

@@ -173,7 +173,7 @@ test_that("sums are split into their terms", {
 })
 
 test_that("objects of an S3 server are read as files are, and credentials are shown nowhere", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   folder <- in_folder()
   url <- local_s3()
   frame <- flights()

@@ -127,7 +127,7 @@ test_that("a dot is expanded as terms() expands it", {
 })
 
 test_that("more columns are a dot than R nests expressions", {
-  skip_outside_lane()
+  skip_outside_lane(slow = TRUE)
   columns <- if (is_nightly()) 14000 else 5500
   wide <- as.data.frame(matrix(0, 1, columns))
   names(wide)[1] <- "y"

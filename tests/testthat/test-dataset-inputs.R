@@ -121,7 +121,7 @@ test_that("datasets and recipes say what their inputs and outputs are", {
 })
 
 test_that("columns of a data frame are grouped, also by a formula", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   groups <- list(numbers = c("carat", "depth"), more = "half")
   rows <- cbind(frame, half = frame$carat > 0)
   one <- gpu_dataset(

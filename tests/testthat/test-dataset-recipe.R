@@ -92,7 +92,7 @@ test_that("a recipe that is damaged is refused", {
 })
 
 test_that("a model that is loaded anew predicts by its recipe", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   frame <- mixed_frame()
   frame$y <- factor(c("no", "yes", "\u00e9")[seq_len(40) %% 3 + 1])
   model <- trained(gpu_dataset(y ~ ., frame, seed = 1), epochs = 3)

@@ -135,37 +135,51 @@ test_that("with_device() enters and leaves the real device", {
   expect_true("CPU:0" %in% unlist(error$found))
 })
 
-test_that("on JAX a data frame is learned, predicted, saved and loaded without TensorFlow", {
-  skip_without_tensorflow()
+skip_without_jax <- function(...) {
+  skip_without_tensorflow(...)
   skip_if_not(reticulate::py_module_available("jax"), "The Python package jax is not installed.")
+}
+
+test_that("on JAX a data frame is learned and predicted without TensorFlow", {
+  skip_without_jax()
   found <- in_new_session(function() {
     library(gpukeras)
     setup <- gpu_setup(backend = "jax", seed = 1)
     data <- gpu_dataset(iris, y = "Species", validation = 0.2)
     model <- gpu_mlp(data, units = 16, learning_rate = 0.05)
     history <- gpu_fit(model, data, epochs = 5, verbose = 0)
-    tensorflow <- reticulate::py_eval("'tensorflow' in __import__('sys').modules")
-    file <- tempfile(fileext = ".keras")
-    gpu_save(model, file)
-    board <- withr::local_tempdir()
     list(
       setup = setup$settings[setup$settings$name == "backend", c("value", "status")],
-      engine = as.list(history$engine)$engine, classes = gpu_predict(model, iris, type = "class"),
-      same = identical(gpu_predict(gpu_load(file), iris), gpu_predict(model, iris)),
-      tensorflow = tensorflow, # saving and TensorBoard load it, where it is installed
-      board = {
-        gpu_fit(model, data, tensorboard = board, engine = "keras", verbose = 0)
-        length(list.files(board, "^events", recursive = TRUE))
-      },
-      mlp_fit = gpu_mlp_fit(Species ~ ., iris, epochs = 1)$history$engine$engine,
-      late = gpu_setup(backend = "tensorflow")$settings$status[1]
+      engine = history$engine$engine, classes = gpu_predict(model, iris, type = "class"),
+      late = gpu_setup(backend = "tensorflow")$settings$status[1],
+      tensorflow = reticulate::py_eval("'tensorflow' in __import__('sys').modules")
     )
   })
   expect_identical(unlist(found$setup, use.names = FALSE), c("jax", "applied"))
   expect_identical(found$late, "too late")
-  expect_identical(found$mlp_fit, "compiled") # by default what every backend has
+  expect_identical(found$engine, "compiled")
   expect_gt(mean(found$classes == iris$Species), 0.8)
+  expect_false(found$tensorflow)
+})
+
+test_that("on JAX a model is saved, loaded and shown by TensorBoard", {
+  skip_without_jax(slow = TRUE) # what saves or draws loads TensorFlow, where it is installed
+  found <- in_new_session(function() {
+    library(gpukeras)
+    gpu_setup(backend = "jax", seed = 1)
+    data <- gpu_dataset(iris, y = "Species", validation = 0.2)
+    model <- gpu_mlp(data, units = 16)
+    board <- withr::local_tempdir()
+    gpu_fit(model, data, tensorboard = board, engine = "keras", verbose = 0)
+    file <- tempfile(fileext = ".keras")
+    gpu_save(model, file)
+    list(
+      same = identical(gpu_predict(gpu_load(file), iris), gpu_predict(model, iris)),
+      board = length(list.files(board, "^events", recursive = TRUE)),
+      mlp_fit = gpu_mlp_fit(Species ~ ., iris, epochs = 1)$history$engine$engine
+    )
+  })
   expect_true(found$same)
   expect_gt(found$board, 0)
-  expect_false(found$tensorflow)
+  expect_identical(found$mlp_fit, "compiled") # by default what every backend has
 })

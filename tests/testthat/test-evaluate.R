@@ -18,7 +18,7 @@ test_that("evaluation takes a dataset and its parts, a data frame, or a matrix w
 })
 
 test_that("evaluation does not depend on the batch size", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   data <- line()
   model <- trained(data)
   expect_equal(

@@ -51,7 +51,7 @@ test_that("attributions of R's rows add up to the differences of predictions", {
 })
 
 test_that("the baseline has the training rows' mean offset", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   set.seed(1)
   rows <- data.frame(x = rnorm(40), z = rnorm(40), exposure = runif(40, 100, 1000))
   rows$count <- rpois(40, rows$exposure * exp(-3 + rows$x))

@@ -79,7 +79,7 @@ test_that("effects of a formula's columns are the mean predictions", {
 })
 
 test_that("effects of a data frame count rows by the formula's column of weights", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   frame <- transform(mtcars[c("mpg", "wt", "hp")], times = rep(1:4, 8))
   data <- gpu_dataset(mpg ~ wt + hp, frame, weights = times, batch_size = 32)
   model <- gpu_mlp(data, units = 4, seed = 1)

@@ -165,7 +165,7 @@ test_that("what a file needs is told at saving, and taken at loading", {
 })
 
 test_that("a lambda is told at saving, and loaded if its user says so", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   withr::local_dir(withr::local_tempdir())
   keras <- import_keras()
@@ -249,17 +249,23 @@ test_that("an export is printed", {
 })
 
 test_that("an exported model is run and compared", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   path <- file.path(withr::local_tempdir(), "model.tflite")
   data <- gpu_dataset(y ~ ., mixed_frame(), seed = 1)
-  model <- trained(data)
-  done <- gpu_export(model, path, data = data)
+  done <- gpu_export(trained(data), path, data = data)
   expect_s3_class(done, "gpu_export")
   expect_identical(done$format, "litert")
   expect_lte(done$max_difference, done$allowed)
   expect_identical(done$bytes, as.numeric(file.size(path)))
   expect_false(done$drawn)
+})
+
+test_that("an export does not replace a file, and formats that do not fit are named", {
+  skip_without_tensorflow()
+  path <- withr::local_tempfile(lines = "mine", fileext = ".tflite")
+  model <- a_model()
   expect_error(gpu_export(model, path), "is there already", class = "gpukeras_error_data")
   expect_error(gpu_export(model, path, "onnx"), "must end with", class = "gpukeras_error_spec")
   expect_error(gpu_export(model, path, "no"), "must be one of", class = "gpukeras_error_spec")
+  expect_identical(readLines(path), "mine")
 })

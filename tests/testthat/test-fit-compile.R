@@ -6,7 +6,7 @@ plain_model <- function() {
 }
 
 test_that("R functions in lists keep the names that they were given", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   ops <- import_keras()$ops
   off <- function(y, p) ops$subtract(ops$reshape(y, c(-1L, 1L)), p)

@@ -181,7 +181,7 @@ test_that("a loss may be an R function of tensors, or a Keras object", {
 })
 
 test_that("class weights and weights of rows count in a loss of one's own", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   ops <- import_keras()$ops
   brier <- function(y_true, y_pred) {
@@ -322,7 +322,7 @@ test_that("an interrupt with a checkpoint gives the history, and training goes o
 # Last, as it ends the session that the interrupts are tried in.
 test_that("a training goes on from its checkpoint in another process, to the same weights", {
   skip_on_os("windows")
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   path <- withr::local_tempdir()
   folder <- file.path(path, "run")
   end_second_session(function(folder) {

@@ -137,7 +137,7 @@ test_that("weights count as repeated rows do", {
 })
 
 test_that("balanced class weights make a rare class count", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   x <- a_matrix(100)
   rare <- factor(ifelse(x[, 1] > 0.9, "rare", "common"))
   share <- function(...) {

@@ -306,7 +306,7 @@ for (way in few(c("split", "formula"), 1)) {
 }
 
 test_that("missing dates and times follow the policy", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   lacking <- times
   lacking$day[2] <- NA
   lacking$at[3] <- NA

@@ -304,7 +304,7 @@ as_files <- function(values, folder) {
 }
 
 test_that("what came as a file is loaded at its first use", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   cars <- cars_model()
   saved <- as_files(c(cars, with_lambda()), withr::local_tempdir())
   expect_s3_class(saved$model, "gpu_saved_model")

@@ -232,7 +232,7 @@ test_that("a column of weights weighs rows wherever they are scored, and one tha
 })
 
 test_that("training rows that are scored without the weights of their training are a warning", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   rows <- summary_rows()
   y <- rows$count
   x <- as.matrix(rows["b"])

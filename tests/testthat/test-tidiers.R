@@ -66,7 +66,7 @@ test_that("only a numeric column that a formula names is a label", {
 
 test_that("classes have a column for each level", {
   skip_if_not_installed("generics")
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   set.seed(1)
   fit <- gpu_mlp_fit(Species ~ ., iris, units = 4, epochs = 1)
   augmented <- generics::augment(fit, iris)

@@ -27,7 +27,7 @@ test_that("a fit of Cox predicts times, curves and linear predictors as survival
 })
 
 test_that("intervals are quantiles of the predicted distribution", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   counts <- gpu_mlp_fit(count ~ spray, InsectSprays, units = 4, family = "poisson", epochs = 1)
   found <- predict(counts, InsectSprays, type = "pred_int", level = 0.9)
   mean <- predict(counts, InsectSprays, type = "numeric")
@@ -43,7 +43,7 @@ test_that("intervals are quantiles of the predicted distribution", {
 })
 
 test_that("a fit finds the functions of its formula in another session", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   twice <- function(x) 2 * x
   fit <- gpu_mlp_fit(mpg ~ twice(wt), mtcars, units = integer(), epochs = 1)
   expected <- predict(fit, mtcars)

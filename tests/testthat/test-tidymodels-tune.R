@@ -46,7 +46,7 @@ test_that("models of a loop end as by themselves, with the same random numbers",
 })
 
 test_that("models that are none of many train by themselves, and a message says why", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   cases <- list(
     a_case(1:32, seed = 1, epochs = 1, clip_norm = 1),
     a_case(1:32, seed = 1, epochs = 1, fit_engine = "keras"), a_case(1:32, seed = 1, epochs = 1),

@@ -203,7 +203,7 @@ test_that("a real range test suggests a rate that trains", {
 })
 
 test_that("an interrupt ends a search with what it has, and the model is as it was", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   x <- a_matrix(2000)
   data <- gpu_dataset(x, x[, 1], batch_size = 20)
@@ -230,7 +230,7 @@ test_that("an interrupt ends a search with what it has, and the model is as it w
 })
 
 test_that("an error in a function that makes rows is its own, and the model is as it was", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   silence_tensorflow()
   data <- failing_rows()
   model <- gpu_mlp(data, units = 4, seed = 1)

@@ -41,7 +41,7 @@ test_that("under R CMD check no example starts a server, and little else is star
 })
 
 test_that("examples do not run with versions that gpukeras itself refuses", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   least <- sub("([a-z]+)>=([0-9.]+).*", "\\1 \\2", choose_least())
   for (one in strsplit(least, " ")) {
     folder <- withr::local_tempdir()
@@ -53,7 +53,7 @@ test_that("examples do not run with versions that gpukeras itself refuses", {
 })
 
 test_that("examples run by the Python that is chosen or there, without starting it", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   skip_on_os("windows")
   nothing <- withr::local_tempdir()
   root <- withr::local_tempdir()
