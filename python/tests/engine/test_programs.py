@@ -14,7 +14,7 @@ from gpukeras.data.loading.block import Block
 from gpukeras.engine import async_compile
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.epoch_loop import EpochLoop
-from gpukeras.engine.programs import read_shapes
+from gpukeras.engine.programs import cut, read_shapes
 
 pytestmark = pytest.mark.tf
 TO_HOST = re.compile(r"\b(send|recv|infeed|outfeed)(-done)?\(|custom_call_target=.*(host|callback)")
@@ -100,6 +100,25 @@ def test_before_something_is_timed_all_lengths_are_compiled():
     engines.warm(block, "compiled", 1e-4)
     engines.run("compiled", block, 0, 8)
     assert engines._made["compiled"].sizes == (8, 1)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 2, 3), (0, 3)])
+@pytest.mark.parametrize("rows", [4, None])
+def test_batches_are_cut_from_a_matrix_of_rows(shape, rows):
+    tf = runtime.tensorflow()
+    values = np.arange(12 * np.prod(shape, dtype=int), dtype=np.float32).reshape(12, *shape)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, *shape])] + [tf.TensorSpec([], tf.int32)] * 2
+    )
+    def program(array, start, count):
+        return cut({"x": array}, start, rows or count)["x"]
+
+    traced = program.get_concrete_function()
+    np.testing.assert_array_equal(traced(values, 5, 4), values[5:9])
+    assert traced.output_shapes.as_list() == [rows, *shape]
+    (sliced,) = [node for node in traced.graph.get_operations() if node.type == "Slice"]
+    assert sliced.inputs[0].shape.rank <= 2  # XLA has one layout for it
 
 
 def test_a_program_takes_arrays_of_its_own_structure_alone():

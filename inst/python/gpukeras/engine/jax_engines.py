@@ -26,7 +26,14 @@ from gpukeras.data.loading.block import Block
 from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.jax_microbatches import train_in_parts
 from gpukeras.engine.optimizer import find_rates
-from gpukeras.engine.programs import Logs, Shapes, UntraceableError, count_rows, read_shapes
+from gpukeras.engine.programs import (
+    Logs,
+    Shapes,
+    UntraceableError,
+    count_rows,
+    cut,
+    read_shapes,
+)
 from gpukeras.engine.train_step import TrainingStep
 from gpukeras.engine.trip_counts import choose_loop, choose_sizes, split_count
 
@@ -194,12 +201,6 @@ class JaxEngines:
         with runtime.keras().StatelessScope(state_mapping=pairs) as scope:
             self._step.look(logs)
         return [scope.get_current_value(variable) for variable in self.variables]
-
-
-def cut(arrays: Any, start: Any, rows: int) -> Any:
-    """Slices `rows` rows of each array of a nested structure, from any start, by one program."""
-    lax = jax().lax
-    return jax().tree.map(lambda array: lax.dynamic_slice_in_dim(array, start, rows), arrays)
 
 
 def keep_dtypes(after: State, before: State) -> State:

@@ -8,6 +8,7 @@ from typing import Any
 from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.jax_module import jax
 from gpukeras.core.keras_types import Model
+from gpukeras.engine.programs import cut
 from gpukeras.models.losses import sums_rows
 
 
@@ -28,9 +29,7 @@ def train_in_parts(model: Model, state: Any, data: Any, size: int) -> tuple[Mapp
 
     def add(start: Any, count: int, carried: Any) -> Any:
         sums, other, metrics = carried
-        part = jax().tree.map(
-            lambda array: jax().lax.dynamic_slice_in_dim(array, start, count), data
-        )
+        part = cut(data, start, count)
         found, other, metrics = _gradients(model, (trainable, other, optimizer, metrics), part)
         share = 1.0 if sums_rows(model.loss) else count / rows
         sums = jax().tree.map(lambda total, one: total + share * one, sums, found)

@@ -14,10 +14,10 @@ from gpukeras.backend.jax_module import jax
 from gpukeras.backend.jax_state import State, find_variables
 from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.block import Block
-from gpukeras.engine.jax_engines import cut, keep_dtypes
+from gpukeras.engine.jax_engines import keep_dtypes
 from gpukeras.engine.optimizer import find_optimizer
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.programs import find_loss
+from gpukeras.engine.programs import find_loss, take
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def jax_rate_loop(
         losses = []
         with memory_faults():
             for place, value in enumerate(rates, first):
-                batch = cut(block.arrays, place * batch_size, batch_size)
+                batch = take(block.arrays, place * batch_size, batch_size)
                 state, loss = program(variables.read(), value, batch)
                 variables.write(state)
                 losses.append(loss)

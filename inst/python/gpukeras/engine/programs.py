@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -149,17 +150,34 @@ class UncheckedError(UntraceableError):
 
 
 def cut(arrays: Any, start: Any, rows: Any) -> Any:
-    """Slices `rows` rows of each array of a nested structure."""
-    tf = runtime.tensorflow()
+    """Slices `rows` rows of each array of a nested structure, from any start, by one program.
+
+    Rows lie in a matrix until they are cut, and get their shape afterwards. XLA gives what a batch
+    is cut from the layout in which a convolution or a recurrent layer reads the batch: without the
+    matrix, each call for a GPU would transpose the whole block before its first step.
+    """
+    ops = runtime.keras().ops
 
     def one(array: Any) -> Any:
-        begin = tf.concat([[start], tf.zeros(len(array.shape) - 1, tf.int32)], 0)
-        part = tf.slice(array, begin, [rows, *array.shape[1:]])
-        if not isinstance(rows, int):
-            part.set_shape([None, *array.shape[1:]])
-        return part
+        shape = tuple(array.shape[1:])
+        width = math.prod(shape)
+        flat = array if len(shape) < 2 else ops.reshape(array, (array.shape[0] or -1, width))
+        begin = (start, *[0] * (len(flat.shape) - 1))
+        part = ops.slice(flat, begin, (rows, *flat.shape[1:]))
+        return part if len(shape) < 2 else ops.reshape(part, (rows, *shape))
 
-    return tf.nest.map_structure(one, arrays)
+    return runtime.tree().map_structure(one, arrays)
+
+
+def take(arrays: Any, start: int, rows: int) -> Any:
+    """Slices as `cut()`, outside of a program, where JAX would copy the block to make a matrix."""
+    ops = runtime.keras().ops
+
+    def one(array: Any) -> Any:
+        rest = tuple(array.shape[1:])
+        return ops.slice(array, (start, *[0] * len(rest)), (rows, *rest))
+
+    return runtime.tree().map_structure(one, arrays)
 
 
 def gather(arrays: Any, start: Any, rows: Any) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 
 from gpukeras.backend import cpp_log, devices, runtime, stacking, tensor_ops
 from gpukeras.core.keras_types import Model
+from gpukeras.engine.programs import cut, take
 from gpukeras.engine.trip_counts import choose_loop, choose_sizes, split_count
 from gpukeras.many.step import Batch, State, StatelessModel
 from gpukeras.many.structure import Path, Structure, bind_numbers, is_rate
@@ -77,8 +78,10 @@ class StackPrograms:
 
     def predict(self, state: State, numbers: Any, arrays: Any, step: int, batch_size: int) -> Any:
         """Returns the models' outputs, each for its own rows of a step of a block."""
-        x = runtime.keras().utils.unpack_x_y_sample_weight(self._cut(arrays, step, batch_size))[0]
-        return self._program(("predict",), self._predict)(state, numbers, x)
+        rows = batch_size * self.size
+        x = take(runtime.keras().utils.unpack_x_y_sample_weight(arrays)[0], step * rows, rows)
+        divided = self._divide(x, batch_size)
+        return self._program(("predict",), self._predict)(state, numbers, divided)
 
     def predict_same(self, state: State, numbers: Any, features: Any) -> Any:
         """Returns all models' outputs for the same rows: (models, rows, ...)."""
@@ -104,7 +107,8 @@ class StackPrograms:
 
         def body(index: Any, state: State) -> State:
             place = first + index
-            data, rows = self._cut(arrays, place, size), _row(counts, place)
+            batches = cut(arrays, place * size * self.size, size * self.size)
+            data, rows = self._divide(batches, size), _row(counts, place)
             return stacking.map_stack(one, state, data, numbers, rows, *rates)
 
         return stacking.repeat(number, body, state)
@@ -124,16 +128,12 @@ class StackPrograms:
     def _results(self, state: State) -> Any:
         return stacking.map_stack(self._one.results, state)
 
-    def _cut(self, arrays: Any, step: Any, size: int) -> Any:
-        """Returns a step's batches, each array of shape (models, size, ...)."""
-        ops, rows = runtime.keras().ops, size * self.size
-
-        def cut(array: Any) -> Any:
-            rest = tuple(array.shape[1:])
-            start = (step * rows, *[0] * len(rest))
-            return ops.reshape(ops.slice(array, start, (rows, *rest)), (self.size, size, *rest))
-
-        return runtime.tree().map_structure(cut, arrays)
+    def _divide(self, arrays: Any, size: int) -> Any:
+        """Returns the batches of a step, each array of shape (models, size, ...)."""
+        ops = runtime.keras().ops
+        return runtime.tree().map_structure(
+            lambda array: ops.reshape(array, (self.size, size, *array.shape[1:])), arrays
+        )
 
     # Calls ---------------------------------------------------------------------------------------
 
