@@ -252,6 +252,7 @@ def test_batches_of_keras_give_its_losses_and_weights(case):
     assert_same(*train_both(build, BATCHES_OF_KERAS[case]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrays", few([True, False], True))
 def test_losses_of_several_outputs_are_those_of_keras_where_the_last_batch_is_short(arrays):
     def make():
@@ -280,6 +281,7 @@ def test_an_evaluation_of_batches_gives_the_values_of_keras():
         assert how == "200 rows in the batches of Keras"
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_nothing():
     import keras
 

@@ -28,7 +28,7 @@ print(f"{history.history['loss'][0]:.5f}")
 def test_a_script_runs_unchanged(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT, encoding="utf-8")
-    plain = run_python(str(path), "a", "--b", CUDA_VISIBLE_DEVICES="-1")
+    plain = run_python(str(path), "a", "--b", fork=True, CUDA_VISIBLE_DEVICES="-1")
     options = ["-m", "gpukeras.accelerate", "--report", str(path), "a", "--b"]
     ours = run_python(*options, CUDA_VISIBLE_DEVICES="-1")
     assert (ours.returncode, plain.returncode) == (0, 0)

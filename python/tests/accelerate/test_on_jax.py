@@ -40,6 +40,7 @@ answer = [float(apart), sorted(set(engines)), len(engines)]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", few([True, False], True))
 def test_calls_give_what_keras_gives(named):
     apart, engines, count = run_script(

@@ -266,12 +266,14 @@ def test_a_failure_before_the_first_update_is_trained_by_keras(monkeypatch):
     assert int(model.optimizer.iterations) == 104
 
 
+@pytest.mark.slow
 def test_a_later_failure_is_raised_as_its_cause(monkeypatch):
     monkeypatch.setattr(EpochLoop, "advance", fail(2))
     with pytest.raises(OSError, match="the cause"):
         make_model().fit(X, Y, epochs=2, verbose=0)
 
 
+@pytest.mark.slow
 def test_callbacks_may_evaluate_the_model_that_trains():
     import keras
 
@@ -293,6 +295,7 @@ def test_callbacks_may_evaluate_the_model_that_trains():
     assert reported() == [*nested, *nested, ("fit", "gpukeras")]
 
 
+@pytest.mark.slow
 def test_only_one_thread_trains_through_gpukeras():
     import keras
 

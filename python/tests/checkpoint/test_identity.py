@@ -174,6 +174,7 @@ def test_a_class_of_the_users_own_that_tells_no_settings_is_described():
     assert find_mismatch(make(3), make(4)).startswith("variable 1 of the model was")
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("options", "says"),

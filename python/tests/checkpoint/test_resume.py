@@ -90,6 +90,7 @@ def test_a_training_goes_on_from_every_checkpoint_bit_for_bit(
         assert found[name].tobytes() == value.tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "epoch", "batch"),
     few([("progress", 2, 1), ("progress", 2, 8), ("epoch", 2, 9)], ("progress", 2, 8)),
@@ -117,6 +118,7 @@ def test_a_finished_training_is_not_trained_again_but_goes_on_for_more_epochs(tm
     assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
 
 
+@pytest.mark.slow
 def test_a_training_that_stopped_early_is_not_trained_again(tmp_path):
     found = []
     for _ in range(2):

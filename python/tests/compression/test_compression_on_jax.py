@@ -5,15 +5,11 @@ from jax_runs import needs_jax, run_part
 from nightly import few
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, needs_jax]
-PARTS = ("pruned", "growing")
-# What these vary, and what stands on Keras alone: TensorFlow's tests assert it in each run.
-MORE = ("pruned_more", "quantized", "distilled")
 
 
 @pytest.mark.parametrize("name", few(["once", "compiled"], "once"))
 def test_pruned_weights_stay_zero_in_further_training(name):
-    part = ("pruned", PARTS) if name == "once" else ("pruned_more", MORE)
-    found = run_part("jax_models", *part)[name]
+    found = run_part("jax_models", "pruned" if name == "once" else "pruned_more")[name]
     assert found["zeros"] == pytest.approx(0.8, abs=0.01)
     assert found["stay"]
     assert found["drop"] is not None
@@ -21,20 +17,20 @@ def test_pruned_weights_stay_zero_in_further_training(name):
 
 
 def test_the_optimizer_has_its_own_variables_again_after_pruning():
-    found = run_part("jax_models", "pruned", PARTS)
+    found = run_part("jax_models", "pruned")
     assert {one["variables"] for one in found.values()} == {2 + 2 * 4}  # of Adam
 
 
 @pytest.mark.nightly
 def test_structured_pruning_takes_units():
-    found = run_part("jax_models", "pruned_more", MORE)["units"]
+    found = run_part("jax_models", "pruned_more")["units"]
     before, after = found["flops"]
     assert after < before
     assert found["shapes"][0][1] < 8
 
 
 def test_masks_grow_within_the_steps_of_every_engine():
-    found = run_part("jax_models", "growing", PARTS)
+    found = run_part("jax_models", "growing")
     assert found["keras"] == found["compiled"] == pytest.approx(0.5, abs=0.02)
     assert found["keras zeros"]
     assert found["compiled zeros"]
@@ -44,7 +40,7 @@ def test_masks_grow_within_the_steps_of_every_engine():
 @pytest.mark.nightly
 @pytest.mark.parametrize(("mode", "apart"), [("int8", 0.02), ("int4", 0.1), ("float8", 0.1)])
 def test_quantized_models_predict_as_keras_does(mode, apart):
-    found = run_part("jax_models", "quantized", MORE)[mode]
+    found = run_part("jax_models", "quantized")[mode]
     assert found["layers"] == 2
     assert found["part"] == "validation"
     assert 0 < found["original"] < apart
@@ -54,7 +50,7 @@ def test_quantized_models_predict_as_keras_does(mode, apart):
 
 @pytest.mark.nightly
 def test_a_student_learns_and_its_teacher_stays():
-    found = run_part("jax_models", "distilled", MORE)
+    found = run_part("jax_models", "distilled")
     assert found["units"] == 4
     assert found["losses"][-1] < found["losses"][0]
     assert found["changed"] == 0.0

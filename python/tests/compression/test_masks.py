@@ -76,6 +76,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     few(OPTIMIZERS.values(), OPTIMIZERS["decay"], OPTIMIZERS["accumulation"]),

@@ -15,6 +15,7 @@ def hurry(monkeypatch):
     monkeypatch.setattr(latency, "BUDGET_S", 0.0)  # the least runs
 
 
+@pytest.mark.slow
 def test_the_optimizer_s_state_is_not_counted():
     model, data = make_model(optimizer="adam"), make_dataset()
     before = metrics.measure_disk(model)

@@ -148,6 +148,7 @@ def test_zeros_of_a_pruned_model_survive_training_and_pruning_again(model):
     assert all(not (smaller[path] & ~kept[path]).any() for path in kept)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_excluded_and_untrained_layers_keep_their_weights_and_are_listed():
     layers = runtime.keras().layers
@@ -202,6 +203,7 @@ def test_a_model_that_got_too_much_worse_is_refused(structured):
     assert caught.value.details["metric"] == "accuracy"
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_the_learning_rate_is_the_trainings_own():
     model = make_model(optimizer="adam")
@@ -214,6 +216,7 @@ def test_the_learning_rate_is_the_trainings_own():
         run(model, learning_rate=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_an_interrupted_training_says_that_masks_have_not_grown(model):
     data = make_dataset(320, validation=0.2)
@@ -225,6 +228,7 @@ def test_an_interrupted_training_says_that_masks_have_not_grown(model):
     assert 0.3 < masks.sparsity(masks.read_masks(stop["model"])) < 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_masks_still_hold_after_averages_and_early_stopping(model):
     fit = {"engine": "graph_loop", "ema": 0.9, "early_stopping": 1}

@@ -113,6 +113,7 @@ def test_a_model_that_gets_worse_is_refused():
     assert evaluate.evaluate(model, data, "validation")["metrics"] == before
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_float8_is_calibrated_and_nothing_else_changes():
     import keras
@@ -138,6 +139,7 @@ def test_float8_is_calibrated_and_nothing_else_changes():
     assert miss(known) < miss(blind)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_quantized_model_can_be_trained_on():
     model, data = make_model(), make_dataset()

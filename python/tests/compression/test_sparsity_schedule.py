@@ -90,6 +90,7 @@ def test_engines_grow_the_same_masks(whole):
             assert (found[0][path] == keep).mean() > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_after_each_step_there_are_as_many_zeros_as_the_schedule_says():
     keras = runtime.keras()

@@ -191,6 +191,7 @@ def test_the_units_worth_least_go_and_the_model_is_as_it_was(build):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(share=st.floats(0.05, 0.6), whole=st.booleans())
 def test_flops_are_brought_below_what_was_asked_for(share, whole):

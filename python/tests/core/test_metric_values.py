@@ -119,6 +119,7 @@ def test_metrics_that_are_arrays_are_keras_own(engine, tmp_path):
     assert list(tmp_path.glob("validation/events*"))
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_component_can_be_watched_and_a_whole_array_cannot():
     early = {"patience": 1, "monitor": "f1_score[2]", "min_delta": 1}
@@ -129,6 +130,7 @@ def test_a_component_can_be_watched_and_a_whole_array_cannot():
     assert "f1_score[1], f1_score[2], f1_score[3]" in caught.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_arrays_survive_a_checkpoint(tmp_path):
     options = {"engine": "graph_loop", "checkpoint": str(tmp_path / "run")}
@@ -141,6 +143,7 @@ def test_arrays_survive_a_checkpoint(tmp_path):
     assert written["history"]["f1_score"] == report.history["f1_score"]
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_evaluation_gives_a_number_for_each_component():
     data, x, y = make_rows()
@@ -162,6 +165,7 @@ def test_a_callback_may_log_what_is_no_number():
     assert "note" not in report.history
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("engine", few(ENGINES, "graph_loop", "compiled"))
 def test_a_step_of_the_users_own_may_log_a_loss_a_row(engine):

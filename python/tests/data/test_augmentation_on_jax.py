@@ -7,15 +7,11 @@ from jax_runs import needs_jax, run_part
 from nightly import few
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.tf, needs_jax]
-PARTS = ("augmented", "augmented_fit")
 DRAWN_HERE = ("crop", "crop and flip", "rotation", "zoom", "translation", "moves", "mixup")
 
 
 def on_jax(name):
-    if name in varied.FEW:
-        found = run_part("jax_tools", "augmented", PARTS)
-    else:
-        found = run_part("jax_tools", "augmented_more")
+    found = run_part("jax_tools", "augmented" if name in varied.FEW else "augmented_more")
     return np.array(found[name], np.float32)
 
 
@@ -57,5 +53,5 @@ def test_contrast_stretches_each_image_about_its_mean():
 
 
 def test_engines_train_on_the_same_images():
-    found = run_part("jax_tools", "augmented_fit", PARTS)
+    found = run_part("jax_tools", "augmented_fit")
     assert found["keras"] == pytest.approx(found["compiled"], rel=1e-5)

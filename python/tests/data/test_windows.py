@@ -109,6 +109,7 @@ def test_engines_train_on_windows(engine, known):
     assert evaluate.evaluate(model, data)["metrics"]["loss"] < before
 
 
+@pytest.mark.slow
 def test_a_recurrent_model_predicts_each_group_and_time():
     data = build(options={"seed": 1})
     keras = runtime.keras()

@@ -131,6 +131,7 @@ def test_an_eager_model_is_told(dataset):
     assert use["steps"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_xla_is_told(dataset):
     model = make_model()
@@ -223,6 +224,7 @@ def test_each_argument_that_forbids_cudnn_is_found(kind, arguments, forbids):
     assert [each["argument"] for each in found] == ([forbids] if forbids else [])
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_recurrent_model_is_read_whole():
     model = make_recurrent(runtime.keras().layers.LSTM(2, recurrent_dropout=0.2, name="slow"))

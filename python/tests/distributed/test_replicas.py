@@ -3,13 +3,14 @@
 A child process has four logical devices of the CPU, see `distributed_child`.
 """
 
+import functools
 import json
 import os
 
 import pytest
 from children import PATHS, SUPPORT
 from keras_forks import run_fork
-from nightly import few, read_runs
+from nightly import few
 
 pytestmark = pytest.mark.tf
 NEAR = 1e-5
@@ -29,64 +30,22 @@ SAME = {
     "streamed": (2, 16),
     "every_batch": (2, 16),
 }
-OTHERS = (
-    "sum_loss",
-    "rate_scaling",
-    "evaluation",
-    "resumption",
-    "afterwards",
-    "not_finite",
-    "interrupt",
-    "dropout",
-    "failure",
-    "refusals",
-    "one_device",
-    "auto_batch",
-)
-
-MORE = (
-    "own_step",  # on one device in each run, by `test_equivalence.py`
-    "odd_devices",  # "dense" leaves an odd number of rows for an even number of devices
-    "streamed",  # of two workers in each run, by `test_worker_process.py`
-    "averages",
-    "batch_norm",
-    "keras_averages",
-    "loss_scale",
-    "regularizer",
-    "scalar_loss",
-    "embedding",
-    "every_batch",
-    "rate_scaling",
-    "dropout",
-    "auto_batch",
-)
-FEW = [name for name in (*SAME, *OTHERS) if name not in MORE]
+# The others vary these: optimizers, layers, numbers of rows and of devices.
+FEW = ("dense",)
 
 
-def run_child(names):
+@functools.cache
+def told(case):
+    """What a case found, in a child of its own."""
     quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": PATHS}
-    return run_fork([str(SUPPORT / "distributed_child.py"), *names], {**os.environ, **quiet}, 1200)
-
-
-@pytest.fixture(scope="module")
-def told(request):
-    """What each case found, in one child."""
-    by_day, at_night = read_runs(request)
-    names = [*(FEW if by_day else ()), *(MORE if at_night else ())]
-    child = run_child(names)
-    cases = {one["case"]: one for one in map(json.loads, filter(None, child.stdout.splitlines()))}
-
-    def tell(case):
-        assert case in cases, child.stderr[-3000:]
-        assert "failed" not in cases[case], cases[case]["failed"]
-        return cases[case]["found"]
-
-    return tell
+    child = run_fork([str(SUPPORT / "distributed_child.py"), case], {**os.environ, **quiet}, 600)
+    assert child.returncode == 0, child.stderr[-3000:]
+    return json.loads(child.stdout.splitlines()[-1])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", few(SAME, *(name for name in SAME if name in FEW)))
-def test_several_devices_train_as_one(told, case):
+@pytest.mark.parametrize("case", few(SAME, *FEW))
+def test_several_devices_train_as_one(case):
     found, (devices, part) = told(case), SAME[case]
     assert found["weights"] < NEAR
     assert found["history"] < NEAR
@@ -99,21 +58,21 @@ def test_several_devices_train_as_one(told, case):
 
 
 @pytest.mark.nightly
-def test_a_callback_sees_each_batch_of_several_devices(told):
+def test_a_callback_sees_each_batch_of_several_devices():
     found = told("every_batch")
     assert found["batches"] == [18, 18]
     assert found["losses"] < NEAR
 
 
 @pytest.mark.slow
-def test_a_loss_that_adds_up_rows_trains_as_on_one_device(told):
+def test_a_loss_that_adds_up_rows_trains_as_on_one_device():
     found = told("sum_loss")
     assert max(found["weights"], found["history"] / 100) < NEAR  # a loss of about 30
     assert found["moved"] > 100 * NEAR
 
 
 @pytest.mark.nightly
-def test_a_rate_is_scaled_only_as_asked_and_for_the_training_only(told):
+def test_a_rate_is_scaled_only_as_asked_and_for_the_training_only():
     found = told("rate_scaling")
     assert max(found["weights"], found["history"]) < NEAR
     assert found["rates"] == pytest.approx([0.2, 0.2])
@@ -121,14 +80,15 @@ def test_a_rate_is_scaled_only_as_asked_and_for_the_training_only(told):
     assert found["told"] == '2 times the one given: rate_scaling = "linear"'
 
 
-def test_several_devices_evaluate_as_one(told):
+def test_several_devices_evaluate_as_one():
     found = told("evaluation")
     assert found["metrics"] < NEAR
     assert found["rows"] == [241, 241]
     assert found["names"] == ["loss", "accuracy", "weighted_accuracy"]
 
 
-def test_a_training_goes_on_on_another_number_of_devices(told):
+@pytest.mark.slow
+def test_a_training_goes_on_on_another_number_of_devices():
     found = told("resumption")
     assert max(found["weights"], found["history"]) < NEAR
     stopped, again, whole = found["ended"]  # how, epochs, those resumed, replicas
@@ -137,7 +97,8 @@ def test_a_training_goes_on_on_another_number_of_devices(told):
     assert whole == ["completed", 3, again[1] - 1, 2]
 
 
-def test_a_model_is_a_plain_one_afterwards(told):
+@pytest.mark.slow
+def test_a_model_is_a_plain_one_afterwards():
     found = told("afterwards")
     assert set(found["classes"]) == {"Variable"}
     assert (found["places"], found["left"]) == (["CPU:0"], [])
@@ -147,39 +108,43 @@ def test_a_model_is_a_plain_one_afterwards(told):
     assert found["iterations"][0] == found["iterations"][1]
 
 
-def test_a_loss_that_is_no_number_ends_with_the_weights_of_before(told):
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_ends_with_the_weights_of_before():
     found = told("not_finite")
     assert (found["stopped"], found["weights"], found["class"]) == ("non_finite", 0.0, "Variable")
     assert "no finite number at step 1 of epoch 1" in found["note"]
 
 
-def test_an_interrupt_leaves_a_plain_model_and_a_report(told):
+@pytest.mark.slow
+def test_an_interrupt_leaves_a_plain_model_and_a_report():
     found = told("interrupt")
     assert (found["stopped"], found["epochs"]) == ("interrupted", 1)
     assert (found["finite"], found["classes"]) == (True, ["Variable"])
 
 
 @pytest.mark.nightly
-def test_each_device_draws_other_numbers_and_the_same_again(told):
+def test_each_device_draws_other_numbers_and_the_same_again():
     found = told("dropout")
     assert found["again"] == 0  # however the calls of the engine cut the epoch
     assert found["alone"] > NEAR
     assert found["seeds"][0] == found["seeds"][1]  # the model's generators end as on one device
 
 
-def test_a_callbacks_error_leaves_a_plain_model(told):
+@pytest.mark.slow
+def test_a_callbacks_error_leaves_a_plain_model():
     found = told("failure")
     assert (found["kind"], found["message"]) == ("RuntimeError", "a callback's own")
     assert (found["classes"], found["then"]) == (["Variable"], "completed")
 
 
-def test_the_only_device_is_a_plain_training(told):
+@pytest.mark.slow
+def test_the_only_device_is_a_plain_training():
     found = told("one_device")
     assert (found["weights"], found["replicas"]) == (0.0, [1, 1, 1])
 
 
 @pytest.mark.nightly
-def test_a_batch_size_that_was_not_asked_for_is_one_that_can_be_shared(told):
+def test_a_batch_size_that_was_not_asked_for_is_one_that_can_be_shared():
     found = told("auto_batch")
     assert found["size"] == 3 * found["part"]
     assert found["reason"].endswith("; 3 replicas share it")
@@ -200,12 +165,12 @@ def test_a_batch_size_that_was_not_asked_for_is_one_that_can_be_shared(told):
         ("evaluate", "NoDeviceError", "`devices` asks for 3 GPUs", "gpu_check()"),
     ],
 )
-def test_what_several_devices_cannot_do_is_refused(told, case, kind, message, hint):
+def test_what_several_devices_cannot_do_is_refused(case, kind, message, hint):
     found = told("refusals")[case]
     assert found["kind"] == kind
     assert found["message"].startswith(message)
     assert hint in found["hint"]
 
 
-def test_what_is_refused_has_changed_nothing(told):
+def test_what_is_refused_has_changed_nothing():
     assert told("refusals")["weights"] == 0

@@ -43,6 +43,7 @@ def test_updates_made_while_it_compiles_are_kept():
     np.testing.assert_allclose(*map(np.concatenate, results), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_compiling_alone_changes_no_variable():
     block, model = make_block(), make_model(optimizer="adam")
     engines = make_engines(model, block)
@@ -52,6 +53,7 @@ def test_compiling_alone_changes_no_variable():
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
+@pytest.mark.slow
 def test_large_models_and_unknown_insides_are_left_to_the_first_call(monkeypatch):
     tf = runtime.tensorflow()
     weights = tf.Variable(tf.ones(3))

@@ -101,7 +101,7 @@ def compare(found, known):
         np.testing.assert_allclose(one, two, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(TRAINED, *TRAINED[:2]))
 def test_validation_gives_what_keras_gives(name):
     model, x, y, weights = make(name)
@@ -199,6 +199,7 @@ def test_attributions_refuse_and_importance_predicts_each_variation_in_keras_bat
         np.testing.assert_allclose(outputs, model.predict(rows, verbose=0), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a metric of the largest", "hinge of 0 and 1"])
 def test_scores_of_importance_are_those_of_evaluate(name):
     from gpukeras.explain.scoring import open_scorer

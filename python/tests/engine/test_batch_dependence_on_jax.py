@@ -22,13 +22,17 @@ DEPENDING = [
     "an output without axis",
 ]
 OTHERS = ["layers of Keras'", "penalties of outputs", "a lambda of each row", "scores of classes"]
-DAILY = ("a lambda", "random numbers", "masked steps", "a lambda of each row")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", few([*DEPENDING, *OTHERS], *DAILY))
+@pytest.mark.parametrize(
+    "name",
+    few(
+        [*DEPENDING, *OTHERS],
+        *("a lambda", "random numbers", "masked steps", "a lambda of each row"),
+    ),
+)
 def test_evaluate_and_predict_give_what_keras_gives_in_its_batches(name):
-    group = DAILY if name in DAILY else (*DEPENDING, *OTHERS)
-    noted, evaluated, predicted = run_part("jax_batched", name, group)
+    noted, evaluated, predicted = run_part("jax_batched", name)
     assert noted == (name in DEPENDING)
     assert max(evaluated, predicted) < 1e-5

@@ -87,7 +87,7 @@ def test_few_batches_of_another_number_take_the_same_program():
     assert count(traced, lambda: fit(model, rows=300)) == 0
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     few(

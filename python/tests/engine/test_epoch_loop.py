@@ -19,6 +19,7 @@ def make_runner(**options):
     return EpochLoop(engines, EngineAutotuner(("keras",), 100, "as asked"), **options), block, model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("done", [0, 3, 7, 9, 14])
 def test_an_epoch_goes_on_where_it_was_left(done):
     runner, block, model = make_runner()
@@ -41,6 +42,7 @@ def test_targets_cut_blocks():
         assert model.optimizer.iterations.numpy() == target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(["graph_loop", "compiled"], "graph_loop"))
 @pytest.mark.parametrize("done", [0, 1, 6])
 def test_a_program_for_smaller_blocks_runs_a_large_one_in_parts(engine, done):

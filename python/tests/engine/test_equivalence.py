@@ -96,7 +96,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize("case", few(OPTIONS, "accumulation", "ema"))
 def test_an_optimizer_with_options_trains_as_in_keras(case):
     def build():
@@ -107,6 +107,7 @@ def test_an_optimizer_with_options_trains_as_in_keras(case):
     assert_equivalent(build, data, (X[:WHOLE], Y[:WHOLE]), engines)
 
 
+@pytest.mark.slow
 def test_a_learning_rate_schedule_of_keras_is_followed():
     def build():
         decay = keras().optimizers.schedules.ExponentialDecay(0.5, 3, 0.5, staircase=True)
@@ -115,6 +116,7 @@ def test_a_learning_rate_schedule_of_keras_is_followed():
     assert_equivalent(build, dataset(X[:WHOLE], classes(WHOLE)), (X[:WHOLE], Y[:WHOLE]))
 
 
+@pytest.mark.slow
 def test_gradients_too_large_for_half_precision_are_left_out_alike():
     def build():
         sgd = keras().optimizers.SGD(0.1)
@@ -223,6 +225,7 @@ def test_sample_weights_and_weighted_metrics_count_as_in_keras():
     assert_equivalent(build, data, (X, Y), sample_weight=WEIGHTS)
 
 
+@pytest.mark.slow
 def test_class_weights_count_as_in_keras():
     data = dataset(class_weight={"a": 2.0, "b": 1.0, "c": 0.25})
     build = lambda: compiled(dense(), "sgd")  # noqa: E731
@@ -237,6 +240,7 @@ def test_class_weights_of_whole_numbers_count_as_in_keras():
     assert_equivalent(build, data, (X, Y), class_weight={0: 2.0, 1: 1.0, 2: 0.25})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", few([True, False], True))
 def test_validation_rows_with_weights_count_as_in_keras(weighted):
     build = lambda: compiled(  # noqa: E731

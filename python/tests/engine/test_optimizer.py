@@ -314,6 +314,7 @@ def test_every_optimizer_keeps_its_variables_and_its_files(name, tmp_path):
     assert [len(w) for w in loaded.get_weights()] == [len(w) for w in model.get_weights()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(OPTIMIZERS, "Adam", "Adafactor", "Muon"))
 def test_a_constant_table_of_an_optimizers_own_rate_changes_nothing(name):
     # Without a schedule, Adafactor lowers the rate that it is given by the number of steps.

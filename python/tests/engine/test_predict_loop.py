@@ -180,6 +180,7 @@ def test_memory_that_runs_out_halves_the_batches():
     assert sizes == [203, 102, 51, 51, 51, 51]
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("workers", [0, 1, 4])
 def test_batches_keep_their_order_however_many_are_on_their_way(monkeypatch, workers):

@@ -83,6 +83,7 @@ def test_single_batches_are_trained_until_longer_programs_are_there():
     assert engines._made["compiled"].sizes == (8, 1)
 
 
+@pytest.mark.slow
 def test_a_large_model_gets_the_program_of_a_single_batch_alone(monkeypatch):
     monkeypatch.setattr(async_compile, "STAND_IN_BYTES", 11)
     block, model = make_block(), make_model()

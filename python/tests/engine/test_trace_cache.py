@@ -54,6 +54,7 @@ def test_a_shared_program_trains_bit_by_bit_as_a_traced_one(engine):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(["graph_loop", "compiled"], "graph_loop"))
 def test_a_model_of_another_seed_draws_its_own_numbers_in_a_shared_program(engine):
     data = make_dataset(100)
@@ -180,6 +181,7 @@ def test_averages_belong_to_one_training():
     assert not trace_cache._shared
 
 
+@pytest.mark.slow
 def test_a_shared_program_keeps_no_weights_and_the_oldest_goes(monkeypatch):
     monkeypatch.setattr(trace_cache, "MOST_PROGRAMS", 1)
     model = with_dropout()

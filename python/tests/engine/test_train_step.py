@@ -65,6 +65,7 @@ def test_micro_batches_make_the_same_update(rows, micro, compiled):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rows_that_are_only_known_when_it_runs_are_split_too():
     tf = runtime.tensorflow()
     whole, parts = built(), built()
@@ -76,6 +77,7 @@ def test_rows_that_are_only_known_when_it_runs_are_split_too():
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_loss_that_adds_up_its_rows_is_not_divided():
     keras = runtime.keras()
     models = [built(), built()]
@@ -104,6 +106,7 @@ def test_a_variable_without_a_gradient_stays_without():
     np.testing.assert_array_equal(model.layers[1].unused.numpy(), [1, 1])
 
 
+@pytest.mark.slow
 def test_scaled_losses_are_scaled_once():
     models = []
     for micro in (None, 16):

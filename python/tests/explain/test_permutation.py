@@ -65,6 +65,7 @@ def test_the_result_does_not_depend_on_how_many_permutations_share_a_call(fitted
     np.testing.assert_allclose(alone.scores, together.scores, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_several_inputs_and_outputs_are_scored_as_evaluation_scores_them():
     from grouped import IMAGE, TABLE, build, two_heads
 

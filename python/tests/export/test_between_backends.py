@@ -9,6 +9,7 @@ from gpukeras.export import transfer
 pytestmark = [pytest.mark.process, pytest.mark.tf, needs_jax]
 
 
+@pytest.mark.slow
 def test_a_model_trained_on_jax_predicts_the_same_on_tensorflow_and_trains_on(
     tmp_path, monkeypatch
 ):

@@ -83,6 +83,7 @@ def test_under_loss_scaling_too():
         train(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(ENGINES, "graph_loop"))
 def test_a_layer_frozen_after_a_training_stays_as_it_is(engine):
     model = make_model(optimizer="adam")

@@ -134,6 +134,7 @@ def make_adding():
     return make_model("mse", Adding())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "engine"),
     few(

@@ -74,6 +74,7 @@ WEIGHTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(WEIGHTED, "steps, classes"))
 def test_weights_of_steps_and_rows_count_as_in_keras(name):
     x, y, units, activation, loss, weights = WEIGHTED[name]
@@ -145,13 +146,14 @@ def test_several_outputs_of_different_ranks_train_as_in_keras(name):
     np.testing.assert_array_equal(ours, fit_several()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(ENGINES, ENGINES[0]))
 def test_each_engine_trains_several_outputs_of_different_ranks(engine):
     found, _ = fit_ours(two_headed, make_several, engine)
     assert_same_losses({"loss": found["loss"]}, {"loss": fit_several()[0]["loss"]})
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "cache", "name"),
     few(
@@ -167,6 +169,7 @@ def test_rows_in_sequence_with_labels_of_any_shape(make, cache, name):
     np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "cache"),
     few(
@@ -191,6 +194,7 @@ def test_a_saved_dataset_keeps_the_shape_of_labels_and_weights(tmp_path):
     fit_ours(network_of("a class each step"), again, "graph_loop")
 
 
+@pytest.mark.slow
 def test_labels_in_a_npy_file_may_have_any_shape(tmp_path):
     np.save(tmp_path / "masks.npy", MASKS)
     given = {"kind": "npy", "path": str(tmp_path / "masks.npy")}
@@ -232,6 +236,7 @@ def test_predictions_have_the_shape_of_the_output():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "engine"),
     few(
@@ -267,6 +272,7 @@ def test_a_first_network_takes_labels_of_any_shape():
     assert several.output_names == ["same", "kind", "mask"]
 
 
+@pytest.mark.slow
 def test_a_class_that_the_loss_ignores_lies_outside_of_the_output():
     loss = keras().losses.SparseCategoricalCrossentropy(ignore_class=255)
     y = np.where(MASKS == 2, 255, MASKS)

@@ -212,6 +212,7 @@ def test_a_step_gets_what_keras_would_give_it(cache):
         assert_same_losses(found, history)
 
 
+@pytest.mark.slow
 def test_rows_without_labels_validate_evaluate_and_predict():
     data = dataset(validation=0.25)
     model = make_vae()
@@ -254,6 +255,7 @@ def test_a_checkpoint_holds_all_optimizers_of_a_model(tmp_path):
     assert ours == [18, 18]
 
 
+@pytest.mark.slow
 def test_a_model_is_as_before_with_all_its_optimizers():
     model, data = make_gan(), dataset()
     fit.fit(model, data, {"epochs": 1})
@@ -265,6 +267,7 @@ def test_a_model_is_as_before_with_all_its_optimizers():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_all_variables_are_there_before_the_first_step():
     model = make_gan()
     variables.build_variables(model, (X[:8],))
@@ -297,6 +300,7 @@ def test_a_model_without_a_call_says_what_it_cannot_do():
         fit.fit(model, dataset(validation=0.25), {"epochs": 1})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapped", few([False, True], True))
 def test_the_use_of_a_gpu_is_read_from_rows_without_labels(wrapped):
     model = make_vae((lambda data: data[0]) if wrapped else (lambda data: data))

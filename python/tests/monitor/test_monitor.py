@@ -65,6 +65,7 @@ def test_a_sampler_that_is_killed_leaves_what_it_saw():
     assert record.notes[0] == "The sampler failed, so samples may be missing (killed by SIGKILL)."
 
 
+@pytest.mark.slow
 def test_a_monitor_that_is_forgotten_ends():
     running = start_monitor(0.02)
     pid = running.pid

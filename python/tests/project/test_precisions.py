@@ -81,7 +81,7 @@ def test_a_fit_is_scored_predicts_and_is_loaded_as_by_keras(policy, tmp_path):
         np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 def test_a_training_resumes_bit_for_bit_and_not_in_another_precision(policy, tmp_path):
     data = make_dataset(60)
     whole, resumed = make(), make()
@@ -113,6 +113,7 @@ def test_models_of_a_stack_end_as_each_alone(policy):
         assert int(mine.optimizer.iterations) == int(model.optimizer.iterations)
 
 
+@pytest.mark.slow
 def test_each_model_of_a_stack_has_a_loss_scale_of_its_own():
     keras = runtime.keras()
     with runtime.dtype_policy_scope("mixed_float16"):
@@ -137,7 +138,7 @@ def test_each_model_of_a_stack_has_a_loss_scale_of_its_own():
         close(fits.model(number).get_weights()[0], model.get_weights()[0], "mixed_float16")
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 def test_settings_are_searched(policy):
     from trialled import tune
 
@@ -145,7 +146,7 @@ def test_settings_are_searched(policy):
     assert np.isfinite(tuning.best.value)
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 def test_a_family_has_its_parameters_and_its_loss_in_float32(policy):
     from gpukeras.models import mlp
 
@@ -157,6 +158,7 @@ def test_a_family_has_its_parameters_and_its_loss_in_float32(policy):
     assert np.isfinite(report.history["loss"]).all()
 
 
+@pytest.mark.slow
 def test_attributions_add_up(policy):
     from gpukeras.explain.gradients import attribute
 
@@ -182,7 +184,7 @@ def test_a_service_answers_in_numbers_that_json_holds(policy, tmp_path):
     close(json.loads(json.dumps(record["values"].tolist())), record["values"], policy)
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 def test_scripts_get_what_keras_gives(policy):
     from gpukeras.accelerate import switch
 

@@ -1,16 +1,7 @@
 """What is told about one model with given weights, on the backend of this process."""
 
-import os
-import sys
-
-if __name__ == "__main__":
-    os.environ["KERAS_BACKEND"] = "jax"
-
 import numpy as np
 from explained_frames import encode_frame
-from jax_runs import report
-
-PARTS = ("importance", "effects", "attributions")
 
 
 def given_model():
@@ -44,7 +35,3 @@ def tell(name):
         return [one.effects.ravel().tolist() for one in (*curves, *ale)]
     found = attribute(model, data=data, steps=10)
     return [[*found.values.ravel().tolist(), found.gap]]
-
-
-if __name__ == "__main__":
-    report(tell, sys.argv[1:])

@@ -1,7 +1,7 @@
 """Imports Keras, and forks for each request of a socket: `python fork_server.py SOCKET`.
 
-A request is JSON, with three file descriptors: the child's output, its errors, and a pipe that gets
-the child's process id, then its status and the processor's seconds that it took. The first child's
+A request is JSON, with the child's three streams and a pipe that gets its process id, then its
+status and the processor's seconds that it took. The first child's
 seconds have those of the imports too. See `keras_forks.py`.
 """
 
@@ -33,7 +33,7 @@ def serve(requests):
             os.read(ended, 2**10)
             reap()
         if requests in ready:
-            content, streams, *_ = socket.recv_fds(requests, MOST_BYTES, 3)
+            content, streams, *_ = socket.recv_fds(requests, MOST_BYTES, 4)
             if not content:
                 return None
             child = os.fork()
@@ -71,11 +71,10 @@ def close(*places):
 
 def become(request):
     """Makes this fork what `python ARGUMENTS` would be; returns its source and its name."""
-    out, err, status = request["streams"]
-    for place, stream in enumerate((os.open(os.devnull, os.O_RDONLY), out, err)):
+    *streams, status = request["streams"]
+    for place, stream in enumerate(streams):
         os.dup2(stream, place)
-        os.close(stream)
-    os.close(status)
+    close(*streams, status)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])

@@ -1,18 +1,15 @@
 """In a child with Keras on JAX: results in batches against Keras' own, see `batched`."""
 
-import sys
-
 import keras
 import numpy as np
 from batched import make
-from jax_runs import report
 
 from gpukeras.accelerate.rows import Given, dataset_of
 from gpukeras.engine.predict import predict_rows
 from gpukeras.training import evaluate
 
 
-def compare(name):
+def tell(name):
     """Returns whether a note was made, and the largest differences from Keras' own results."""
     model, x, y, weights = make(name)
     known = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
@@ -28,7 +25,3 @@ def compare(name):
 def apart(found, known):
     pairs = zip(keras.tree.flatten(found), keras.tree.flatten(known), strict=True)
     return max(float(np.max(np.abs(np.asarray(one) - two))) for one, two in pairs)
-
-
-if __name__ == "__main__":
-    report(compare, sys.argv[1:])

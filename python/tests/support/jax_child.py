@@ -1,4 +1,4 @@
-"""What gpukeras does on JAX, in a process of its own: jax_child.py PART...
+"""What gpukeras does on JAX, in a process of its own.
 
 Keras has one backend in a process, and the tests' is TensorFlow; see `jax_runs`.
 """
@@ -7,25 +7,22 @@ import os
 import sys
 import tempfile
 
-os.environ["KERAS_BACKEND"] = "jax"
+import keras
+import numpy as np
+from grouped import CODES, IMAGE, PRICE, TABLE, build, two_heads
+from keras import layers, optimizers
+from small_fits import make_dataset, make_model
+from streamed import Function, array, classes, rows_of, stream
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-from grouped import CODES, IMAGE, PRICE, TABLE, build, two_heads  # noqa: E402
-from jax_runs import report  # noqa: E402
-from keras import layers, optimizers  # noqa: E402
-from small_fits import make_dataset, make_model  # noqa: E402
-from streamed import Function, array, classes, rows_of, stream  # noqa: E402
-
-from gpukeras.core.errors import GpuKerasError  # noqa: E402
-from gpukeras.data import builder  # noqa: E402
-from gpukeras.data.loading.loader import open_loader  # noqa: E402
-from gpukeras.engine.engine_cache import open_engines, open_watch  # noqa: E402
-from gpukeras.engine.train_step import TrainingStep  # noqa: E402
-from gpukeras.export import transfer  # noqa: E402
-from gpukeras.models.mlp import build_mlp  # noqa: E402
-from gpukeras.training import evaluate, fit, predict  # noqa: E402
-from gpukeras.training.keras_functions import build_on  # noqa: E402
+from gpukeras.core.errors import GpuKerasError
+from gpukeras.data import builder
+from gpukeras.data.loading.loader import open_loader
+from gpukeras.engine.engine_cache import open_engines, open_watch
+from gpukeras.engine.train_step import TrainingStep
+from gpukeras.export import transfer
+from gpukeras.models.mlp import build_mlp
+from gpukeras.training import evaluate, fit, predict
+from gpukeras.training.keras_functions import build_on
 
 ROWS, BATCH, EPOCHS = 170, 32, 2  # a short last batch
 
@@ -286,9 +283,5 @@ def refused():
         return [type(error).__name__, str(error)]
 
 
-def part(name):
+def tell(name):
     return equal(name) if name in CASES else globals()[name]()
-
-
-if __name__ == "__main__":
-    report(part, sys.argv[1:])

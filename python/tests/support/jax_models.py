@@ -1,21 +1,16 @@
 """What a model costs and becomes on JAX, in a process of its own: see `jax_runs`."""
 
 import functools
-import os
-import sys
 import tempfile
 from pathlib import Path
 
-os.environ["KERAS_BACKEND"] = "jax"
+import costed
+import keras
+import numpy as np
+from small_fits import make_dataset, make_model
 
-import costed  # noqa: E402
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-from jax_runs import report  # noqa: E402
-from small_fits import make_dataset, make_model  # noqa: E402
-
-from gpukeras.backend import tensor_ops  # noqa: E402
-from gpukeras.compression import (  # noqa: E402
+from gpukeras.backend import tensor_ops
+from gpukeras.compression import (
     distillation,
     latency,
     masks,
@@ -23,10 +18,10 @@ from gpukeras.compression import (  # noqa: E402
     quantization,
     sparsity_schedule,
 )
-from gpukeras.core.errors import GpuKerasError  # noqa: E402
-from gpukeras.export import export, stablehlo  # noqa: E402
-from gpukeras.profiler.cost import model_cost  # noqa: E402
-from gpukeras.training import fit  # noqa: E402
+from gpukeras.core.errors import GpuKerasError
+from gpukeras.export import export, stablehlo
+from gpukeras.profiler.cost import model_cost
+from gpukeras.training import fit
 
 latency.BUDGET_S = 0.0  # the least runs
 ROWS = 200
@@ -208,5 +203,5 @@ def distilled():
     }
 
 
-if __name__ == "__main__":
-    report(lambda name: globals()[name](), sys.argv[1:])
+def tell(name):
+    return globals()[name]()

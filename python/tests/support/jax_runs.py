@@ -1,17 +1,18 @@
-"""Runs parts of a file of `support` in a child with Keras on JAX: a process has one backend.
+"""Runs parts of files of `support` with Keras on JAX, in children: a process has one backend.
 
 The machine's packages decide whether JAX is there; `python/requirements-dev.txt` names it.
 """
 
+import atexit
 import functools
 import json
 import os
+import subprocess
 from importlib.util import find_spec
 
-import precisions
+import keras_forks
 import pytest
-from children import PATHS, PATIENCE_S, SUPPORT
-from keras_forks import run_fork
+from keras_forks import PATHS, SUPPORT
 
 # XLA optimizes the tiny programs of tests for longer than they run. Both sides of a comparison are
 # compiled so; the other children of JAX, and TensorFlow's engines, with all optimizations.
@@ -22,30 +23,28 @@ QUICK = {
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
 
 
-def run_part(file, name, group=()):
-    """Returns what a part found; the parts of its group run in the same child, once a session."""
-    records, stderr = run_parts(file, tuple(group) or (name,))
-    assert name in records, stderr[-3000:]
-    assert "failed" not in records[name], records[name]["failed"]
-    return records[name]["found"]
+@functools.cache
+def run_part(file, name):
+    """Returns what a part of a file of `support` finds: `file.tell(name)` in that file's child."""
+    child, said = open_child(file), []
+    child.stdin.write(json.dumps({"part": name, "environment": dict(os.environ)}) + "\n")
+    child.stdin.flush()
+    for line in child.stdout:
+        if line.startswith('{"part"'):
+            answer = json.loads(line)
+            keras_forks.seconds += answer["seconds"]
+            assert "failed" not in answer, answer["failed"]
+            return answer["found"]
+        said.append(line)
+    raise AssertionError(f"the child has ended: {''.join(said)[-3000:]}")
 
 
 @functools.cache
-def run_parts(file, names, backend="jax"):
-    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": PATHS, **QUICK}
-    child = run_fork([str(SUPPORT / f"{file}.py"), *names], environment, PATIENCE_S)
-    lines = [line for line in child.stdout.splitlines() if line.startswith('{"part"')]
-    return {one["part"]: one for one in map(json.loads, lines)}, child.stderr
-
-
-def report(parts, names):
-    """In the child: prints a line of JSON for each part, what it found or how it failed."""
-    import traceback
-
-    precisions.set_precision(os.environ.get(precisions.NAME, "float32"))
-    for name in names:
-        try:
-            record = {"found": parts(name)}
-        except Exception:
-            record = {"failed": traceback.format_exc()}
-        print(json.dumps({"part": name, **record}), flush=True)
+def open_child(file):
+    """A child for all parts of a file, as JAX takes seconds to start; see `jax_parts.py`."""
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": PATHS, **QUICK}
+    program = [str(SUPPORT / "jax_parts.py"), file]
+    child = keras_forks.Fork(program, environment, subprocess.STDOUT)
+    for stream in (child.stdin, child.stdout, child.stderr):
+        atexit.register(stream.close)
+    return child

@@ -7,30 +7,27 @@ import sys
 import tempfile
 from pathlib import Path
 
-os.environ["KERAS_BACKEND"] = "jax"
+import examples
+import keras
+import numpy as np
+import tabled
+import varied
+from jax_memory import distance, exhausted  # noqa: F401 (a part)
+from pictures import encode_bmp, write
+from small_fits import make_dataset, make_model
+from streamed import chunk, numbers, stream
 
-import examples  # noqa: E402
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tabled  # noqa: E402
-import varied  # noqa: E402
-from jax_memory import distance, exhausted  # noqa: E402, F401 (a part)
-from jax_runs import report  # noqa: E402
-from pictures import encode_bmp, write  # noqa: E402
-from small_fits import make_dataset, make_model  # noqa: E402
-from streamed import chunk, numbers, stream  # noqa: E402
-
-from gpukeras.backend import keras_private  # noqa: E402
-from gpukeras.core.errors import GpuKerasError  # noqa: E402
-from gpukeras.data import builder  # noqa: E402
-from gpukeras.data.loading.loader import open_loader  # noqa: E402
-from gpukeras.distributed import session  # noqa: E402
-from gpukeras.engine.optimizer import find_optimizer  # noqa: E402
-from gpukeras.export import export, transfer  # noqa: E402
-from gpukeras.models.mlp import build_mlp  # noqa: E402
-from gpukeras.profiler import profile  # noqa: E402
-from gpukeras.training import fit  # noqa: E402
-from gpukeras.tuner import batch_size, lr_finder  # noqa: E402
+from gpukeras.backend import keras_private
+from gpukeras.core.errors import GpuKerasError
+from gpukeras.data import builder
+from gpukeras.data.loading.loader import open_loader
+from gpukeras.distributed import session
+from gpukeras.engine.optimizer import find_optimizer
+from gpukeras.export import export, transfer
+from gpukeras.models.mlp import build_mlp
+from gpukeras.profiler import profile
+from gpukeras.training import fit
+from gpukeras.tuner import batch_size, lr_finder
 
 ROWS = 200
 
@@ -501,5 +498,5 @@ def augmented_fit():
     return found
 
 
-if __name__ == "__main__":
-    report(lambda name: globals()[name](), sys.argv[1:])
+def tell(name):
+    return globals()[name]()

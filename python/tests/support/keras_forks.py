@@ -26,17 +26,24 @@ seconds = 0.0  # of the processor, by all forks and their imports
 
 
 class Fork:
-    """`python ARGUMENTS` as `subprocess.Popen` gives it, with pipes for both streams of text."""
+    """`python ARGUMENTS` as `subprocess.Popen` gives it, with pipes for its streams of text.
 
-    def __init__(self, arguments, environment):
+    Args:
+        arguments: As Python has them, but for `-m`.
+        environment: All variables.
+        stderr: `subprocess.STDOUT` for errors among the other text.
+    """
+
+    def __init__(self, arguments, environment, stderr=None):
         self.args, self.returncode = arguments, None
-        mine, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
         request = {"arguments": arguments, "environment": environment, "folder": os.getcwd()}
+        (given, self.stdin), *told = open_pipes(), open_pipes(), open_pipes(), open_pipes()
+        (self.stdout, out), (self.stderr, err), (self._status, status) = told
         server = start_server(environment.get("KERAS_BACKEND"), environment.get("XLA_FLAGS"))
-        socket.send_fds(server, [json.dumps(request).encode()], theirs)
-        for place in theirs:
-            os.close(place)
-        self.stdout, self.stderr, self._status = (os.fdopen(one, errors="replace") for one in mine)
+        files = [given, out, out if stderr == subprocess.STDOUT else err, status]
+        socket.send_fds(server, [json.dumps(request).encode()], [file.fileno() for file in files])
+        for file in (given, out, err, status):
+            file.close()
         self.pid = int(self._status.readline())
 
     def wait(self, timeout=None):
@@ -48,6 +55,7 @@ class Fork:
             self.returncode = os.waitstatus_to_exitcode(int(status))
             seconds += float(spent_s)
             self._status.close()
+            self.stdin.close()
         return self.returncode
 
     def poll(self):
@@ -65,6 +73,7 @@ class Fork:
 
     def communicate(self, timeout=None):
         """Both texts to their ends; what is silent for so long is killed."""
+        self.stdin.close()
         texts, files = {self.stdout: [], self.stderr: []}, [self.stdout, self.stderr]
         while files:
             ready = select.select(files, [], [], timeout)[0]
@@ -78,6 +87,12 @@ class Fork:
                     files.remove(file)
         self.wait(timeout)
         return tuple(b"".join(parts).decode(errors="replace") for parts in texts.values())
+
+
+def open_pipes():
+    """The end to read text from and the one to write it to."""
+    reading, writing = os.pipe()
+    return os.fdopen(reading, errors="replace"), os.fdopen(writing, "w")
 
 
 def run_fork(arguments, environment, timeout):

@@ -24,11 +24,13 @@ def _at_night(case: Any) -> Any:
     return pytest.param(*values, marks=NIGHTLY)
 
 
-def read_runs(request: Any) -> tuple[bool, bool]:
-    """Whether tests of the file run that are not nightly, and some that are.
+def read_runs(request: Any) -> set[str]:
+    """Which tests of the file run: "each run", "slow", "nightly".
 
     For a fixture that makes the cases of a whole file at once.
     """
     items = [item for item in request.session.items if item.path == request.path]
-    nightly = [item.get_closest_marker("nightly") is not None for item in items]
-    return not all(nightly), any(nightly)
+    return {
+        next((name for name in ("nightly", "slow") if item.get_closest_marker(name)), "each run")
+        for item in items
+    }

@@ -11,6 +11,7 @@ from gpukeras.training import evaluate, fit, predict
 pytestmark = pytest.mark.tf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(["keras", "graph_loop"], "graph_loop"))
 def test_more_rows_a_batch_than_there_are_make_one_batch_as_in_keras(engine):
     data, model, other = make_dataset(60, shuffle=False), make_model(), make_model()
@@ -75,6 +76,7 @@ def test_a_stateful_model_trains_and_predicts_as_by_keras(engine):
     np.testing.assert_allclose(np.ravel(found), expected[:, 0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_that_do_not_fill_the_last_batch_are_refused_or_dropped_and_predicted():
     model = make_rnn()
     with pytest.raises(ModelError, match="takes batches of 8 rows .* but the last one has 3"):

@@ -65,6 +65,7 @@ def test_the_margin_is_that_of_the_validation_rows(fitted):
     assert report.width == pytest.approx(scores[int(np.ceil(9601 * 0.9)) - 1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_calibration_is_saved_with_the_model_and_forgotten_by_training(fitted, tmp_path):
     model, data, x, _ = fitted
     path, rows = str(tmp_path / "model.keras"), {"kind": "array", "values": x[:20]}
@@ -102,6 +103,7 @@ def test_a_damaged_calibration_is_refused_by_its_file(fitted, tmp_path):
             load_archive(str(path))
 
 
+@pytest.mark.slow
 def test_quantiles_are_corrected_where_labels_vary(fitted):
     import keras
 

@@ -92,6 +92,7 @@ def test_a_callback_that_works_on_batches_sees_every_batch(model):
     assert "Counter works on every batch" in report.engine.reason
 
 
+@pytest.mark.slow
 def test_a_callback_sees_batches_in_groups_where_the_model_executes_several_a_call():
     class Listing(runtime.keras().callbacks.Callback):
         def __init__(self):
@@ -216,6 +217,7 @@ def test_eager_models_train_with_keras_own_step(model):
     assert "run_eagerly" in report.engine.reason
 
 
+@pytest.mark.slow
 def test_the_sessions_jit_is_heeded(model, monkeypatch):
     setup = dataclasses.replace(devices.current(), jit=True)
     monkeypatch.setattr(devices, "current", lambda: setup)

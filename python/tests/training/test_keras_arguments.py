@@ -48,7 +48,7 @@ class Seen:
         return 0.05 / (1 + epoch)
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras', at the end of a pass
 @pytest.mark.parametrize("engine", ["graph_loop", "keras"])
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_batches_of_a_validation_are_those_asked_for():
     assert report.history["val_rows"] == [3.0]  # of the last batch: 4, 4 and 3
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "size"), [(1, None), (2, None), (3, 5), (99, None)])
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_a_validation_of_so_many_steps_takes_the_first_rows(steps, size):
@@ -164,6 +164,7 @@ def test_steps_of_a_validation_in_sequence_are_refused():
         fit.fit(make_model(), rows(), {"epochs": 1, "validation_steps": 2}, validation=given)
 
 
+@pytest.mark.slow
 def test_a_schedule_goes_on_at_the_initial_epoch():
     schedule = {"kind": "exponential", "decay": 0.5}
     whole = fit.fit(make_model(), rows(), {"epochs": 4, "schedule": schedule})

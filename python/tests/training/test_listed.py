@@ -86,7 +86,7 @@ def as_pipeline():
     return builder.assemble({"kind": "tfdata", "dataset": dataset}, {})
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "rows", "engine"),
     few(

@@ -31,6 +31,7 @@ def hook(**hooks):
 # What a callback does itself ----------------------------------------------------------------------
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("executed", [1, 3])
 def test_a_callback_evaluates_and_predicts_by_keras_own_functions(executed):
     data, other = make_dataset(validation=0.2), make_dataset(99, seed=7)
@@ -53,6 +54,7 @@ def test_a_callback_evaluates_and_predicts_by_keras_own_functions(executed):
     assert report.history["val_loss"][-1] == pytest.approx(own, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_callback_fits_by_keras_own_function_as_within_keras_fit():
     data, other = make_dataset(shuffle=False, validation=0.2), make_dataset(64, seed=7)
     x, y = other.arrays
@@ -79,6 +81,7 @@ def test_a_callback_fits_by_keras_own_function_as_within_keras_fit():
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_callback_evaluates_losses_of_outputs_as_keras_does():
     keras, rng = runtime.keras(), np.random.default_rng(5)
     x, y = rng.normal(size=(35, 3)), {name: rng.normal(size=35) for name in ("a", "b")}
@@ -154,6 +157,7 @@ def make_stop(batches):
     return Stop()
 
 
+@pytest.mark.varies
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras', at the end of a pass
 @pytest.mark.parametrize("batches", [True, False])
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ def test_any_optimizer_is_as_before(dataset, optimizer, policy):
         model.fit(*dataset.arrays, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_looked_up_rows_are_as_before():
     keras = runtime.keras()

@@ -119,6 +119,7 @@ def test_a_fit_of_grouped_columns_is_keras_own():
     same_weights(mine, other)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("cache", few(["auto", True], "auto"))
 def test_chunks_of_several_inputs_are_trained_as_whole_rows_are(cache):
@@ -156,6 +157,7 @@ def test_images_with_several_outputs_are_augmented():
     np.testing.assert_array_equal(labels["cut"], CODES - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("cache", "batched"),
@@ -203,6 +205,7 @@ def test_dicts_of_a_tf_data_dataset_that_cannot_be_taken_are_refused():
         assemble({"image": x["image"], "more": x["table"]}, y, recipe=assemble(x, y).recipe)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_custom_losses_and_a_loss_on_one_output_only():
     import keras
@@ -282,6 +285,7 @@ def test_a_perceptron_fits_them(features, labels):
 # Prediction --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("style", few(["list", "dict"], "dict"))
 def test_predictions_are_those_of_keras(style):

@@ -21,15 +21,6 @@ from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
-PARTS = (
-    "precision",
-    "interrupted",
-    "exhausted",
-    "refused",
-    "codes",
-    "codes_in_sequence",
-    "unbuilt",
-)
 OPTIONS = {"shuffle": False, "batch_size": BATCH}
 
 
@@ -175,7 +166,7 @@ def test_a_compiled_prediction_checks_codes():
 @needs_jax
 @pytest.mark.process
 def test_codes_are_refused_on_jax_too():
-    found = run_part("jax_tools", "codes", PARTS)
+    found = run_part("jax_tools", "codes")
     right = found.pop("Embedding beside numbers")  # where another column has such a number
     assert right == []
     assert len(found) == 5
@@ -184,10 +175,11 @@ def test_codes_are_refused_on_jax_too():
         assert all(layer.startswith("embedding") for layer in layers), name
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.process
 def test_codes_of_rows_in_sequence_are_refused_on_jax_too():
-    found = run_part("jax_tools", "codes_in_sequence", PARTS)
+    found = run_part("jax_tools", "codes_in_sequence")
     assert len(found["layers"]) == 4  # training, validation, evaluation, predictions
     assert all(layer.startswith("embedding") for layer in found["layers"])
     assert found["moved"] == 0

@@ -4,11 +4,10 @@ import pytest
 from jax_runs import needs_jax, run_part
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, needs_jax]
-PARTS = ("rates", "rates_of_optimizers", "sizes")
 
 
 def test_losses_of_a_search_are_those_of_keras_single_steps():
-    assert run_part("jax_tools", "rates", PARTS) < 1e-5
+    assert run_part("jax_tools", "rates") < 1e-5
 
 
 @pytest.mark.nightly
@@ -17,13 +16,13 @@ def test_losses_of_an_eager_search_are_those_of_keras_single_steps():
 
 
 def test_rates_reach_the_weights_and_the_optimizer_is_left_as_it_was():
-    found = run_part("jax_tools", "rates_of_optimizers", PARTS)
+    found = run_part("jax_tools", "rates_of_optimizers")
     assert all(moved > 10 for moved, _, _ in found.values())
     assert all(rest == [0.0, True] for _, *rest in found.values())
 
 
 def test_a_batch_size_is_found():
-    found = run_part("jax_tools", "sizes", PARTS)
+    found = run_part("jax_tools", "sizes")
     assert found["engine"] == "compiled"
     assert found["recommended"] in found["sizes"]
     assert all(found["rates"])

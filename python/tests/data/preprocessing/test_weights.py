@@ -130,6 +130,7 @@ def test_weights_of_each_output_train_as_in_keras(expected, make, engine, which,
         np.testing.assert_allclose(own, theirs, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_validation_rows_and_evaluation_have_them_too():
     data, model = in_memory(SOME, validation=0.3), network()

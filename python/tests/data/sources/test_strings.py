@@ -126,6 +126,7 @@ def test_a_matrix_of_texts_trains_as_keras_does(engine):
         assert report.reasons["engine"].startswith("XLA cannot compile a model that takes text")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(), None])
 def test_texts_of_any_form_of_input_train(shape):
     data = build_dataset(matrix(TEXTS), PLAIN, labels())
@@ -133,6 +134,7 @@ def test_texts_of_any_form_of_input_train(shape):
     assert report.epochs == 3
 
 
+@pytest.mark.slow
 def test_columns_are_inputs_by_their_names_and_train_as_keras_does():
     theirs, mine = mixed_model(), mixed_model()
     x = as_keras(("colour", "age", "words"))
@@ -161,6 +163,7 @@ def test_columns_of_texts_alone_are_one_input():
         predict.predict(mine, frame(column("other", AGES, "numeric")))
 
 
+@pytest.mark.slow
 def test_validation_rows_and_a_shuffle_keep_texts_with_their_labels():
     data = build_dataset(matrix(TEXTS), {"validation": 0.2, "batch_size": 8, "seed": 1}, labels())
     model = text_model()

@@ -296,6 +296,7 @@ def test_a_callback_may_stop_and_another_training_may_follow():
     assert report.rows == 200
 
 
+@pytest.mark.slow
 def test_what_the_device_does_can_be_read_with_a_stream():
     from gpukeras.diagnostics import usage
 

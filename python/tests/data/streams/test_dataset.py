@@ -117,6 +117,7 @@ def test_memory_that_is_used_again_holds_what_is_trained(engine, monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_weights_come_with_the_chunks():
     weights = np.linspace(0, 2, ROWS)
     y = classes(CODES)
@@ -191,6 +192,7 @@ def as_four():
     return tfdata(slices(X[:96], CODES[:96]).repeat().batch(32), steps=4)
 
 
+@pytest.mark.slow
 def test_a_callback_that_works_on_batches_sees_every_batch():
     class Counter(runtime.keras().callbacks.Callback):
         seen = 0
@@ -261,6 +263,7 @@ def test_a_batch_is_what_the_function_gives_unless_asked_otherwise():
     assert as_batched().plan("CPU:0").batch_size == 32
 
 
+@pytest.mark.slow
 def test_the_last_batch_may_be_left_out():
     for make in (as_function, as_batched, as_unbatched):
         report, _ = weights_after(make(drop_last=True))

@@ -129,6 +129,7 @@ def test_batches_that_are_taken_as_they_come_train_as_keras_does(name):
         np.testing.assert_allclose(found[metric], value, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_reason_of_an_asked_engine_says_that_it_could_not_be():
     report = fit.fit(sequence_model(), data_of(varying()), {"epochs": 1, "engine": "graph_loop"})
     assert report.engine.engine == "keras"
@@ -151,6 +152,7 @@ def test_predictions_of_one_shape_are_an_array_and_others_one_for_each_batch():
         np.testing.assert_allclose(batch["values"], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_text_is_predicted_from_rows_and_from_batches():
     model = text_model()
     expected = model.predict(text_batches(), verbose=0)[:, 0]
@@ -165,6 +167,7 @@ def test_text_is_predicted_from_rows_and_from_batches():
     np.testing.assert_allclose(predict.predict(model, matrix)["values"], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_steps_go_on_where_the_last_epoch_ended():
     theirs, mine = text_model(), text_model()
     expected = theirs.fit(
@@ -202,6 +205,7 @@ def sequences_in_batches(how):
     return batches.apply(tf.data.experimental.assert_cardinality(len(LENGTHS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "engine"),
     few([("one length", "graph_loop"), ("buckets", "keras")], ("one length", "graph_loop")),
@@ -323,6 +327,7 @@ def test_a_function_whose_batches_vary_in_shape_trains_as_keras_does(engine):
     np.testing.assert_allclose(found, theirs.predict(varying(), verbose=0)[:, 0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_rows_of_another_length_are_predicted_where_the_model_leaves_it_open():
     model = sequence_model()
     fit.fit(model, stream(shuffle=False), {"epochs": 1})

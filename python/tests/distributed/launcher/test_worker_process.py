@@ -3,6 +3,7 @@
 Each cluster makes many cases one after another, as starting TensorFlow takes long.
 """
 
+import functools
 import tempfile
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from children import run_script
 from clusters import plan_workers, run_all, started
-from nightly import few, read_runs
+from nightly import read_runs
 from worker_child import run_case
 
 pytestmark = pytest.mark.tf
@@ -27,28 +28,43 @@ DIFFERENCES = {
     "epochs": "`epochs` is 4, and the chief's is 1",
     "ema": "`ema` is 0.9, and the chief's is none",
 }
-FEW = {"dense": ["train", {"evaluate": True}], "stream": ["stream", {"rows": [100, 100]}]}
-MORE = {
-    "batch_norm": BATCH_NORM,
-    "keras": ["train", {"engine": "keras"}],
-    "few rows": ["train", {"rows": 281}],  # of the last batch one row is left
-    "embedding": "embedding",
-}
 TABLE_ROWS = 1050
-ALIKE = few([*FEW, "resume", *MORE], *FEW, "resume")
-ENDING = {
-    "interrupt": ["interrupt", {"worker": 1}],
-    "stop": ["stop", {"worker": 1}],
-    "shorter": ["stream", {"rows": [100, 70]}],
-    "longer": ["stream", {"rows": [96, 100]}],
-    "devices": ["refuse", {"devices": 2}],
-    **{what: ["differ", {"what": what}] for what in DIFFERENCES},
-}
-LAST = {
-    "fail": ["fail", {"worker": 1}],
-    "after": BATCH_NORM,
-    "rejoin": "rejoin",
-}
+
+
+def cases_of(folder):
+    """By the tests that need them, in an order in which nothing refused disturbs what follows."""
+    differ = {what: ["differ", {"what": what}] for what in DIFFERENCES}
+    return {
+        "each run": {
+            "model": differ.pop("model"),
+            "dense": ["train", {"evaluate": True}],
+            "resume": ["resume", {"folder": folder}],
+        },
+        "slow": {
+            **differ,
+            "interrupt": ["interrupt", {"worker": 1}],
+            "stop": ["stop", {"worker": 1}],
+            "shorter": ["stream", {"rows": [100, 70]}],
+            "longer": ["stream", {"rows": [96, 100]}],
+            "devices": ["refuse", {"devices": 2}],
+            "stream": ["stream", {"rows": [100, 100]}],
+            "shards": ["shards", {"path": f"{folder}/rows.parquet"}],
+        },
+        "nightly": {
+            "batch_norm": BATCH_NORM,
+            "keras": ["train", {"engine": "keras"}],
+            "few rows": ["train", {"rows": 281}],  # of the last batch one row is left
+            "embedding": "embedding",
+        },
+        "last": {"fail": ["fail", {"worker": 1}], "after": BATCH_NORM, "rejoin": "rejoin"},
+    }
+
+
+SLOW = pytest.mark.slow
+ALIKE = [
+    *("dense", "resume", pytest.param("stream", marks=SLOW)),
+    *(pytest.param(name, marks=pytest.mark.nightly) for name in cases_of("")["nightly"]),
+]
 PORT_LOST = """
 import socket
 from gpukeras.distributed import addresses
@@ -79,38 +95,29 @@ def write_tables(folder):
     pq.write_table(table.slice(0, 200), folder / "first.parquet")
 
 
-def choose(request, folder):
-    """Whether tests run that are not nightly; the cases whose result does not depend on workers."""
-    by_day, at_night = read_runs(request)
-    few_cases = {**FEW, "resume": ["resume", {"folder": folder}]}
-    return by_day, {**(few_cases if by_day else {}), **(MORE if at_night else {})}
-
-
-def by_their_order(names, folder):
-    """All cases of each run: what is refused disturbs none of the trainings after it."""
-    shards = ["shards", {"path": f"{folder}/rows.parquet"}]
-    return {**ENDING, **names, "shards": shards, **LAST}
-
-
 @pytest.fixture(scope="module")
 def two(request):
     """What each case found on two workers, by its name."""
     with tempfile.TemporaryDirectory() as folder:
-        by_day, names = choose(request, folder)
-        if by_day:
-            write_tables(Path(folder))
-            names = by_their_order(names, folder)
+        write_tables(Path(folder))
+        runs = {*read_runs(request), "last"}
+        names = {
+            name: case
+            for run, cases in cases_of(folder).items()
+            if run in runs
+            for name, case in cases.items()
+        }
         workers = run_all(plan_workers(2, list(names.values())))
         pairs = zip(*(worker.cases() for worker in workers), strict=True)
         return dict(zip(names, pairs, strict=True))
 
 
 @pytest.fixture(scope="module")
-def one(request):
-    """What one process found: this one."""
+def one():
+    """What one process found, this one, by the name of the case."""
     with tempfile.TemporaryDirectory() as folder:
-        _, names = choose(request, folder)
-        return {name: run_case(case)[1] for name, case in names.items()}
+        named = {name: case for cases in cases_of(folder).values() for name, case in cases.items()}
+        yield functools.cache(lambda name: run_case(named[name])[1])
 
 
 def assert_near(found, expected):
@@ -123,12 +130,13 @@ def assert_near(found, expected):
 @pytest.mark.parametrize("case", ALIKE)
 def test_two_processes_train_as_one(one, two, case):
     for found in two[case]:
-        assert_near(found, one[case])
+        assert_near(found, one(case))
         assert (found["replicas"], found["workers"], found["part"]) == (2, 2, 16)
         assert found["classes"] == ["Variable"]
-    assert (one[case]["replicas"], one[case]["workers"], one[case]["part"]) == (1, 1, 32)
+    assert (one(case)["replicas"], one(case)["workers"], one(case)["part"]) == (1, 1, 32)
 
 
+@SLOW
 def test_each_worker_reads_its_own_part_of_a_file(two):
     chief, other = two["shards"]
     assert chief["share"] == "worker 1 of 2 reads row groups 1 to 5 of 11, 500 rows"
@@ -138,7 +146,9 @@ def test_each_worker_reads_its_own_part_of_a_file(two):
     assert chief["history"]["loss"][-1] < chief["history"]["loss"][0]
 
 
-@pytest.mark.parametrize("case", [*ALIKE, "shards", "interrupt", "stop"])
+@pytest.mark.parametrize(
+    "case", [*ALIKE, *(pytest.param(name, marks=SLOW) for name in ("shards", "interrupt", "stop"))]
+)
 def test_all_workers_end_with_the_same_weights_to_the_last_bit(two, case):
     chief, other = two[case]
     assert chief["hash"] == other["hash"]
@@ -150,13 +160,13 @@ def test_four_processes_train_as_one(one):
     workers = run_all(plan_workers(4, [BATCH_NORM]))
     found = [worker.cases()[0] for worker in workers]
     assert len({each["hash"] for each in found}) == 1
-    assert_near(found[0], one["batch_norm"])
+    assert_near(found[0], one("batch_norm"))
     assert [(each["replicas"], each["part"]) for each in found] == [(4, 8)] * 4
 
 
 def test_workers_evaluate_and_predict_as_one(one, two):
     for found in two["dense"]:
-        expected = one["dense"]
+        expected = one("dense")
         assert found["evaluated"]["rows"] == expected["evaluated"]["rows"] == 335
         for name, value in expected["evaluated"]["metrics"].items():
             assert found["evaluated"]["metrics"][name] == pytest.approx(value, abs=NEAR)
@@ -172,6 +182,7 @@ def test_only_the_chief_writes_and_all_go_on_from_its_checkpoint(two):
     assert [found["epochs"] for found in (chief, other)] == [3, 3]
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("case", "stopped", "epochs"), [("interrupt", "interrupted", 2), ("stop", "early", 3)]
 )
@@ -180,6 +191,7 @@ def test_one_worker_ends_the_training_of_all(two, case, stopped, epochs):
     assert [found["stopped"] for found in two[case]] == [stopped] * 2
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("what", DIFFERENCES)
 def test_a_worker_that_differs_is_refused_on_all_with_the_difference(two, what):
     for found in two[what]:
@@ -188,6 +200,7 @@ def test_a_worker_that_differs_is_refused_on_all_with_the_difference(two, what):
         assert found["message"].endswith(f" is not like the chief: {DIFFERENCES[what]}.")
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("case", "told"),
     [
@@ -201,6 +214,7 @@ def test_streams_of_unequal_length_are_named_on_all(two, case, told):
         assert told in found["message"]
 
 
+@SLOW
 def test_a_worker_cannot_choose_devices(two):
     for found in two["devices"]:
         assert found["error"] == "SpecError"

@@ -106,6 +106,7 @@ def test_survival_times_choose_their_family_or_are_refused():
         mlp.build_mlp(several, {})
 
 
+@pytest.mark.slow
 def test_two_levels_are_one_trial_or_two_classes():
     labels = {"kind": "factor", "values": 1 + np.arange(ROWS) % 2, "levels": ["no", "yes"]}
     for name, columns in {"binomial": 1, "multinomial": 2}.items():

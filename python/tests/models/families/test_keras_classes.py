@@ -20,7 +20,6 @@ from gpukeras.training import evaluate, fit
 pytestmark = [pytest.mark.tf, pytest.mark.process]
 NAMES = [*KINDS, "trials"]
 DAILY = ["cox", "ordinal"]
-JAX = ("loaded", "trained")
 
 
 class Trained:
@@ -46,7 +45,7 @@ def trained(tmp_path_factory):
     return Trained(tmp_path_factory.mktemp("families"))
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(NAMES, *DAILY))
 def test_a_family_trains_in_the_compiled_engine_and_is_loaded_with_its_loss(trained, name):
     model, report, path = trained[name]
@@ -74,7 +73,7 @@ def test_families_are_loaded_on_jax_by_a_process_that_has_not_made_them(
     here = {name: trained[name][0] for name in names}
     monkeypatch.setenv("FAMILIES", str(trained.folder))
     part = "loaded" if names == DAILY else "all_loaded"
-    found = run_part("familied", part, JAX if names == DAILY else ())
+    found = run_part("familied", part)
     x = features().astype("float32")
     assert set(found) >= set(names)
     for name, model in here.items():
@@ -89,7 +88,7 @@ def test_families_train_on_jax(trained, monkeypatch, part):
     for name in DAILY:
         assert trained[name]
     monkeypatch.setenv("FAMILIES", str(trained.folder))
-    for first, last, engine in run_part("familied", part, JAX if part in JAX else ()).values():
+    for first, last, engine in run_part("familied", part).values():
         assert last < first
         assert engine == "compiled"
 
@@ -107,6 +106,7 @@ def test_only_classes_of_families_are_known_to_be_ours(trained):
     assert keras_classes.family_of(plain) is None
 
 
+@pytest.mark.slow
 def test_evaluation_is_the_mean_of_the_rows_losses_in_any_batches():
     model, data = model_of("poisson"), dataset("poisson", batch_size=7)
     y = labels_of("poisson")["values"]
@@ -118,6 +118,7 @@ def test_evaluation_is_the_mean_of_the_rows_losses_in_any_batches():
         assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_half_precision_computes_the_likelihood_in_float32():
     config = runtime.keras().config
     config.set_dtype_policy("mixed_float16")
@@ -139,6 +140,7 @@ def weights_after(name, epochs, **options):
     return model.get_weights()
 
 
+@pytest.mark.slow
 def test_a_family_with_weights_of_its_own_resumes_from_a_checkpoint(tmp_path):
     folder = str(tmp_path / "run")
     weights_after("ordinal", 1, checkpoint=folder)

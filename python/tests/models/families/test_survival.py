@@ -180,6 +180,7 @@ def test_a_grid_keeps_evenly_spread_times_and_a_stratum_without_events_or_rows_i
             survival.survival_curves(family, np.array([[1.0, odd]]), own, None)
 
 
+@pytest.mark.slow
 def test_a_trained_model_of_cox_has_curves_by_its_training_rows():
     data = dataset("cox", validation=0.2)
     model = model_of("cox", data)

@@ -28,6 +28,7 @@ def build(data, **options):
     return builder.build_tabular(data, {**SMALL, **options})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "numeric"),
     few(
@@ -108,6 +109,7 @@ NUMERIC = dict(
 )
 
 
+@pytest.mark.slow
 def test_mixed_precision_trains_and_knows_every_level():
     import keras
 
@@ -256,6 +258,7 @@ def test_every_kind_learns_a_family_and_keeps_it_in_its_file(kind, family, label
     assert family_of(loaded) == family_of(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", few(["mlp", "tabm"], "tabm"))
 def test_the_loss_of_a_family_is_the_mean_over_rows_of_its_likelihood(kind):
     data = make_table("number")

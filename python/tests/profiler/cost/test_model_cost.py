@@ -126,6 +126,7 @@ def test_inputs_by_name_keep_their_shapes():
 # The model ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_model_is_left_as_it_was():
     L = layers()
     model = stack(L.Dense(4, "relu", activity_regularizer="l2"), L.BatchNormalization(), L.Dense(1))

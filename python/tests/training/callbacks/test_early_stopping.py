@@ -244,6 +244,7 @@ def test_kept_weights_do_not_change_with_the_models():
     assert model.get_weights()[0] == 0
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize("jit", [False, True])
 def test_a_plateau_lowers_the_rates_of_the_epochs_after_it(jit):

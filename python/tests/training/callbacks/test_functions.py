@@ -157,6 +157,7 @@ def test_a_function_stops_keras():
     assert hooks.stopped == "early"
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize("hook", ["on_epoch_begin", "on_epoch_end"])
 def test_a_failure_comes_out_of_keras_as_it_is_and_the_model_keeps_what_it_learned(hook):
@@ -176,6 +177,7 @@ def test_it_is_no_hook_on_batches():
 # Keras callbacks ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("engine", few(["keras", "graph_loop", "compiled"], "graph_loop"))
 def test_a_given_engine_calls_what_works_on_batches_as_keras_does(engine):

@@ -340,6 +340,7 @@ def test_a_training_writes_what_its_report_says(tmp_path, engine):
     assert len(traces(tmp_path)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_resumed_training_goes_on_in_its_folder(tmp_path):
     def fit(epochs):

@@ -169,6 +169,7 @@ def test_what_lasts_is_an_error_that_names_the_object(bucket, suffix, fault, rea
     assert raised.value.details["path"] == f"s3://bucket/broken{suffix}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 @pytest.mark.parametrize(
     ("change", "message"),
