@@ -108,13 +108,6 @@ def test_metadata_of_pandas_is_no_part_of_the_schema(tmp_path):
     assert open_table(path, "x").schema.metadata is None
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_only_the_columns_asked_for_are_read_in_their_order(tmp_path, suffix):
-    path = write(ALL, tmp_path / f"x{suffix}")
-    found = read(path, columns=["text", "int"])
-    assert found.equals(ALL.select(["text", "int"]))
-
-
 # Streaming ---------------------------------------------------------------------------------------
 
 
@@ -230,11 +223,7 @@ def test_factors_with_other_levels_are_joined_in_order_of_appearance(tmp_path, s
 
 
 MISFITS = [
-    ({"k": [1], "w": [1.0]}, "has no column `v`: it has 2 columns, files before it have 2", "v"),
-    ({"k": [1]}, "has no column `v`", "v"),
-    ({"k": [1], "v": [1.0], "z": [1]}, "has a column `z` that files before it do not have", "z"),
     ({"k": [1], "v": ["a"]}, "has string in the column `v` where files before it have double", "v"),
-    ({"k": [1], "v": [True]}, "has bool in the column `v`", "v"),
     ({"k": [1], "v": [[1.0]]}, "has a nested column `v` of type list", "v"),
 ]
 
@@ -304,38 +293,6 @@ def test_nested_columns_are_refused_unless_others_are_chosen(tmp_path):
     with pytest.raises(DataError, match="a column `raw` of type binary"):
         open_table(path, "x", columns=["raw"])
     assert read(path, columns=["a"]).column_names == ["a"]
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_no_table_is_refused(tmp_path, suffix):
-    empty = write(numbers(0), tmp_path / f"empty{suffix}")
-    with pytest.raises(DataError, match="has no rows"):
-        open_table(empty, "x")
-    twice = write(pa.table([[1], [2]], names=["a", "a"]), tmp_path / f"twice{suffix}")
-    with pytest.raises(DataError, match="several columns named `a`"):
-        open_table(twice, "x")
-    with pytest.raises(DataError, match="has no column `kk`. Near are `k`"):
-        open_table(write(numbers(), tmp_path / f"x{suffix}"), "x", columns="kk")
-
-
-def test_a_file_that_vanishes_between_passes_is_named(tmp_path):
-    paths = [write(numbers(5, start), tmp_path / f"{start}.parquet") for start in (0, 5)]
-    reader = open_table(paths, "x")
-    assert len(list(reader.batches())) == 2
-    os.remove(paths[1])
-    with pytest.raises(DataError, match=r"the file 5.parquet is gone\. Make the dataset again"):
-        list(reader.batches())
-
-
-@pytest.mark.parametrize(
-    ("values", "noted"),
-    [([2**53 + 1], True), ([2**53, 2**60], False), ([-(2**62) - 1, None], True)],
-)
-def test_whole_numbers_that_are_rounded_are_noted(tmp_path, values, noted):
-    reader = open_table(write(pa.table({"k": values}), tmp_path / "x.parquet"), "x")
-    list(reader.batches())
-    said = "Column `k` of `x` has whole numbers beyond 2^53: they are rounded."
-    assert reader.notes == ((said,) if noted else ())
 
 
 def test_a_missing_pyarrow_is_named():

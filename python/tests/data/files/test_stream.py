@@ -66,12 +66,6 @@ def test_a_column_that_cannot_be_read_is_an_error_where_it_is_chosen():
     assert found.value.details == {"arg": "x", "column": "b"}
 
 
-def test_two_columns_of_a_name_are_refused():
-    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
-    with pytest.raises(DataError, match="several columns named `a`"):
-        open_stream(twice, "x")
-
-
 def test_large_batches_are_cut():
     table = pa.table({str(column): np.zeros(100_000) for column in range(30)})
     assert max(batch.nbytes for batch in open_stream(table, "x").batches()) < 5 * 2**20
@@ -82,12 +76,6 @@ def test_rows_come_once():
     read(reader)
     with pytest.raises(DataError, match="came once, and are gone"):
         read(reader)
-
-
-def test_whole_numbers_beyond_2_53_are_noted():
-    reader = open_stream(pa.table({"big": [2**53 + 1, 1]}), "x")
-    read(reader)
-    assert reader.notes == ("Column `big` of `x` has whole numbers beyond 2^53: they are rounded.",)
 
 
 def test_a_stream_that_breaks_off_names_the_row_and_hides_what_is_secret():
