@@ -38,7 +38,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo gallery test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-peer test-faults test-matrix \
+.PHONY: help demo gallery test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-cards test-peer test-faults test-matrix \
 	coverage lint format doc site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
 	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence contract install clean
@@ -106,6 +106,13 @@ test-precisions: setup-test-python ## run the tests that make models under mixed
 	@failed=0; for policy in mixed_bfloat16 mixed_float16; do \
 	$(PYTEST) $(PARALLEL) --precision $$policy $(addprefix python/tests/, $(MAKE_MODELS)) $(OPTIONS) || \
 	failed=1; done; exit $$failed
+
+# JAX's compiler for NVIDIA GPUs that are not here: 306 MB of downloads, 1.3 GB.
+.aot/bin/python: inst/python/gpukeras/profiler/aot/requirements.txt
+	@.venv/bin/python -m venv .aot && .aot/bin/python -m pip install -q -r $< && touch $@
+
+test-cards: setup-test-python .aot/bin/python ## run the tests that compile for GPUs that are not here
+	@$(PYTEST) python/tests/profiler/aot python/tests/profiler/cost $(OPTIONS)
 
 # KERAS_SOURCE is a git clone or an unpacked tree of the installed version. OPTIONS such as
 # --engines auto,keras or --only early_stopping.

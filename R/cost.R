@@ -8,6 +8,8 @@
 #' another kind of layer would be much cheaper. The model does not run and needs no data: this takes
 #' some tenths of a second, or several seconds for a model of hundreds of layers.
 #'
+#' With `card`, or where a GPU is, it reckons what the training would be on that card: see below.
+#'
 #' @section How FLOPs are counted:
 #' A multiplication and the addition after it count as two. A dense layer with `c` inputs takes `2 c
 #' units`; a convolution `2 k c filters` for each output position (`k`: the size of its window); an
@@ -31,15 +33,49 @@
 #' themselves (the CUDA context, cuDNN's workspaces), and XLA may keep less. [gpu_batch_size()]
 #' measures it.
 #'
+#' @section On a card that need not be here:
+#' `gpu_cost(model, data, card = "A100")` says whether the training fits that card, and what bounds
+#' its steps. Nothing of it was measured. Each figure has a `basis`:
+#'
+#' * `"compiled"`: XLA compiled the loop that [gpu_fit()] runs on JAX, for this card. It needs no
+#'   GPU, but packages that `install_gpukeras(cards = TRUE)` adds in an environment of their own
+#'   (`GPUKERAS_CARDS_PYTHON` names the Python of another one). A small model takes some 15 seconds,
+#'   a residual network a minute. TensorFlow's loop is compiled by another version of XLA and
+#'   differs a little. Autotuning needs the card, so the number of kernels can differ by some.
+#' * `"computed"`: from the model, the rows and the card's data sheet.
+#' * `"assumed"`: from a source that the figure names.
+#'
+#' Without those packages, without `data`, or if the model has functions or classes of your own, no
+#' figure is compiled: then the memory is the estimate below, kernels and launches are not known,
+#' and a note says why.
+#'
+#' *Fits* compares the card's memory with the sum of rows that stay on the card, the rows that calls
+#' take, weights with the optimizer's state, all else that the program needs, and 500 MiB for
+#' CUDA's libraries. These take more, so the sum is a lower bound: what does not fit by it does not
+#' fit, and what nearly fits may not.
+#'
+#' *Least times* of a step are three: gaps between kernels (`launches_s`), the model's FLOPs at the
+#' card's peak (`arithmetic_s`), and weights and optimizer state read and written once at the card's
+#' bandwidth (`memory_s`). A real step takes longer than each of them; `bound` names the longest.
+#' The `knee` is the batch size, a power of two, from which arithmetic takes as long as the other
+#' two together: a smaller batch hardly makes a step shorter.
+#'
+#' *Precision* is what [gpu_setup()] would choose on that card. The program is compiled in the
+#' model's own: use `gpu_setup(precision = )` before you build the model to see another one.
+#'
 #' @param model A Keras 3 model. It need not be compiled, but then no optimizer is counted. A model
 #'   without weights is built, as its first batch would do.
+#' @param data A [gpu_dataset()] to train on, or `NULL`: its rows count on a card, and its batch
+#'   size is the default.
+#' @param card A card by name, such as `"A100"`, `"RTX 3060"` or as its driver names it: one of 36
+#'   from GTX 1060 to B200, which an error lists. `NULL` is the card that the model is on, if any.
 #' @param batch_size Rows of a batch, for the memory: a number or a [gpu_batch_size()]; `NULL` is
-#'   32, Keras' own default.
+#'   that of `data`, or 32, Keras' own default.
 #' @param input_shape Shape of a row, such as `c(100, 8)`: for models that leave a dimension open or
 #'   do not define their input shape. For several inputs, a list of shapes, by the inputs' names or
 #'   in their order.
 #' @param memory MiB to compare with, such as `8 * 1024` for a card of 8 GiB; `NULL` is the memory
-#'   of the device that holds the model's weights.
+#'   of `card`, or of the device that holds the model's weights.
 #' @return A `gpu_cost` with `$layers` (also `as.data.frame()`: one row per layer with `name`,
 #'   `kind`, `output_shape`, `params`, `trainable_params`, `flops` per row, `flops_share`,
 #'   `activation_bytes` per row, `calls`, `counted_by`), `$params`, `$trainable_params`, `$flops`
@@ -47,13 +83,16 @@
 #'   training step), `$activation_bytes`, `$memory` (a list: `weights_bytes`, `gradients_bytes`,
 #'   `optimizer_bytes`, `copies_bytes`, `row_bytes`, `batch_size`, `total_bytes`, `device`,
 #'   `device_bytes`, `available_bytes`, `largest_batch`; `NULL` if not known), `$suggestions` (a
-#'   data frame: `id`, `layers`, `text`, `flops_share` and `params_share` saved, `bytes_saved`) and
-#'   `$notes`. It has `print()`, `plot()` and `ggplot2::autoplot()`, which show the layers with the
-#'   largest shares.
+#'   data frame: `id`, `layers`, `text`, `flops_share` and `params_share` saved, `bytes_saved`),
+#'   `$notes` and `$card` (`NULL` without a card; else a list: `card`, `fits`, `bound`, `precision`,
+#'   `precision_reason`, `notes`, `install`, and `figures`, a data frame of `name`, `value`,
+#'   `basis` and `source`). It has `print()`, `plot()` and `ggplot2::autoplot()`, which show the
+#'   layers with the largest shares.
 #' @references Howard, A. G. et al. (2017). MobileNets: efficient convolutional neural networks for
 #'   mobile vision applications. *arXiv* 1704.04861. \doi{10.48550/arXiv.1704.04861}
 #' @section Errors:
-#' `gpukeras_error_spec` for options that do not fit the model, `gpukeras_error_model` if the model
+#' `gpukeras_error_spec` for options that do not fit the model and cards that are not listed,
+#' `gpukeras_error_data` if `data` does not fit the model, `gpukeras_error_model` if the model
 #' has no input shape and you give none, or if it cannot be called.
 #' @seealso [gpu_batch_size()] measures the largest batch that fits.
 #' @examplesIf gpukeras:::can_run_examples()
@@ -62,14 +101,18 @@
 #' cost
 #' plot(cost)
 #' cost$memory$largest_batch
+#' gpu_cost(gpu_mlp(train, units = c(64, 32)), train, card = "RTX 3060")$card
 #' @export
-gpu_cost <- function(model, batch_size = NULL, input_shape = NULL, memory = NULL) {
+gpu_cost <- function(model, data = NULL, card = NULL, batch_size = NULL, input_shape = NULL,
+                     memory = NULL) {
   model <- check_model(model)
+  if (!is.null(card)) check_string(card)
   args <- list(
-    model = model, batch_size = as_batch_size(batch_size),
-    input_shape = as_input_shape(input_shape), memory = memory
+    model = model, data = if (!is.null(data)) as_training(data)$handle,
+    batch_size = as_batch_size(batch_size), input_shape = as_input_shape(input_shape),
+    memory = memory, card = card, compiler = cards_python()
   )
-  check_no_na_options(args[-1])
+  check_no_na_options(args[-(1:2)])
   new_gpu_cost(call_core("model_cost", args))
 }
 
@@ -98,7 +141,15 @@ new_gpu_cost <- function(record) {
     each
   })
   record$suggestions <- numeric_columns(records_frame(suggestions, fields), "bytes_saved")
+  if (!is.null(record$card)) record$card <- as_card_cost(record$card)
   new_result(record, "gpu_cost")
+}
+
+as_card_cost <- function(card) {
+  columns <- c("name", "value", "basis", "source")
+  card$figures <- numeric_columns(records_frame(card$figures, columns), "value")
+  card$notes <- as_chr(card$notes)
+  card
 }
 
 #' @rdname gpu_cost
@@ -132,6 +183,7 @@ format.gpu_cost <- function(x, most = 15, ...) {
       )
     },
     format_need(x$memory),
+    if (!is.null(x$card)) format_card_cost(x$card),
     wrap_lines(x$suggestions$text, "advice:   "),
     wrap_lines(x$notes, "note:     ")
   )
@@ -199,6 +251,72 @@ format_fit <- function(memory) {
   }
   sprintf("device:   %s%s", place, fits)
 }
+
+# On a card ----------------------------------------------------------------------------------------
+
+format_card_cost <- function(card) {
+  c(
+    wrap_line(paste0(card$card, ": ", describe_fit(card)), "card:     "),
+    wrap_lines(describe_step(card), "          "),
+    wrap_line(
+      sprintf("%s suits it: %s.", card$precision, card$precision_reason), "          "
+    ),
+    format_card_figures(card$figures),
+    "          Nothing of it was measured.",
+    wrap_lines(card$notes, "          "),
+    if (card$install) "          install_gpukeras(cards = TRUE) adds them."
+  )
+}
+
+describe_fit <- function(card) {
+  if (is.null(card$fits)) {
+    return("whether it fits is not known.")
+  }
+  sprintf(
+    "%s, with at least %s of %s.", if (card$fits) "fits" else "does not fit",
+    format_bytes(figure_of(card, "total_bytes")), format_bytes(figure_of(card, "card_bytes"))
+  )
+}
+
+describe_step <- function(card) {
+  knee <- figure_of(card, "knee")
+  bound <- c(launches = "launches", arithmetic = "arithmetic", memory = "weights")
+  c(
+    if (nzchar(card$bound)) {
+      sprintf("Of a step's least times, that for %s is the longest.", bound[[card$bound]])
+    },
+    if (!is.na(knee)) {
+      sprintf("From batches of %s on, it is arithmetic's.", count_of(knee, "rows"))
+    }
+  )
+}
+
+figure_of <- function(card, name) card$figures$value[match(name, card$figures$name)]
+
+format_card_figures <- function(figures) {
+  units <- sub("^.*_(bytes|s)$", "\\1", figures$name)
+  value <- ifelse(
+    units == "bytes", format_bytes(figures$value),
+    ifelse(units == "s", format_time(figures$value), format_count(round(figures$value)))
+  )
+  known <- !is.na(figures$value)
+  format_columns(
+    list(
+      figure = card_labels[figures$name], value = ifelse(known, value, "?"),
+      basis = ifelse(known, figures$basis, "not known"), from = figures$source
+    ),
+    c("left", "right", "left", "left")
+  )
+}
+
+card_labels <- c(
+  rows_bytes = "rows that stay", block_bytes = "rows of a call",
+  state_bytes = "weights, optimizer", temporary_bytes = "gradients and such",
+  libraries_bytes = "libraries", total_bytes = "all of these", card_bytes = "the card's memory",
+  kernels = "kernels a step", launches = "launches a step", launches_s = "least for launches",
+  arithmetic_s = "least for arithmetic", memory_s = "least for weights",
+  knee = "knee, rows a batch"
+)
 
 # Plots --------------------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ format.gpu_install <- function(x, ...) {
       "<gpu_install> %s: %s", x$path, if (kept) "is there" else if (x$exists) "anew" else "new"
     ),
     sprintf("Python %s%s", x$version, if (nzchar(x$python)) paste0(": ", x$python) else "none"),
-    sprintf("TensorFlow %s", x$reason),
+    if (startsWith(x$reason, "JAX")) x$reason else paste("TensorFlow", x$reason),
     what,
     if (!is.null(x$wheels)) sprintf("From the folder %s, without a network", x$wheels),
     if (nzchar(x$problem)) sprintf("Cannot be done: %s.", x$problem)

@@ -117,6 +117,26 @@ choose_jax <- function(computer, gpu) {
   }
 }
 
+# What compiles programs for NVIDIA GPUs that are not here, in an environment of its own.
+cards_environment <- "r-gpukeras-cards"
+
+choose_compiler <- function() {
+  lines <- readLines(system.file(
+    "python/gpukeras/profiler/aot/requirements.txt", package = "gpukeras", mustWork = TRUE
+  ))
+  list(
+    packages = grep("^[a-z]", lines, value = TRUE), python = c("3.11", "3.14"),
+    reason = "JAX that compiles for NVIDIA GPUs that are not here, for gpu_cost(card = )"
+  )
+}
+
+# The Python that has them, or "".
+cards_python <- function(root = environments_root()) {
+  given <- Sys.getenv("GPUKERAS_CARDS_PYTHON")
+  python <- if (nzchar(given)) given else environment_python(file.path(root, cards_environment))
+  if (file.exists(python)) python else ""
+}
+
 # Why there is no TensorFlow with CUDA for a computer.
 explain_no_cuda <- function(computer) {
   switch(computer$system,

@@ -67,6 +67,9 @@
 #' @param verbose Whether to show pip's output.
 #' @param backend What Keras runs on: `"tensorflow"`, or `"jax"`, which has CUDA for newer cards and
 #'   for arm64 too; then no TensorFlow is installed. See the section on JAX in [gpu_setup()].
+#' @param cards Whether to install what [gpu_cost()] compiles with for cards that are not here, in
+#'   place of all else: JAX's compiler for NVIDIA GPUs, on Linux, 306 MB to download and 1.3 GB on
+#'   disk. It gets an environment of its own, `r-gpukeras-cards`, in which no session runs.
 #' @return A `gpu_install`, the plan: a list with `$path`, `$python`, `$packages` (all that is
 #'   needed), `$lacking` (what is or was to be installed), `$reason` (for the build of TensorFlow),
 #'   `$problem` (why the plan cannot be carried out, or `""`) and `$download` (a command for another
@@ -83,11 +86,12 @@
 #' install_gpukeras(gpu = TRUE, dry_run = TRUE)$packages
 install_gpukeras <- function(envname = "r-gpukeras", gpu = "auto", python = NULL, new = FALSE,
                              wheels = NULL, packages = NULL, pip_options = character(),
-                             dry_run = FALSE, verbose = TRUE, backend = "tensorflow") {
+                             dry_run = FALSE, verbose = TRUE, backend = "tensorflow",
+                             cards = FALSE) {
   if (!(rlang::is_string(backend) && backend %in% c("tensorflow", "jax"))) {
     abort_spec(backend, "backend", "\"tensorflow\" or \"jax\"", rlang::current_env())
   }
-  check_flags(new = new, dry_run = dry_run, verbose = verbose)
+  check_flags(new = new, dry_run = dry_run, verbose = verbose, cards = cards)
   check_string(envname)
   check_texts(python = python, wheels = wheels)
   check_vectors(packages = packages, pip_options = pip_options)
@@ -95,7 +99,13 @@ install_gpukeras <- function(envname = "r-gpukeras", gpu = "auto", python = NULL
   check_folder(wheels)
   computer <- read_computer()
   check_gpu(gpu, computer, backend)
-  required <- choose_requirements(computer, gpu, backend = backend)
+  if (cards) check_compiler(computer)
+  if (cards && missing(envname)) envname <- cards_environment
+  required <- if (cards) {
+    choose_compiler()
+  } else {
+    choose_requirements(computer, gpu, backend = backend)
+  }
   plan <- plan_install(required, envname, python, new, wheels, packages)
   if (dry_run) {
     return(plan)
@@ -150,6 +160,15 @@ check_gpu <- function(gpu, computer, backend = "tensorflow", call = caller_env()
     abort_gpukeras(
       "`gpu = TRUE` cannot be had on this computer.", code = "spec", arg = "gpu", call = call,
       hint = paste0(if (backend == "jax") "JAX" else "TensorFlow", " comes ", build$reason, ".")
+    )
+  }
+}
+
+check_compiler <- function(computer, call = caller_env()) {
+  if (computer$system != "Linux") {
+    abort_gpukeras(
+      "`cards = TRUE` cannot be had on this computer.", code = "spec", arg = "cards", call = call,
+      hint = "JAX's compiler for NVIDIA GPUs is for Linux, of WSL2 too."
     )
   }
 }
@@ -258,16 +277,21 @@ abort_install <- function(what, lines, call) {
 }
 
 describe_installed <- function(plan) {
-  found <- identical(plan$path, file.path(environments_root(), "r-gpukeras"))
+  cards <- identical(plan$reason, choose_compiler()$reason)
+  own <- if (cards) cards_environment else "r-gpukeras"
+  found <- identical(plan$path, file.path(environments_root(), own))
   c(
     v = sprintf("%s is complete.", plan$path),
     i = if (!found) {
       sprintf(
-        "For R to take it, put RETICULATE_PYTHON=%s into ~/.Renviron.",
+        "For R to take it, put %s=%s into ~/.Renviron.",
+        if (cards) "GPUKERAS_CARDS_PYTHON" else "RETICULATE_PYTHON",
         environment_python(plan$path)
       )
     },
-    i = if (python_runs()) {
+    i = if (cards) {
+      "gpu_cost(model, data, card = ) compiles with it."
+    } else if (python_runs()) {
       "This session runs another Python: restart R."
     } else {
       "Is the GPU used? gpu_check() tells."

@@ -36,6 +36,34 @@ a_cost_record <- function(...) {
 
 a_cost <- function(...) new_gpu_cost(a_cost_record(...))
 
+# What the core reports of a card; `unknown` are figures without a value.
+a_card_cost <- function(..., unknown = character()) {
+  figure <- function(name, value, basis, source) {
+    list(name = name, value = if (!name %in% unknown) value, basis = basis, source = source)
+  }
+  card <- list(
+    card = "A100 SXM4 40GB", fits = TRUE, bound = "launches", precision = "mixed_bfloat16",
+    precision_reason = "compute capability 8.0 has tensor cores for bfloat16 (from 8.0)",
+    figures = list(
+      figure("rows_bytes", 10400000, "computed", "of the whole training"),
+      figure("state_bytes", 107684L, "compiled", "arguments but rows"),
+      figure("libraries_bytes", 500 * 2^20, "assumed", "CUDA, cuDNN, cuBLAS"),
+      figure("total_bytes", 534795684, "assumed", "a lower bound"),
+      figure("card_bytes", 42331013120, "assumed", "NVIDIA A100 Tensor Core GPU data sheet"),
+      figure("kernels", 29L, "compiled", "of a step"),
+      figure("launches", 1L, "compiled", "of a step; a CUDA graph is one"),
+      figure("launches_s", 1.49e-05, "assumed", "0.9 us a launch, 0.5 us a kernel in a graph"),
+      figure("arithmetic_s", 1.1e-08, "computed", "156 TFLOP/s in tf32"),
+      figure("memory_s", 1.38e-07, "computed", "state in and out at 1555 GB/s"),
+      figure("knee", 65536, "assumed", "arithmetic as long as all else")
+    ),
+    notes = list(), install = FALSE
+  )
+  changes <- list(...)
+  card[names(changes)] <- changes
+  a_cost(card = card)
+}
+
 # A layer that could not be counted, on a device that is not known.
 an_unknown_cost <- function() {
   record <- a_cost_record(flops_known = FALSE, suggestions = list(), notes = list("Not known: x."))
@@ -53,6 +81,27 @@ test_that("a cost prints layers, totals, memory and advice", {
     print(a_cost(), most = 2)
     print(an_unknown_cost())
   })
+})
+
+test_that("a card prints what was compiled, computed and assumed, and what is not known", {
+  not_compiled <- c("kernels", "launches", "launches_s", "knee")
+  why <- "No program was compiled: the packages for that are not installed."
+  expect_snapshot({
+    print(a_card_cost())
+    print(a_card_cost(unknown = not_compiled, bound = "", notes = list(why), install = TRUE))
+    print(a_card_cost(fits = FALSE, bound = "memory"))
+  })
+  unknown <- a_card_cost(unknown = c(not_compiled, "total_bytes"), bound = "")
+  unknown$card["fits"] <- list(NULL)
+  expect_match(format(unknown), "whether it fits is not known", all = FALSE)
+})
+
+test_that("a card's figures are a data frame with their basis", {
+  card <- a_card_cost(unknown = "knee")$card
+  expect_named(card$figures, c("name", "value", "basis", "source"))
+  expect_identical(card$figures$value[card$figures$name == "kernels"], 29)
+  expect_identical(card$figures$value[card$figures$name == "knee"], NA_real_)
+  expect_null(a_cost()$card)
 })
 
 test_that("print() gives its argument back, invisibly", {
@@ -128,6 +177,36 @@ test_that("bad arguments are refused", {
   expect_error(gpu_cost(model, batch_size = NA), class = "gpukeras_error_spec")
   expect_error(gpu_cost(model, memory = "8 GB"), class = "gpukeras_error_spec")
   expect_error(gpu_cost(model, input_shape = 9), "is 9, and the model takes 4")
+  expect_error(gpu_cost(model, card = 1), class = "gpukeras_error_spec")
+  expect_error(gpu_cost(model, card = "Voodoo 2"), class = "gpukeras_error_spec")
+  expect_error(gpu_cost(model, data = list()), class = "gpukeras_error")
+})
+
+test_that("data and card reach the core, with the Python that compiles", {
+  skip_without_tensorflow()
+  root <- withr::local_tempdir()
+  withr::local_envvar(GPUKERAS_CARDS_PYTHON = file.path(root, "none"))
+  data <- gpu_dataset(a_matrix(60, 4), y = factor(rep(1:3, 20)), batch_size = 12)
+  model <- a_model(inputs = 4L)
+  cost <- gpu_cost(model, data, card = "rtx 3060")
+  expect_identical(cost$memory$batch_size, 12L)
+  expect_identical(cost$card$card, "RTX 3060")
+  expect_true(cost$card$fits)
+  expect_true(cost$card$install)
+  rows <- cost$card$figures$value[cost$card$figures$name == "rows_bytes"]
+  expect_gt(rows, 60 * 4 * 4)
+})
+
+test_that("the Python that compiles is named, or in an environment of its own", {
+  root <- withr::local_tempdir()
+  withr::local_envvar(GPUKERAS_CARDS_PYTHON = NA)
+  expect_identical(cards_python(root), "")
+  python <- file.path(root, "r-gpukeras-cards/bin/python")
+  dir.create(dirname(python), recursive = TRUE)
+  file.create(python)
+  expect_identical(cards_python(root), python)
+  withr::local_envvar(GPUKERAS_CARDS_PYTHON = python)
+  expect_identical(cards_python("nowhere"), python)
 })
 
 test_that("a real model's cost is that of the closed formula", {

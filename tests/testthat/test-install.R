@@ -243,8 +243,24 @@ test_that("a GPU that cannot be had is refused, with the way that there is", {
     check_gpu(TRUE, list(system = "Darwin", machine = "arm64", nvidia = ""), call = NULL)
     check_gpu(TRUE, computer, "jax", call = NULL)
     install_gpukeras(backend = "torch", dry_run = TRUE)
+    check_compiler(computer, call = NULL)
   })
   expect_silent(check_gpu("auto", computer))
+})
+
+test_that("what compiles for cards gets an environment of its own", {
+  skip_on_os(c("windows", "mac"))
+  root <- withr::local_tempdir()
+  withr::local_envvar(WORKON_HOME = root)
+  plan <- install_gpukeras(cards = TRUE, dry_run = TRUE)
+  expect_identical(basename(plan$path), "r-gpukeras-cards")
+  expect_match(plan$packages, "^[a-z0-9-]+==[0-9.]+$")
+  expect_true(all(c("jax", "jax-cuda12-pjrt", "keras") %in% sub("==.*", "", plan$packages)))
+  expect_match(format(plan), "^JAX that compiles for NVIDIA GPUs", all = FALSE)
+  other <- install_gpukeras(file.path(root, "other"), cards = TRUE, dry_run = TRUE)
+  expect_identical(basename(other$path), "other")
+  expect_match(describe_installed(other), "GPUKERAS_CARDS_PYTHON=", all = FALSE)
+  expect_no_match(describe_installed(plan), "RETICULATE_PYTHON")
 })
 
 test_that("the plan is for this computer", {

@@ -83,8 +83,11 @@ class Dataset(ABC):
 
     def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
         """Returns the plan for a device; `batch_size` replaces that of the dataset's options."""
-        spec = self.spec if batch_size is None else replace(self.spec, batch_size=batch_size)
-        return self.make_plan(device, spec)
+        return self.make_plan(device, self.spec_of(batch_size))
+
+    def spec_of(self, batch_size: int | str | None) -> DatasetSpec:
+        """Returns the dataset's options with another batch size, unless that is None."""
+        return self.spec if batch_size is None else replace(self.spec, batch_size=batch_size)
 
     @property
     def row_bytes(self) -> int:

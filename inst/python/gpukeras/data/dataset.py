@@ -110,12 +110,16 @@ class MapDataset(Dataset):
 
     def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
         """Returns the plan for a device and options."""
-        facts = PipelineFacts(
+        return plan_pipeline(self.read_facts(device, devices.free_bytes(device)), spec)
+
+    def read_facts(self, device: str, free_bytes: float | None) -> PipelineFacts:
+        """Returns the facts that decide the plan for a device with so much free memory."""
+        return PipelineFacts(
             rows=len(self.train_rows),
             validation_rows=len(self.validation_rows),
             row_bytes=-(-sum(source.stored_bytes for source in self.sources) // max(1, len(self))),
             device=device,
-            free_bytes=devices.free_bytes(device),
+            free_bytes=free_bytes,
             na=self.na,
             dropped=self.dropped,
             indicators=self.recipe.indicators,
@@ -124,7 +128,6 @@ class MapDataset(Dataset):
             movable=all(source.movable for source in self.sources),
             skipped=self.skipped,
         )
-        return plan_pipeline(facts, spec)
 
     def rows(self, part: str) -> np.ndarray:
         """Returns the row numbers of a part: "train", "validation" or "all" (in the user's order).

@@ -4,16 +4,10 @@ import json
 import os
 import subprocess
 import textwrap
-from pathlib import Path
 
 import pytest
 from children import CORE, PATIENCE_S, run_script
-
-ROOT = Path(__file__).parents[4]
-PYTHON = Path(os.environ.get("GPUKERAS_AOT_PYTHON") or ROOT / ".aot/bin/python")
-needs_compiler = pytest.mark.skipif(
-    not PYTHON.exists(), reason="the packages that compile for a GPU are not here: see CONTRIBUTING"
-)
+from compilers import PYTHON, needs_compiler
 
 MAKE_LOOP = """
     import jax, numpy as np

@@ -30,15 +30,20 @@ def describe_rows(rows: tuple[Any, ...]) -> list[Any]:
 
 
 def take_loop(
-    model: Model, rows: list[Any], batch_size: int, batches: int, wrapped: bool = False
+    model: Model,
+    rows: list[Any],
+    batch_size: int,
+    batches: int,
+    *,
+    wrapped: bool = False,
 ) -> tuple[Any, tuple[Any, ...]]:
-    """Returns the loop over a block of batches as a jitted function, with its arguments.
+    """Returns the loop of a call as a jitted function, with its arguments.
 
     Args:
         model: A compiled model; its variables are built.
         rows: What `describe_rows()` returned.
         batch_size: Rows per batch.
-        batches: Batches of the block, all of which the loop runs.
+        batches: Batches of the block, all of which the call runs.
         wrapped: See `block.as_data()`.
     """
     build_variables(model, tuple(_fill(part, np.zeros, SAMPLE) for part in rows), wrapped)

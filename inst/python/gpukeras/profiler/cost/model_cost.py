@@ -17,15 +17,20 @@ from gpukeras.backend import keras_private
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_positive
+from gpukeras.data.base import Dataset
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import model_checks
 from gpukeras.profiler.cost.activations import Kept, sum_kept
+from gpukeras.profiler.cost.card_cost import LIBRARY_BYTES, CardCost
 from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import has_formula, layer_flops
 from gpukeras.profiler.cost.memory import MIB, read_need
+from gpukeras.profiler.cost.on_card import CardRequest, find_asked_card, read_card_cost
 from gpukeras.profiler.cost.op_flops import OPEN, count_ops
 from gpukeras.profiler.cost.suggestions import Suggestion, suggest_memory, suggest_savings
 from gpukeras.profiler.cost.watcher import Seen, Traced
+from gpukeras.training.batch_size import plan_batches
+from gpukeras.training.keras_functions import build_on
 
 BATCH = 32  # Keras' own default
 STEP = 3  # training step / forward pass: the backward pass takes about twice the forward pass
@@ -77,6 +82,7 @@ class ModelCost:
         memory: `MemoryNeed.to_record()`.
         suggestions: Changes that would make it cheaper.
         notes: Sentences on what is unknown, and why.
+        card: What the training would be on a card; None if none is asked for or here.
     """
 
     name: str
@@ -90,6 +96,7 @@ class ModelCost:
     memory: dict[str, Any]
     suggestions: tuple[Suggestion, ...]
     notes: tuple[str, ...]
+    card: CardCost | None = None
 
 
 def model_cost(
@@ -98,34 +105,49 @@ def model_cost(
     device: str | None = None,
     input_shape: Any = None,
     memory: float | None = None,
+    *,
+    data: Dataset | None = None,
+    card: str | None = None,
+    compiler: str = "",
 ) -> ModelCost:
     """Counts the cost of a model; it is not run, and no weight changes.
 
     Args:
         model: A Keras model; it need not be compiled, but then no optimizer is counted. If it has
             no weights yet it is built, as by its first batch.
-        batch_size: Rows of a batch for the memory; None for 32, Keras' own default.
+        batch_size: Rows of a batch for the memory; None for the data's, or 32, Keras' own default.
         device: Device to compare with, such as "GPU:0"; None for the device of the weights.
         input_shape: Shape of a row, for models that do not define it or leave dimensions open; a
             list of shapes or a mapping by name for several inputs.
         memory: MiB to compare with in place of a device's.
+        data: Rows that the model would train on; it is then built on them.
+        card: A card of the table, such as "A100"; None for the one that is here.
+        compiler: An interpreter that can compile for a card, see `aot`; "" if there is none.
 
     Raises:
-        SpecError: for a value that is not a Keras model, or options out of range.
+        SpecError: for a value that is not a Keras model, options out of range, or a card that is
+            not listed.
         ModelError: if the model has no input shape and none is given, or cannot be called.
     """
     model_checks.check_model(model, compiled=False)
-    size = BATCH if batch_size is None else check_count("batch_size", batch_size)
+    place = device or model_device(model)
+    found, unlisted = find_asked_card(card, place)
+    size = _choose_size(model, data, batch_size)
     room = None if memory is None else check_positive("memory", memory) * MIB
+    if room is None and card is not None and found is not None:
+        room = float(found.memory_bytes - LIBRARY_BYTES)
     specs = input_specs(model, input_shape)
     traced = trace_model(model, specs)
     training, kept, why = _read_kept(model, specs)
     layers = _list_layers(model, traced, kept)
-    need = read_need(model, training, kept, size, device or model_device(model), memory=room)
+    need = read_need(model, training, kept, size, place, memory=room)
     known = [layer.flops for layer in layers if layer.flops is not None]
     params = count_numbers(model.weights)
     complete, flops = len(known) == len(layers), sum(known)
     savings = suggest_savings(traced.seen, flops * traced.rows, params)
+    request = None if found is None else CardRequest(found, data, compiler)
+    row_flops = STEP * flops if complete else None
+    notes = explain_unknown(layers) + why + _explain_optimizer(model, need)
     return ModelCost(
         name=model.name,
         layers=tuple(layers),
@@ -133,12 +155,22 @@ def model_cost(
         trainable_params=count_numbers(model.trainable_weights),
         flops=flops,
         flops_known=complete,
-        step_flops=STEP * flops * size if complete else None,
+        step_flops=None if row_flops is None else row_flops * size,
         activation_bytes=_sum_known([layer.activation_bytes for layer in layers]),
         memory=need.to_record(),
         suggestions=(*savings, *suggest_memory(need, model.dtype_policy.name)),
-        notes=tuple(explain_unknown(layers) + why + _explain_optimizer(model, need)),
+        notes=(*notes, *([unlisted] if unlisted else [])),
+        card=None if request is None else read_card_cost(model, request, need, row_flops),
     )
+
+
+def _choose_size(model: Model, data: Dataset | None, asked: float | None) -> int:
+    """Returns the rows of a batch; with data, builds the model on them."""
+    size = None if asked is None else check_count("batch_size", asked)
+    if data is None:
+        return size or BATCH
+    build_on(model, data, size)
+    return plan_batches(model, data, "CPU:0", size).batch_size
 
 
 def count_flops(model: Model, input_shape: Any = None) -> float | None:
