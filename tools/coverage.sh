@@ -2,7 +2,7 @@
 # Which lines the tests run, on both sides:  tools/coverage.sh [python | r]
 #
 # Prints a table of the files, worst first, and fails where a side has less than 90 % of its
-# lines. Takes as long as `make test`, and half as long again.  Works in a copy of the tree, so
+# lines. Takes as long as `make test-all`, and half as long again.  Works in a copy of the tree, so
 # that nothing of it is left behind.
 set -eu
 cd "$(dirname "$0")/.."
@@ -33,7 +33,7 @@ measure_python() {
 # leaves its counts as it ends; one that a test kills may leave half of them, which covr cannot read.
 # shellcheck disable=SC2016 # R expands them
 measure_r() {
-    LEAST=$least Rscript -e 'least <- as.numeric(Sys.getenv("LEAST"))
+    GPUKERAS_TESTS=all LEAST=$least Rscript -e 'least <- as.numeric(Sys.getenv("LEAST"))
         library <- tempfile("library-")
         drop_halves <- bquote(for (file in Sys.glob(file.path(.(library), "covr_trace_*"))) {
             tryCatch(readRDS(file), error = function(condition) unlink(file))
