@@ -121,7 +121,7 @@ wide_cases <- list(
 )
 
 test_that("integer64 gives what as.numeric() of it gives, wherever numbers are taken", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   skip_if_not_installed("bit64")
   for (name in names(wide_cases)) {
     expect_equal(wide_cases[[name]](as_wide), wide_cases[[name]](identity), info = name)

@@ -175,7 +175,7 @@ test_that("64-bit integers, zones and durations cross as they are", {
 })
 
 test_that("PostgreSQL: types, one run of the query, and a transaction of the user's", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   skip_outside_lane()
   con <- local_postgres("open sesame")$connect()
   run <- function(...) DBI::dbClearResult(DBI::dbSendQuery(con, paste(...)))

@@ -14,7 +14,7 @@ line_of <- function(data, ...) {
 }
 
 test_that("the names of a list of rows are honoured", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   expected <- line_of(gpu_dataset(x, y))
   expect_equal(line_of(list(x, y)), expected)
   expect_equal(line_of(list(y = y, x = x)), expected)

@@ -193,7 +193,7 @@ test_that("errors name the function that the user called", {
 # Interrupts (reticulate 1.28; each run fails with a chance of about one third) ------------------------
 
 test_that("an interrupt is neither lost nor the end of the script", {
-  skip_outside_lane()
+  skip_outside_lane(slow = TRUE)
   folder <- withr::local_tempdir()
   # Each after another number of epochs.
   deep_in <- function(run) {

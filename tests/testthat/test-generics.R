@@ -129,7 +129,7 @@ test_that("no generic gives NULL without a word", {
 })
 
 test_that("gpu_tabular() takes a family, and its models predict as those of gpu_mlp() do", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   rows <- generic_rows()
   data <- gpu_dataset(count ~ a + g, rows, batch_size = 32, encode = "codes")
   model <- gpu_tabular(data, "mlp", units = 8, family = "negative_binomial", seed = 1)

@@ -304,7 +304,7 @@ test_that("linear models are registered with their families, as parsnip is told"
 })
 
 test_that("models without hidden layers have a family", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   fit_of <- function(model, ...) rlang::exec(gpu_mlp_fit, ..., !!!engine_models[[model]]$defaults)
   fit <- fit_of(
     "poisson_reg", count ~ spray, InsectSprays,

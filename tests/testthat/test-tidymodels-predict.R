@@ -1,7 +1,7 @@
 # Predictions of gpu_mlp_fit(), which parsnip asks for; and by parsnip.
 
 test_that("a fit of Cox predicts times, curves and linear predictors as survival does", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   skip_if_not_installed("survival")
   lung <- survival::lung[c("time", "status", "age", "sex")]
   Surv <- survival::Surv # nolint: object_name_linter.
