@@ -117,13 +117,22 @@ test_that("library(gpukeras) starts no Python, loads no reticulate, and writes n
   expect_identical(list.files(home, all.files = TRUE, no.. = TRUE), character())
 })
 
+# An environment without packages, made once. It knows its Python, not its own place: copies work.
+bare_environment <- function() {
+  if (is.null(known$environment)) {
+    known$environment <- withr::local_tempfile(.local_envir = teardown_env())
+    made <- run_python(python_path(), c("-I", "-m", "venv", "--without-pip", known$environment))
+    stopifnot(made$status == 0)
+  }
+  known$environment
+}
+
 # A virtual environment in the home folder where reticulate looks for it: without packages, or with
 # those of the Python of this session.
 an_environment <- function(home, name, packages = FALSE) {
   path <- file.path(home, ".virtualenvs", name)
   dir.create(dirname(path), showWarnings = FALSE)
-  made <- run_python(python_path(), c("-I", "-m", "venv", "--without-pip", path))
-  stopifnot(made$status == 0)
+  stopifnot(system2("cp", c("-a", shQuote(bare_environment()), shQuote(path))) == 0)
   if (packages) {
     site <- c("-c", "import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))")
     writeLines(

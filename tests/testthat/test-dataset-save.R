@@ -205,7 +205,7 @@ test_that("descriptions that are none, and damaged files, are errors", {
 })
 
 test_that("TFRecord files without a description are predicted by the model's recipe", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   path <- withr::local_tempfile(fileext = ".tfrecord")
   rows <- lapply(1:20, function(i) list(pixels = sin(i + 1:6), class = i %% 2L))
   write_examples(rows, path)

@@ -65,7 +65,7 @@ test_that("a recipe predicts in another session", {
 })
 
 test_that("groups and times keep their types", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   typed <- data.frame(
     a = factor(rep(c("y", "x"), each = 9), levels = c("y", "x")), b = rep(1:2, each = 9),
     day = rep(as.Date("2024-02-20") + 0:8, 2), load = as.double(1:18)

@@ -151,7 +151,7 @@ test_that("predictions of no rows are none, of the right type", {
 })
 
 test_that("no rows of a sparse matrix, of several inputs and of a model of Keras' own give none", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   if (rlang::is_installed("Matrix")) {
     sparse <- methods::as(as.matrix(mtcars[2:5]), "CsparseMatrix")
     expect_none(gpu_dataset(sparse, mtcars$mpg), sparse)

@@ -241,7 +241,7 @@ browse <- function(file, frame = parent.frame()) {
 }
 
 test_that("the browser's log shows what a page does wrong", {
-  skip_outside_lane()
+  skip_outside_lane(slow = TRUE)
   page <- withr::local_tempfile(fileext = ".html", lines = c(
     "<!DOCTYPE html><title>x</title>", "<script>nobody()</script>",
     '<img src="http://127.0.0.1:9/x.png">'

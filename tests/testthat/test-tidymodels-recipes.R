@@ -1,8 +1,8 @@
 # Recipes of the package recipes: where they learn, what they are applied to, and what keeps them.
 
-skip_without_recipes <- function() {
+skip_without_recipes <- function(slow = FALSE) {
   skip_if_not_installed("recipes")
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow)
 }
 
 # Steps that learn from rows, and one that makes columns of levels.
@@ -108,7 +108,7 @@ test_that("roles say what is a label, a weight, and neither", {
 })
 
 test_that("steps that skip new rows are for training rows only", {
-  skip_without_recipes()
+  skip_without_recipes(slow = TRUE)
   cars <- cars_frame()
   skipping <- recipes::recipe(mpg ~ wt, data = cars) |> recipes::step_log(mpg, skip = TRUE)
   data <- gpu_dataset(skipping, data = cars, seed = 1)
@@ -174,7 +174,7 @@ expect_elsewhere <- function(found, model) {
 }
 
 test_that("a saved model finds its recipe in the session, and takes it where it is not", {
-  skip_without_recipes()
+  skip_without_recipes(slow = TRUE)
   cars <- local_cars()
   expected <- gpu_predict(cars$model, cars_frame())
   loaded <- gpu_load(file.path(cars$folder, "cars.keras"))
