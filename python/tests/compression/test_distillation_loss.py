@@ -121,6 +121,7 @@ def test_the_loss_is_mixed_in_training_and_the_student_s_own_otherwise():
     assert "compute_loss" not in vars(student)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(["keras", "graph_loop", "compiled"], "graph_loop"))
 def test_every_engine_teaches_and_forgets(engine):
     student, teacher, data = make_model(seed=1), make_model(seed=2), make_dataset()

@@ -42,6 +42,7 @@ def test_zeros_are_counted_and_compress():
     assert full.flops == 2 * 64 * 64 + 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
 def test_scales_of_quantized_weights_are_no_parameters(mode):
     import keras

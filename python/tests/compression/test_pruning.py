@@ -193,6 +193,7 @@ def test_structured_pruning_makes_a_smaller_model_that_trains_on(model):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("structured", few([False, True], False))
 def test_a_model_that_got_too_much_worse_is_refused(structured):

@@ -98,6 +98,7 @@ def test_what_cannot_be_quantized_is_refused():
         quantization.quantize(make_model(), options={"max_drop": 0.1})
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_model_that_gets_worse_is_refused():
     model, data = make_model(), make_dataset(validation=0.2)
@@ -147,6 +148,7 @@ def test_a_quantized_model_can_be_trained_on():
     assert fit.fit(small, data, {"epochs": 2, "engine": "graph_loop"}).epochs == 2
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_layers_of_float16_are_quantized_in_float32():
     import keras

@@ -49,6 +49,7 @@ def epoch(data, number=0):
     return runtime.tree().map_structure(as_array, *blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MOVES)
 def test_a_mask_is_where_its_square_is(table, name):
     data = build(image_features(table), mask_labels(table), augment=MOVES[name])

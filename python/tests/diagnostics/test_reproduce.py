@@ -76,6 +76,7 @@ def test_trainings_that_repeat_are_equal_and_leave_the_model_as_it_was():
     assert settings["keras"].value == keras.__version__
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_layer_with_random_numbers_of_no_seed_is_named():
     import keras
@@ -99,6 +100,7 @@ def test_a_layer_with_random_numbers_of_no_seed_is_named():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_gradient_that_differs_is_named():
     import keras

@@ -120,6 +120,7 @@ def test_what_does_not_fit_is_refused(dataset):
 # How a model is set ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_an_eager_model_is_told(dataset):
     model = make_model()

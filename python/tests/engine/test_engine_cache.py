@@ -164,6 +164,7 @@ def test_averages_of_the_weights_are_given_up_after_their_training():
     assert variables().keys() <= known.keys()
 
 
+@pytest.mark.slow
 def test_the_model_is_saved_copied_and_forgotten_as_before(tmp_path):
     model = make_model()
     fit(model)

@@ -51,7 +51,7 @@ def test_an_epoch_of_adam_ends_with_the_same_loss(engine):
     np.testing.assert_allclose(found.history["accuracy"], expected.history["accuracy"], atol=1e-3)
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(ENGINES, "keras", "compiled"))
 def test_the_same_as_plain_keras_on_the_same_batches(engine):
     data = make_dataset(200, batch_size=16, shuffle=False)
@@ -74,7 +74,7 @@ def count_traces(model):
     return traced
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True])
 def test_few_batches_and_the_short_last_one_share_a_program(several, monkeypatch):
     if several:
@@ -89,6 +89,7 @@ def test_few_batches_and_the_short_last_one_share_a_program(several, monkeypatch
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_program_for_few_batches_gives_way_where_there_are_many(monkeypatch):
     model, data, rows = make_model(), make_dataset(200, batch_size=16), []
     for limit in (3000, 5, 3000):

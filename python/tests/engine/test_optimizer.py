@@ -93,6 +93,7 @@ def test_each_step_of_a_loop_inside_a_graph_uses_the_tables_rate(jit):
     np.testing.assert_array_equal(recorded(model), expected())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["keras", "graph_loop", "compiled"])
 def test_each_engine_uses_the_tables_rates(engine):
     model = a_recorder()

@@ -94,6 +94,7 @@ def test_a_large_model_gets_the_program_of_a_single_batch_alone(monkeypatch):
     assert model.optimizer.iterations.numpy() == 9
 
 
+@pytest.mark.slow
 def test_before_something_is_timed_all_lengths_are_compiled():
     block = make_block()
     engines = make_engines(make_model(), block, static=True)

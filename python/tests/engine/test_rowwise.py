@@ -78,6 +78,7 @@ def test_an_einsum_over_rows_is_unknown(equation, known):
     assert rowwise._keeps_rows(equation) is known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", few(KINDS, "tabm"))
 def test_networks_for_tables_are_known_and_rightly_so(kind):
     data = make_table("number")

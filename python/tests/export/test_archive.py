@@ -73,6 +73,7 @@ def test_all_comes_back(saved, tmp_path, dataset):
     assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
 
 
+@pytest.mark.slow
 def test_masks_survive_saving_loading_and_further_training(saved, dataset):
     path, model, _ = saved
     kept = masks.read_masks(model)

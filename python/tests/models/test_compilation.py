@@ -70,6 +70,7 @@ def test_layers_that_were_added_or_lie_deeper_are_named_too():
         train(model)
 
 
+@pytest.mark.slow
 def test_under_loss_scaling_too():
     keras = runtime.keras()
     model = make_model()
@@ -243,6 +244,7 @@ def test_names_that_only_a_call_could_tell():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("struct", "loss"),
     few(

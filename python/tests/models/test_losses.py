@@ -59,6 +59,7 @@ def heads_rows(validation=0.0):
     return dataset.build_dataset(array(x), options, labels), (x, values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(ENGINES, "graph_loop"))
 def test_losses_of_outputs_are_means_over_rows_and_add_up(engine):
     data, (x, values) = heads_rows()

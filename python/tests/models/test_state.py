@@ -34,6 +34,7 @@ def test_a_model_with_its_state_back_goes_on_as_if_nothing_had_been():
     assert {name.split("/")[0] for name in kept.arrays} >= {"weights", "optimizer", "metrics"}
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_no_view():
     model = make_model()
     train(model)
@@ -43,6 +44,7 @@ def test_a_snapshot_is_no_view():
     np.testing.assert_array_equal(kept.arrays["weights/0000"], before)
 
 
+@pytest.mark.slow
 def test_the_state_of_another_model_changes_nothing():
     model, other = make_model(), make_model(columns=7)
     train(model)

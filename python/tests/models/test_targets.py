@@ -184,6 +184,7 @@ def test_weights_of_steps_come_in_sequence_too(make, cache):
     np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.slow
 def test_a_saved_dataset_keeps_the_shape_of_labels_and_weights(tmp_path):
     data = dataset(SERIES, STEPS, STEP_WEIGHTS, validation=0.25)
     path = writer.save_dataset(data, str(tmp_path / "saved"))["path"]
@@ -205,6 +206,7 @@ def test_labels_in_a_npy_file_may_have_any_shape(tmp_path):
     np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.slow
 def test_validation_rows_and_evaluation_give_what_keras_gives():
     data = dataset(SERIES, STEPS, STEP_WEIGHTS, validation=0.25)
     keras().utils.set_random_seed(7)
@@ -305,6 +307,7 @@ def test_shapes_agree_as_keras_has_it(one, other, same):
 ROW_CLASSES = STEPS[:, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", few([dataset, as_function, as_pipeline], dataset, as_function))
 def test_classes_of_a_sparse_loss_come_back_as_integers(make):
     """Of each time step too: what Keras' users take `argmax` for."""
@@ -317,6 +320,7 @@ def test_classes_of_a_sparse_loss_come_back_as_integers(make):
         )
 
 
+@pytest.mark.slow
 def test_classes_of_several_outputs_are_those_with_classes():
     model = two_headed()
     fit.fit(model, make_several(), {"epochs": 1, "engine": "keras"})

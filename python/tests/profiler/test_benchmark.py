@@ -49,6 +49,7 @@ def test_waiting_is_what_the_function_took():
     assert times.real_s >= times.wait_s + 0.04
 
 
+@pytest.mark.slow
 def test_blocks_of_a_slow_function_are_small():
     with open_bench(SlowFunction(0.05).dataset()) as slow, closing(draw(slow._loader)) as blocks:
         assert next(blocks)[0].batches <= 4

@@ -275,6 +275,7 @@ def test_the_model_is_as_before(dataset, trained):
     assert state_of(model) == before
 
 
+@pytest.mark.slow
 @tf
 def test_who_listens_may_end_it_and_the_model_is_as_before(dataset):
     def listen(event):

@@ -37,6 +37,7 @@ def test_requests_are_answered_as_predict_does_whatever_their_number(regression)
     np.testing.assert_allclose(sum(found, []), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_logical_columns_are_described_and_checked_as_such():
     columns = make_columns()
     flags = {"name": "f", "kind": "logical", "values": columns[0]["values"] > 0}

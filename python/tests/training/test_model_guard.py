@@ -116,6 +116,7 @@ def test_a_step_that_fails_is_told_and_leaves_the_model(dataset):
     assert state_of(model) == before
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_an_interrupt_goes_on_and_leaves_the_model(dataset):
     model = make_stateful()
@@ -178,6 +179,7 @@ def test_looked_up_rows_are_as_before():
     assert state_of(model) == before
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_an_optimizer_without_a_config_is_no_obstacle(dataset):
     keras = runtime.keras()
@@ -195,6 +197,7 @@ def test_an_optimizer_without_a_config_is_no_obstacle(dataset):
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_model_without_weights_gets_them_as_fit_would_make_them(dataset):
     keras = runtime.keras()

@@ -311,6 +311,7 @@ def test_predictions_are_those_of_keras(style):
     assert {"loss", "price_loss", "cut_loss", "cut_accuracy"} <= set(result["metrics"])
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_rows_that_training_would_leave_out_keep_their_place():
     data = build(na="drop")
@@ -333,6 +334,7 @@ def test_a_model_of_others_predicts_lists_of_arrays():
 # Storage -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_saved_rows_are_the_same_several_inputs(tmp_path):
     data = build(validation=0.25)

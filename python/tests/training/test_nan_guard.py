@@ -30,12 +30,14 @@ def test_a_loss_that_is_no_number_ends_the_training_with_the_weights_of_before(e
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_steps_after_a_loss_that_is_no_number_are_taken_back_too(monkeypatch):
     forced = LoopChoice(True, "as on a GPU")  # whose programs run to their end
     monkeypatch.setattr(engines, "choose_loop", lambda device, deterministic: forced)
     test_a_loss_that_is_no_number_ends_the_training_with_the_weights_of_before("compiled")
 
 
+@pytest.mark.slow
 def test_the_epochs_before_stay_and_their_best_weights_too():
     model, data = make_model(), make_dataset(400, validation=0.2)
 

@@ -87,6 +87,7 @@ def test_a_schedule_is_followed_and_the_rate_is_the_models_own_afterwards():
     assert float(model.optimizer.learning_rate) == before
 
 
+@pytest.mark.slow
 def test_averages_are_what_is_validated_and_what_is_left():
     model, data = make_model(optimizer="adam"), make_dataset(300, validation=0.3)
     report = fit(model, data, ema=0.9)
@@ -95,6 +96,7 @@ def test_averages_are_what_is_validated_and_what_is_left():
     assert report.history["val_loss"][-1] == pytest.approx(loss, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_accumulates_gradients_takes_all_aids():
     optimizer = runtime.keras().optimizers.Adam(0.01, gradient_accumulation_steps=2)
     report = fit(make_model(optimizer=optimizer), ema=0.9, schedule=RATES)
@@ -123,6 +125,7 @@ def test_an_interrupt_in_a_callback_ends_the_training_cleanly(hook):
     assert_usable(model)
 
 
+@pytest.mark.slow
 def test_an_error_in_a_callback_is_passed_on_and_leaves_the_model_usable():
     model = make_model(optimizer="adam")
     with pytest.raises(ZeroDivisionError, match="mine"):
@@ -130,7 +133,7 @@ def test_an_error_in_a_callback_is_passed_on_and_leaves_the_model_usable():
     assert_usable(model)
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False])
 def test_a_training_may_train_within_a_callback(same):
     model = make_model()

@@ -181,6 +181,7 @@ def test_a_model_that_was_not_built_is_built_and_measured():
 # Rows in sequence --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_a_stream_is_measured_on_its_first_chunk_without_asking_for_more(model):
     calls = []

@@ -84,7 +84,7 @@ def with_loss_scaling_and_schedule():
     return runtime.keras().optimizers.LossScaleOptimizer(with_schedule())
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize(
     "make",
@@ -165,6 +165,7 @@ def test_labels_that_cannot_be_learned_give_no_rate():
     assert "never fell by more than its noise" in report.reason
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 def test_the_batch_size_found_is_taken_as_far_as_there_are_rows(monkeypatch):
     monkeypatch.setattr(batch_size, "MEASURE_S", 0.01)

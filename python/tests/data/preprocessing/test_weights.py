@@ -144,6 +144,7 @@ def test_validation_rows_and_evaluation_have_them_too():
         assert report.history[f"val_{name}"][-1] == pytest.approx(theirs[name], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.tf
 @pytest.mark.parametrize("name", [name for name in MAKERS if name != "memory"])
 def test_rows_in_sequence_hold_the_same_weights(name):

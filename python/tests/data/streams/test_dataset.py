@@ -67,6 +67,7 @@ def test_rows_in_sequence_train_as_rows_in_an_array(make, cache):
     assert report.epochs == 2
 
 
+@pytest.mark.slow
 def test_a_dataset_that_is_repeated_goes_on_where_it_was():
     _, expected = weights_after(in_memory(96, kind="integer"))
     report, found = weights_after(as_repeated())
@@ -88,7 +89,7 @@ def test_scaled_rows_are_scaled(make):
     np.testing.assert_allclose(list(fed_rows(data)), scaled, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize("make", few(MAKERS, as_odd_chunks, as_batched, as_steps))
 def test_evaluation_and_prediction_take_an_epoch_in_its_order(make):
     model, data = make_model(), make(shuffle=False)
@@ -102,7 +103,7 @@ def test_evaluation_and_prediction_take_an_epoch_in_its_order(make):
         evaluate.evaluate(model, data, "validation")
 
 
-@pytest.mark.varies
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(["keras", "graph_loop", "compiled"], "keras", "graph_loop"))
 def test_memory_that_is_used_again_holds_what_is_trained(engine, monkeypatch):
     from gpukeras.data import plan as data_plan

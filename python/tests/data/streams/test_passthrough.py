@@ -177,6 +177,7 @@ def test_steps_go_on_where_the_last_epoch_ended():
     np.testing.assert_allclose(report.history["loss"], expected.history["loss"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_ragged_batches_train_as_keras_does():
     tf = runtime.tensorflow()
     rows = [RNG.normal(size=(n, 4)).astype(np.float32) for n in (3, 5, 2, 7, 4, 1)]

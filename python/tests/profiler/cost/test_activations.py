@@ -42,6 +42,7 @@ def test_an_image_is_kept_between_convolutions():
     assert found == [6 * 6 * 4 * 4, 0]
 
 
+@pytest.mark.slow
 def test_recurrent_layers_keep_numbers_of_every_step():
     L = layers()
     assert kept(L.LSTM(5), shape=(9, 3)) == [9 * 7 * 5 * 4]
