@@ -268,19 +268,6 @@ def test_losses_of_several_outputs_are_those_of_keras_where_the_last_batch_is_sh
         assert calls.evaluate(model, call, way)[0] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.nightly  # models of several outputs are evaluated so in each run
-def test_an_evaluation_of_batches_gives_the_values_of_keras():
-    import keras
-
-    for rows in (pipeline(shuffled=False), pipeline()):
-        model = classifier(metrics=(keras.metrics.AUC(),))
-        call = {**DEFAULTS, "x": rows, "return_dict": False, "steps": None}
-        expected = model.evaluate(rows, verbose=0)
-        found, how = calls.evaluate(model, call, BATCHES)
-        assert found == pytest.approx(expected, rel=1e-5)
-        assert how == "200 rows in the batches of Keras"
-
-
 @pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_nothing():
     import keras

@@ -27,30 +27,6 @@ def weights_after(engine, optimizer, epochs=1, rows=210, **layers):
     return report, np.concatenate([w.ravel() for w in model.get_weights()])
 
 
-@functools.cache
-def expected_after(optimizer):
-    """What the engine "keras" gives, with which the others are compared."""
-    return weights_after("keras", optimizer)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("engine", ENGINES[1:])
-def test_an_epoch_of_sgd_ends_with_the_same_weights(engine):
-    _, expected = expected_after("sgd")
-    report, found = weights_after(engine, "sgd")
-    assert report.engine.engine == engine
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-@pytest.mark.nightly  # SGD in the next test; Adam in `test_equivalence.py`
-@pytest.mark.parametrize("engine", few(ENGINES[1:], "compiled"))
-def test_an_epoch_of_adam_ends_with_the_same_loss(engine):
-    expected, _ = expected_after("adam")
-    found, _ = weights_after(engine, "adam")
-    np.testing.assert_allclose(found.history["loss"], expected.history["loss"], atol=1e-3)
-    np.testing.assert_allclose(found.history["accuracy"], expected.history["accuracy"], atol=1e-3)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", few(ENGINES, "keras", "compiled"))
 def test_the_same_as_plain_keras_on_the_same_batches(engine):

@@ -8,7 +8,6 @@ draws by another generator.
 import numpy as np
 import pytest
 from keras_fits import (
-    BATCH,
     EPOCHS,
     OPTIMIZERS,
     RNG,
@@ -19,19 +18,13 @@ from keras_fits import (
     assert_same_losses,
     classes,
     dataset,
-    fit_ours,
     fit_plain,
-    flat,
     keras,
     optimizer_class,
 )
 from nightly import few
-from streamed import Function, stream, tfdata
-from streamed import array as as_array
 
 from gpukeras.backend import runtime
-from gpukeras.data import dataset as data_dataset
-from gpukeras.data.preprocessing.targets import SEVERAL
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -232,14 +225,6 @@ def test_class_weights_count_as_in_keras():
     assert_equivalent(build, data, (X, Y), class_weight={0: 2.0, 1: 1.0, 2: 0.25})
 
 
-@pytest.mark.nightly  # fractions in the test before
-def test_class_weights_of_whole_numbers_count_as_in_keras():
-    labels = {"kind": "integer", "values": Y.astype(np.float64), "levels": []}
-    data = dataset(labels=labels, class_weight={"0": 2.0, "1": 1.0, "2": 0.25})
-    build = lambda: compiled(dense(), "sgd")  # noqa: E731
-    assert_equivalent(build, data, (X, Y), class_weight={0: 2.0, 1: 1.0, 2: 0.25})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("weighted", few([True, False], True))
 def test_validation_rows_with_weights_count_as_in_keras(weighted):
@@ -261,63 +246,3 @@ def test_validation_rows_with_weights_count_as_in_keras(weighted):
         options = {"epochs": EPOCHS, "engine": engine}
         report = fit.fit(build(), data, options, validation=validation)
         assert_same_losses(report.history, expected)
-
-
-# Batches -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.nightly  # `accelerate/test_calls.py` in each run
-def test_shuffled_epochs_train_as_in_keras_in_the_same_order():
-    build = lambda: compiled(dense(), "sgd", metrics=["accuracy"])  # noqa: E731
-    data = dataset(options={"shuffle": True})
-    keras().utils.set_random_seed(7)
-    model, losses = build(), []
-    for epoch in range(EPOCHS):
-        order = data.order(epoch)
-        history = model.fit(X[order], Y[order], batch_size=BATCH, shuffle=False, verbose=0)
-        losses += history.history["loss"]
-    assert not np.array_equal(data.order(0), data.order(1))
-    found, weights = fit_ours(build, data, "keras")
-    np.testing.assert_array_equal(weights, flat(model))
-    np.testing.assert_array_equal(found["loss"], losses)
-    assert_same_losses(fit_ours(build, data, "graph_loop")[0], {"loss": losses})
-
-
-@pytest.mark.nightly  # `test_multi_input.py` in each run
-def test_several_inputs_and_outputs_train_as_in_keras():
-    # No short batch: Keras weighs the parts' losses by rows only where it knows their number.
-    inputs = {"a": X[:WHOLE, :2], "b": X[:WHOLE, 2:]}
-    wanted = {"size": X[:WHOLE] @ np.ones(5, np.float32), "kind": Y[:WHOLE]}
-
-    def build():
-        layers = keras().layers
-        ends = [keras().Input((value.shape[1],), name=name) for name, value in inputs.items()]
-        hidden = layers.Dense(4, "tanh")(layers.Concatenate()(ends))
-        heads = [layers.Dense(1, name="size"), layers.Dense(3, "softmax", name="kind")]
-        model = keras().Model(ends, [head(hidden) for head in heads])
-        loss = {"size": "mse", "kind": "sparse_categorical_crossentropy"}
-        return compiled(model, "sgd", loss, metrics={"size": ["mae"], "kind": ["accuracy"]})
-
-    parts = [{"name": name, "features": as_array(value)} for name, value in inputs.items()]
-    numbers = {"kind": "numeric", "values": wanted["size"].astype(np.float64), "levels": []}
-    given = [{"name": "size", "labels": numbers}, {"name": "kind", "labels": classes(WHOLE)}]
-    features = {"kind": "inputs", "inputs": parts}
-    options = {"batch_size": BATCH, "seed": 1, "shuffle": False}
-    labels = {"kind": SEVERAL, "outputs": given}
-    data = data_dataset.build_dataset(features, options, labels)
-    assert_equivalent(build, data, (inputs, wanted))
-
-
-STREAMS = {
-    "function": lambda: stream(Function(X, Y, [BATCH] * 5 + [4]), batch_size=BATCH, shuffle=False),
-    "tf.data": lambda: tfdata(
-        runtime.tensorflow().data.Dataset.from_tensor_slices((X, Y)).batch(BATCH), batch_size=BATCH
-    ),
-}
-
-
-@pytest.mark.nightly  # `streams/test_dataset.py` in each run
-@pytest.mark.parametrize("case", few(STREAMS, "function"))
-def test_streamed_rows_train_as_in_keras(case):
-    build = lambda: compiled(dense(), "sgd", metrics=["accuracy"])  # noqa: E731
-    assert_equivalent(build, STREAMS[case], (X, Y))

@@ -130,22 +130,6 @@ def fit_several():
     return fit_plain(two_headed, (IMAGES, SEVERAL_LABELS))
 
 
-SEVERAL_MAKERS = {
-    "arrays": make_several,
-    "function": lambda: as_function(IMAGES, SEVERAL_LABELS),
-    "function, kept": lambda: as_function(IMAGES, SEVERAL_LABELS, cache=True),
-    "pipeline": lambda: as_pipeline(IMAGES, SEVERAL_LABELS),
-    "pipeline, kept": lambda: as_pipeline(IMAGES, SEVERAL_LABELS, cache=True),
-}
-
-
-@pytest.mark.nightly  # `test_multi_input.py` trains several outputs in each run
-@pytest.mark.parametrize("name", few(SEVERAL_MAKERS, "function"))
-def test_several_outputs_of_different_ranks_train_as_in_keras(name):
-    _, ours = fit_ours(two_headed, SEVERAL_MAKERS[name], "keras")
-    np.testing.assert_array_equal(ours, fit_several()[1])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", few(ENGINES, ENGINES[0]))
 def test_each_engine_trains_several_outputs_of_different_ranks(engine):

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from nightly import few
 from profiled import SlowFunction, make_sleepy_model
 from small_fits import make_dataset, make_model
 
@@ -258,21 +257,6 @@ def state_of(model):
         "random": [each.numpy().tolist() for each in tensor_ops.global_seed_state()],
         "numpy": np.random.get_state()[1].tolist(),
     }
-
-
-@pytest.mark.nightly  # `test_the_advice_to_a_tiny_model_with_a_call_a_batch_is_tried()` sees it
-@tf
-@pytest.mark.parametrize("trained", few([False, True], True))
-def test_the_model_is_as_before(dataset, trained):
-    import keras
-
-    layers = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
-    model = make_model(optimizer="adam", layers=layers)
-    if trained:
-        model.fit(*dataset.arrays, epochs=2, verbose=0)
-    before = state_of(model)
-    profile(model, dataset, {"steps": 3, "verify": trained})
-    assert state_of(model) == before
 
 
 @pytest.mark.slow

@@ -170,26 +170,6 @@ def test_keras_fit_works_as_before_afterwards(model):
     model.fit(*data.arrays, epochs=1, verbose=0)
 
 
-@pytest.mark.nightly  # `test_equivalence.py` in each run
-def test_weights_count_as_in_keras():
-    data = make_dataset(100, shuffle=False)
-    weights = np.linspace(0, 2, 100)
-    weighted = make_dataset(100, shuffle=False)
-    plain, ours = make_model(), make_model()
-    plain.fit(
-        *data.arrays, sample_weight=weights, batch_size=32, epochs=1, shuffle=False, verbose=0
-    )
-    from gpukeras.core.memory import aligned_empty
-    from gpukeras.data.sources.row_store import MemoryRows
-
-    aligned = aligned_empty((100,))
-    aligned[...] = weights
-    weighted.sources = (*weighted.sources, MemoryRows(aligned))
-    fit.fit(ours, weighted, {"epochs": 1, "engine": "graph_loop"})
-    for expected, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
 def test_the_same_seed_repeats_bit_for_bit():
     runs = []
     for _ in range(2):

@@ -60,21 +60,6 @@ def test_the_model_is_as_before(dataset, trained):
     assert after == before
 
 
-@pytest.mark.nightly  # the test before compares all that a training reads
-@pytest.mark.tf
-def test_an_untrained_model_then_trains_as_if_nothing_had_been(dataset):
-    plain, checked = make_stateful(), make_stateful()
-    checked.set_weights(plain.get_weights())
-    usage.read_use(checked, dataset, "CPU:0", batches=2)
-    histories = [
-        model.fit(*dataset.arrays, epochs=2, verbose=0, shuffle=False).history
-        for model in (plain, checked)
-    ]
-    assert histories[0] == histories[1]
-    for one, two in zip(plain.variables, checked.variables, strict=True):
-        np.testing.assert_array_equal(one.numpy(), two.numpy())
-
-
 @pytest.mark.tf
 def test_the_model_is_as_before_also_after_an_exception(dataset):
     model = make_stateful()

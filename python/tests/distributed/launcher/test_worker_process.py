@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from children import run_script
-from clusters import plan_workers, run_all, started
+from clusters import plan_workers, run_all
 from nightly import read_runs
 from worker_child import run_case
 
@@ -245,14 +245,3 @@ def test_a_worker_does_not_change_its_cluster(two):
 def test_a_port_that_is_taken_just_before_tensorflow_starts_is_told():
     port, message = run_script(PORT_LOST, CUDA_VISIBLE_DEVICES="-1")
     assert message.startswith(f"TensorFlow cannot start a worker at 127.0.0.1:{port}: Could not")
-
-
-@pytest.mark.nightly  # `test_losses.py` has workers of other versions in each run
-def test_other_versions_are_refused_on_all_before_anything_is_trained():
-    plans = plan_workers(2, [BATCH_NORM], version=[None, "3.14.9"])
-    with started(plans) as workers:
-        assert [worker.finish() for worker in workers] == [1, 1]
-        (chief,), (other,) = (worker.told("failed") for worker in workers)
-    for found in (chief["found"], other["found"]):
-        assert (found["error"], found["worker"]) == ("ClusterError", 2)
-        assert "has versions.Keras 3.14.9, the chief has 3.1" in found["message"]

@@ -147,13 +147,3 @@ def test_a_family_with_weights_of_its_own_resumes_from_a_checkpoint(tmp_path):
     resumed = weights_after("ordinal", 2, checkpoint=folder)
     for one, other in zip(resumed, weights_after("ordinal", 2), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.nightly  # `many/test_training.py` compares programs of Cox in each run
-def test_engines_agree_on_risk_sets_within_batches():
-    losses_of = {}
-    for engine in ("keras", "compiled"):
-        data = dataset("cox", batch_size=50)  # the last one is short
-        report = fit.fit(model_of("cox", data), data, {"epochs": 2, "engine": engine})
-        losses_of[engine] = report.history["loss"]
-    assert losses_of["compiled"] == pytest.approx(losses_of["keras"], rel=1e-5)

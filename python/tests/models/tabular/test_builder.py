@@ -71,9 +71,7 @@ LOADED = """
     import numpy as np
     from tables import make_table
     from gpukeras.export import transfer
-    from gpukeras.models.families.keras_classes import family_of
-from gpukeras.models.families.registry import likelihood
-from gpukeras.models.tabular import builder
+    from gpukeras.models.tabular import builder
     from gpukeras.training import fit
     data, answer = make_table(), {{}}
     for kind in {kinds!r}:
