@@ -12,18 +12,20 @@ from collections.abc import Iterator
 import coverage
 import pytest
 
-CHILD = "GPUKERAS_COVERAGE_CONTEXT"  # `context` of a child's coverage.py, in coverage.ini
+STARTED_BY = "GPUKERAS_COVERAGE_CONTEXT"  # for forks, which have begun before the test
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Names the test while it is set up, called and torn down."""
     running = coverage.Coverage.current()
-    os.environ[CHILD] = f"child:{item.nodeid}"
-    if running:
-        running.switch_context(item.nodeid)
+    if running is None:
+        return (yield)
+    os.environ[STARTED_BY] = f"child:{item.nodeid}"
+    running.set_option("run:context", os.environ[STARTED_BY])
+    os.environ["COVERAGE_PROCESS_CONFIG"] = running.config.serialize()
+    running.switch_context(item.nodeid)
     try:
         return (yield)
     finally:
-        if running:
-            running.switch_context("")
+        running.switch_context("")

@@ -41,6 +41,7 @@ CORE = Path("inst", "python", "gpukeras")
 LANES = ("make test", "make test-all")  # in the order in which a fault's tests run
 IN_TEST = "not nightly and not slow"  # as the Makefile has it
 LEFT_OUT = (".git", ".venv", ".rlib", "__pycache__", ".pytest_cache", ".mypy_cache", ".debian13*")
+ROOT_DIR = "--rootdir=."  # tests are named from there, also in what fails
 FIRST_S = 20.0  # seconds of tests, without the fault, in the first process of a lane
 
 
@@ -112,14 +113,25 @@ def measure_reach(records: Path) -> None:
             "GPUKERAS_SECONDS": str(records / "seconds.tsv"),
         }
         (records / "counts").mkdir(exist_ok=True)
-        tests = ["pytest", "-q", "-p", "contexts", "-n", "2", "--dist", "loadfile", "python/tests"]
+        tests = [
+            "pytest",
+            "-q",
+            ROOT_DIR,
+            "-p",
+            "contexts",
+            "-n",
+            "2",
+            "--dist",
+            "loadfile",
+            "python/tests",
+        ]
         run = run_pytest(tree, ["coverage", "run", config, "-m", *tests], variables)
         (records / "tests.log").write_text(run.stdout, "utf-8")
         if run.returncode > 1:
             raise RuntimeError(f"The tests could not run: see {records / 'tests.log'}.")
         run_pytest(tree, ["coverage", "combine", config, "--quiet"], variables)
         collected = run_pytest(
-            tree, ["pytest", "-q", "--collect-only", "-m", IN_TEST, "python/tests"], {}
+            tree, ["pytest", "-q", ROOT_DIR, "--collect-only", "-m", IN_TEST, "python/tests"], {}
         )
         names = [line for line in collected.stdout.splitlines() if "::" in line]
         (records / "in_test.txt").write_text("\n".join(names), "utf-8")
@@ -165,7 +177,7 @@ def find_failure(tree: Path, tests: list[str], *, limit_s: float) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write("\n".join(tests))
         file.flush()
-        arguments = ["pytest", "-x", "-q", "-m", "not nightly", "-p", "no:cacheprovider"]
+        arguments = ["pytest", "-x", "-q", ROOT_DIR, "-m", "not nightly", "-p", "no:cacheprovider"]
         run = run_pytest(tree, [*arguments, f"@{file.name}"], {}, limit_s=limit_s)
     failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     if run.returncode and not failed:

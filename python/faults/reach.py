@@ -24,7 +24,11 @@ def read_reach(data: Path, core: str) -> dict[str, dict[int, set[str]]]:
     for file in measured.measured_files():
         if file.startswith(core + "/"):
             contexts = measured.contexts_by_lineno(file)
-            reach[file[len(core) + 1 :]] = {line: set(names) for line, names in contexts.items()}
+            reach[file[len(core) + 1 :]] = {
+                # A fork has the context of its server as well, before a bar.
+                line: {name.rpartition("|")[2] for name in names}
+                for line, names in contexts.items()
+            }
     return reach
 
 
