@@ -108,10 +108,10 @@ test-precisions: setup-test-python ## run the tests that make models under mixed
 	failed=1; done; exit $$failed
 
 # JAX's compiler for NVIDIA GPUs that are not here: 306 MB of downloads, 1.3 GB.
-.aot/bin/python: inst/python/gpukeras/profiler/aot/requirements.txt
+.aot/complete: inst/python/gpukeras/profiler/aot/requirements.txt | setup-test-python
 	@.venv/bin/python -m venv .aot && .aot/bin/python -m pip install -q -r $< && touch $@
 
-test-cards: setup-test-python .aot/bin/python ## run the tests that compile for GPUs that are not here
+test-cards: setup-test-python .aot/complete ## run the tests that compile for GPUs that are not here
 	@$(PYTEST) python/tests/profiler/aot python/tests/profiler/cost $(OPTIONS)
 
 # KERAS_SOURCE is a git clone or an unpacked tree of the installed version. OPTIONS such as

@@ -99,6 +99,13 @@ def test_rows_that_are_sent_ahead_take_two_blocks():
     assert values(sent)["block_bytes"] == 8 * MIB
 
 
+def test_a_program_that_waits_for_the_host_is_noted():
+    assert judge_card(COMPILED).notes == ()
+    waits = replace(PROGRAM, unknown_trips=1, host_transfers=2)
+    (note,) = judge_card(replace(COMPILED, program=waits)).notes
+    assert note.endswith("the program has 1 unknown trip count, 2 host transfers.")
+
+
 def test_without_data_no_rows_are_counted():
     found = values(judge_card(replace(FACTS, rows_bytes=None)))
     assert "rows_bytes" not in found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.backend.mixed_precision import Gpu, choose_policy
+from gpukeras.core.messages import count_of
 from gpukeras.profiler.aot.child import TrainingProgram
 from gpukeras.system.cards import Card
 
@@ -18,7 +19,7 @@ COMPILED, COMPUTED, ASSUMED = "compiled", "computed", "assumed"
 # TensorFlow leaves 500 MiB (capability 6) to 1,800 MiB of a card to them: MinSystemMemory() in
 # gpu_device.cc.
 LIBRARY_BYTES = 500 * 2**20
-LIBRARIES = "CUDA, cuDNN, cuBLAS: at least what TensorFlow leaves them"
+LIBRARIES = "CUDA, cuDNN, cuBLAS: the least that TensorFlow leaves them"
 # Kernels of 2.9 us followed one another each 3.8 us where the host launched each, and each 3.4 us
 # within a CUDA graph: NVIDIA, "Getting Started with CUDA Graphs", 2019, on a V100
 # (developer.nvidia.com/blog/cuda-graphs). A host that is slower than the card needs more.
@@ -127,9 +128,22 @@ def judge_card(facts: CardFacts, notes: tuple[str, ...] = (), *, install: bool =
         precision=precision.policy,
         precision_reason=precision.reason,
         figures=(*memory, whole, size, *step),
-        notes=notes,
+        notes=(*notes, *_explain_waits(facts.program)),
         install=install,
     )
+
+
+def _explain_waits(program: TrainingProgram | None) -> list[str]:
+    """Returns sentences on what of a program makes the card wait for the host."""
+    if program is None:
+        return []
+    waits = {
+        "unknown trip count": program.unknown_trips,
+        "host transfer": program.host_transfers,
+        "conditional": program.conditionals,
+    }
+    found = [count_of(count, what) for what, count in waits.items() if count]
+    return [f"The card waits for the host: the program has {', '.join(found)}."] if found else []
 
 
 # Memory -------------------------------------------------------------------------------------------
