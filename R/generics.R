@@ -255,7 +255,7 @@ fitted_of_model <- function(object, data, ...) {
 #' S3method(stats::variable.names, keras.src.models.model.Model, refuse_object)
 #' S3method(stats::case.names, keras.src.models.model.Model, refuse_object)
 #' S3method(stats::model.matrix, keras.src.models.model.Model, refuse_object)
-#' S3method(stats::extractAIC, keras.src.models.model.Model, refuse_object)
+#' S3method(stats::extractAIC, keras.src.models.model.Model, refuse_fit)
 #' S3method(stats::rstandard, keras.src.models.model.Model, refuse_model)
 #' S3method(stats::rstudent, keras.src.models.model.Model, refuse_model)
 #' S3method(stats::hatvalues, keras.src.models.model.Model, refuse_model)
@@ -275,7 +275,7 @@ fitted_of_model <- function(object, data, ...) {
 #' S3method(stats::variable.names, gpu_result, refuse_object)
 #' S3method(stats::case.names, gpu_result, refuse_object)
 #' S3method(stats::model.matrix, gpu_result, refuse_object)
-#' S3method(stats::extractAIC, gpu_result, refuse_object)
+#' S3method(stats::extractAIC, gpu_result, refuse_fit)
 #' S3method(stats::rstandard, gpu_result, refuse_model)
 #' S3method(stats::rstudent, gpu_result, refuse_model)
 #' S3method(stats::hatvalues, gpu_result, refuse_model)
@@ -294,11 +294,12 @@ fitted_of_model <- function(object, data, ...) {
 #' S3method(stats::formula, gpu_result, refuse_x)
 NULL
 
-# One function for each name of a generic's first argument.
+# One function for each list of arguments of a generic.
 refuse_object <- function(object, ...) refuse_generic(object, .Generic) # nolint
 refuse_model <- function(model, ...) refuse_generic(model, .Generic) # nolint
 refuse_formula <- function(formula, ...) refuse_generic(formula, .Generic) # nolint
 refuse_x <- function(x, ...) refuse_generic(x, .Generic) # nolint
+refuse_fit <- function(fit, scale, k, ...) refuse_generic(fit, .Generic) # nolint
 
 refuse_generic <- function(object, generic, call = caller_env(2)) {
   is_model <- inherits(object, c("gpu_summary", "gpu_mlp_fit", "python.builtin.object"))

@@ -16,8 +16,8 @@
 # R CMD check, of this package or one that uses it.
 is_under_check <- function() nzchar(Sys.getenv("_R_CHECK_PACKAGE_NAME_"))
 
-# It wants two threads at most and nothing in the
-# user's folders. Keras makes a folder there when it is imported.
+# It wants two threads at most and nothing in the user's folders. Keras makes a folder there when it
+# is imported. What is set already stays, as in processes that such a session has started.
 settle_under_check <- function() {
   if (!is_under_check()) {
     return(invisible())
@@ -28,5 +28,6 @@ settle_under_check <- function() {
     GPUKERAS_XLA_CACHE = "off", GPUKERAS_DATA_CACHE = "off", GPUKERAS_CLUSTER_CACHE = "off",
     KERAS_HOME = file.path(tempdir(), "keras")
   )
-  do.call(Sys.setenv, as.list(settings[!nzchar(Sys.getenv(names(settings)))]))
+  open <- settings[!nzchar(Sys.getenv(names(settings)))]
+  if (length(open) > 0) do.call(Sys.setenv, as.list(open))
 }

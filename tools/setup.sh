@@ -20,7 +20,7 @@ speaker="gpukeras setup"
 to_run="reticulate callr cli rlang jsonlite"
 to_test="$to_run testthat withr"
 # Tests that need one of them are skipped without it.
-seen="ggplot2 bit64 future generics MASS Matrix png recipes rsample RSQLite survival dbplyr RPostgreSQL"
+seen="ggplot2 bit64 future generics MASS Matrix nnet png recipes rsample RSQLite survival dbplyr RPostgreSQL"
 # Build the images of inst/places without root, and run a Slurm of two computers.
 places="buildah mmdebstrap uidmap slurmctld slurmd munge iproute2"
 r_packages="" programs="" python_tools=no compiler=no

@@ -50,9 +50,14 @@ runtime <- function() {
   known$runtime
 }
 
+has_core <- function() {
+  known$core <- known$core %||% can_run_examples()
+  known$core
+}
+
 has_tensorflow <- function() {
   if (is.null(known$tensorflow)) {
-    found <- if (can_run_examples()) {
+    found <- if (has_core()) {
       tryCatch(runtime()$tensorflow(), error = function(condition) NULL)
     }
     known$tensorflow <- !is.null(found)
@@ -197,7 +202,7 @@ start_r <- function(lines, frame = parent.frame(), wait = TRUE, timeout = 0) {
   err <- withr::local_tempfile(.local_envir = frame)
   withr::local_envvar(
     R_LIBS = paste(.libPaths(), collapse = .Platform$path.sep),
-    RETICULATE_PYTHON = reticulate::py_config()$python
+    RETICULATE_PYTHON = python_path()
   )
   status <- system2(
     file.path(R.home("bin"), "Rscript"), shQuote(script),

@@ -1,8 +1,9 @@
 # Answers every call to the Python core with `fake(name, args)` for the rest of the test.
 local_core <- function(fake, frame = parent.frame()) {
-  before <- the$core
+  before <- mget(c("core", "missing"), the)
   the$core <- list(invoke = fake)
-  withr::defer(the$core <- before, envir = frame)
+  the$missing <- list() # it needs no packages of Python
+  withr::defer(list2env(before, the), envir = frame)
 }
 
 # What the core answers when a call succeeds.
@@ -19,6 +20,11 @@ local_answer <- function(value, frame = parent.frame()) {
 skip_without_tensorflow <- function(slow = FALSE) {
   skip_outside_lane(slow)
   testthat::skip_if_not(has_tensorflow(), "TensorFlow is not installed")
+}
+
+# Skips where Python is missing or lacks requirements, so that the core cannot be loaded.
+skip_without_core <- function() {
+  testthat::skip_if_not(has_core(), "Python does not meet the requirements of gpukeras")
 }
 
 # The lanes of `make`, as pytest's markers have them. GPUKERAS_TESTS is "fast" (no TensorFlow, no

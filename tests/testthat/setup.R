@@ -10,3 +10,8 @@ for (name in c("GPUKERAS_XLA_CACHE", "GPUKERAS_DATA_CACHE")) {
   }
 }
 withr::defer(close_second_session(), teardown_env())
+# What needs the core is skipped where the Python that there is does not meet its requirements.
+withr::defer(
+  if (python_runs() && !can_run_examples()) stop("A test has started a Python that gpukeras refuses."),
+  teardown_env()
+)

@@ -96,7 +96,7 @@ test_that("loading starts no Python, listing devices does not start TensorFlow's
 })
 
 test_that("what fails when Python starts does not keep it from starting", {
-  skip_outside_lane()
+  skip_without_tensorflow()
   local_core(function(name, args) stop("no NumPy"))
   expect_silent(prepare_python())
 })

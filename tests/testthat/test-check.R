@@ -105,6 +105,7 @@ test_that("a model and its data are handed over with what R knows", {
 })
 
 test_that("a model without data, or data without a model, is refused", {
+  skip_without_core()
   local_answer(a_check())
   expect_snapshot(error = TRUE, {
     gpu_check(model = "model.keras")

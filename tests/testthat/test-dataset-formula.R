@@ -215,6 +215,7 @@ expect_refused(list(
 ))
 
 test_that("names that no formula holds are features elsewhere, and errors in calls keep a class", {
+  skip_without_core()
   expect_s3_class(gpu_dataset(called("..1")[2], c(1, 2, 4)), "gpu_dataset")
   few <- cbind(listed["a"], called("..."))
   expect_named(split_formula(y ~ a, few, globalenv())$x, "a")

@@ -10,17 +10,20 @@ refused <- function(code, says, call) {
 # Silently wrong -----------------------------------------------------------------------------------
 
 test_that("a column taken out of a formula is not a feature", {
+  skip_without_tensorflow()
   expect_named(split_formula(mpg ~ . - hp - wt, mtcars, globalenv())$x, setdiff(names(mtcars), c("mpg", "hp", "wt")))
   expect_identical(length(gpu_dataset(mpg ~ . - hp, mtcars)$columns), 9L)
 })
 
 test_that("NA is no flag", {
+  skip_without_tensorflow()
   refused("spec", "`shuffle`", gpu_dataset(x, y, shuffle = NA))
   refused("spec", "`scale`", gpu_dataset(x, y, scale = NA))
   refused("spec", "`batch_norm`", gpu_mlp(gpu_dataset(x, y), batch_norm = NA))
 })
 
 test_that("NA as a number is called NA", {
+  skip_without_tensorflow()
   refused("spec", "not NA", gpu_dataset(x, y, batch_size = NA))
   refused("spec", "not NA", gpu_dataset(x, y, batch_size = NA_integer_))
   refused("spec", "not NA", gpu_mlp(gpu_dataset(x, y), units = c(8L, NA)))
@@ -29,11 +32,13 @@ test_that("NA as a number is called NA", {
 })
 
 test_that("weights need labels", {
+  skip_without_tensorflow()
   refused("data", "`weights`", gpu_dataset(x, weights = rep(1, 4)))
   refused("data", "`class_weight`", gpu_dataset(x, class_weight = "balanced"))
 })
 
 test_that("labels out of range are refused in evaluation and validation too", {
+  skip_without_tensorflow()
   model <- a_model()
   gpu_fit(model, list(x, c(0, 1, 2, 0)), epochs = 1, verbose = 0)
   refused("data", "`y`", gpu_evaluate(model, x, c(1, 2, 3, 1)))
@@ -43,21 +48,25 @@ test_that("labels out of range are refused in evaluation and validation too", {
 })
 
 test_that("a fraction among whole numbers is no class", {
+  skip_without_tensorflow()
   refused("data", "one class a row", gpu_fit(a_model(), list(x, c(0, 0.5, 2, 1)), 1, verbose = 0))
 })
 
 test_that("a loss given as a function is checked as one given by name", {
+  skip_without_tensorflow()
   loss <- import_keras()$losses$sparse_categorical_crossentropy
   refused("data", "from 1 to 3", gpu_fit(a_model(loss = loss), list(x, c(1, 2, 3, 1)), 1, verbose = 0))
 })
 
 test_that("class weights named twice are refused", {
+  skip_without_tensorflow()
   refused("spec", "`class_weight`", gpu_dataset(x, y, class_weight = c("0" = 1, "1" = 2, "1" = 3)))
 })
 
 # Refused though it is right -----------------------------------------------------------------------
 
 test_that("gpu_evaluate() takes a number as batch size", {
+  skip_without_tensorflow()
   model <- trained(gpu_dataset(x, c(1, 2, 3, 4.5)))
   expect_named(gpu_evaluate(model, x, 1:4, batch_size = 2), c("loss", "mean_absolute_error"))
   refused("spec", "`batch_size`", gpu_evaluate(model, x, 1:4, batch_size = 0))
@@ -67,17 +76,20 @@ test_that("gpu_evaluate() takes a number as batch size", {
 })
 
 test_that("a backtick in a column's name is no end of a name", {
+  skip_without_tensorflow()
   odd <- stats::setNames(data.frame(1:4, 4:1), c("ba`ck", "y"))
   expect_identical(gpu_dataset(odd, "y")$plan$rows, 4L)
 })
 
 test_that("a single callback is a list of one", {
+  skip_without_tensorflow()
   stopping <- import_keras()$callbacks$EarlyStopping(monitor = "loss", min_delta = 1e9, patience = 0L)
   fit <- gpu_fit(a_model(), list(x, y), 5, callbacks = stopping, verbose = 0)
   expect_identical(fit$stopped, "early")
 })
 
 test_that("evaluation looks only at the columns that training had", {
+  skip_without_tensorflow()
   frame <- data.frame(a = 1:4, b = c(2, 1, 4, 3))
   model <- trained(gpu_dataset(frame, 1:4))
   more <- cbind(frame, day = Sys.Date())
@@ -94,12 +106,14 @@ test_that("a history without epochs can be plotted", {
 # Refused, but not by a classed error ----------------------------------------------------------------
 
 test_that("evaluation and validation without labels are refused", {
+  skip_without_tensorflow()
   model <- trained(gpu_dataset(x, c(1, 2, 3, 4.5)))
   refused("data", "labels", gpu_evaluate(model, x))
   refused("data", "", gpu_fit(model, gpu_dataset(x, c(1, 2, 3, 4.5)), 1, validation = x, verbose = 0))
 })
 
 test_that("callbacks that are none are refused", {
+  skip_without_tensorflow()
   refused("spec", "`callbacks`", gpu_fit(a_model(), list(x, y), 1, callbacks = list("x"), verbose = 0))
   refused("spec", "`callbacks`", gpu_fit(a_model(), list(x, y), 1, callbacks = list(mean), verbose = 0))
 })
@@ -109,6 +123,7 @@ test_that("an R object that Python cannot hold is no model", {
 })
 
 test_that("a model or a recipe of another session is refused", {
+  skip_without_tensorflow()
   again <- function(object) unserialize(serialize(object, NULL))
   refused("model", "another R session", gpu_predict(again(a_model()), x))
   refused("data", "another R session", gpu_dataset(x, recipe = again(gpu_dataset(x))))
@@ -120,6 +135,7 @@ test_that("NULL is no verbose", {
 })
 
 test_that("a wrong type and a misspelled argument are classed as the others", {
+  skip_without_tensorflow()
   refused("spec", "`type`", gpu_predict(a_model(), x, type = "prob"))
   refused("spec", "bathc_size", gpu_dataset(x, y, bathc_size = 2))
 })
@@ -172,6 +188,7 @@ test_that("no rows are encoded all the same: a column that lacks is named", {
 # Messages that name something else ------------------------------------------------------------------
 
 test_that("errors name the argument that the user gave", {
+  skip_without_tensorflow()
   holes <- replace(mtcars, "wt", NA_real_)
   refused("data", "of `data`", gpu_dataset(mpg ~ ., holes))
   refused("data", "`data` has no rows", gpu_dataset(mpg ~ ., mtcars[0, ]))
@@ -181,11 +198,13 @@ test_that("errors name the argument that the user gave", {
 })
 
 test_that("labels are not a column of themselves", {
+  skip_without_tensorflow()
   refused("data", "`y` has 1 missing", gpu_dataset(x, c(1L, NA, 2L, 3L)))
   refused("data", "Column `v` of `y`", gpu_dataset(x, cbind(u = 1:4 + 0.5, v = c(1, NA, 3, 4))))
 })
 
 test_that("errors name the function that the user called", {
+  skip_without_core()
   error <- expect_error(gpu_dataset(data.frame(a = c(1, NA)), 1:2))
   expect_identical(rlang::call_name(error$call), "gpu_dataset")
 })
@@ -193,7 +212,7 @@ test_that("errors name the function that the user called", {
 # Interrupts (reticulate 1.28; each run fails with a chance of about one third) ------------------------
 
 test_that("an interrupt is neither lost nor the end of the script", {
-  skip_outside_lane(slow = TRUE)
+  skip_without_tensorflow(slow = TRUE)
   folder <- withr::local_tempdir()
   # Each after another number of epochs.
   deep_in <- function(run) {

@@ -123,7 +123,7 @@ counted_rows <- function() {
   rows
 }
 
-cases_of_others <- list(
+cases_of_others <- function() list(
   # coef(quantreg::rq(number ~ a + b, c(0.1, 0.5, 0.9), rows))
   list(number ~ a + b, gpu_family("quantile", quantiles = 0.1), c(-0.880423, 0.469096, -0.344628)),
   list(number ~ a + b, gpu_family("quantile", quantiles = 0.5), c(0.293180, 0.427996, -0.497861)),
@@ -150,7 +150,7 @@ test_that("quantiles, zero-inflated counts, shares and ordered classes are those
   skip_without_tensorflow()
   skip_unless_nightly()
   rows <- counted_rows()
-  for (case in cases_of_others) {
+  for (case in cases_of_others()) {
     found <- gpu_summary(linear_fit(case[[1]], case[[2]], rows), rows)
     expect_lt(max(abs(found$coefficients$estimate - case[[3]])), 1e-3)
     if (found$family == "beta") {

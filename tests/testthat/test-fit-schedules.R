@@ -1,4 +1,5 @@
 test_that("schedules print what they do", {
+  skip_without_core()
   expect_snapshot({
     schedule_one_cycle()
     schedule_one_cycle(max_rate = 0.01, pct_start = 0.25, anneal = "linear", warmup = 0.5)
@@ -16,6 +17,7 @@ test_that("schedules print what they do", {
 })
 
 test_that("a schedule is a plain list of its kind and all its options, and prints invisibly", {
+  skip_without_core()
   schedule <- schedule_warmup_cosine(max_rate = 0.1)
   expect_s3_class(schedule, c("gpu_schedule", "gpu_result"), exact = TRUE)
   plain <- unclass(schedule)
@@ -29,6 +31,7 @@ test_that("a schedule is a plain list of its kind and all its options, and print
 })
 
 test_that("options that cannot be are refused by name", {
+  skip_without_core()
   expect_snapshot(error = TRUE, schedule_one_cycle(max_rate = -1))
   expect_snapshot(error = TRUE, schedule_one_cycle(anneal = "exp"))
   expect_snapshot(error = TRUE, schedule_cyclic(policy = "square"))
@@ -42,6 +45,7 @@ test_that("options that cannot be are refused by name", {
 })
 
 test_that("an error has its class and the argument's name", {
+  skip_without_core()
   bad <- list(
     max_rate = function() schedule_one_cycle(max_rate = "high"),
     pct_start = function() schedule_one_cycle(pct_start = NULL),
@@ -70,6 +74,7 @@ drawn <- function(schedule, ...) {
 }
 
 test_that("a plot shows the rates that a training would have", {
+  skip_without_core()
   line <- drawn(schedule_exponential(decay = 0.5), epochs = 3, steps_per_epoch = 4, rate = 0.1)
   expect_equal(line$x, 0:11 / 4)
   expect_equal(line$y, 0.1 * 0.5^(0:11 / 4), tolerance = 1e-6)
@@ -79,6 +84,7 @@ test_that("a plot shows the rates that a training would have", {
 })
 
 test_that("a plot of what cannot be drawn is refused", {
+  skip_without_core()
   expect_snapshot(error = TRUE, plot(schedule_constant(warmup = 10), epochs = 10))
   expect_snapshot(error = TRUE, plot(schedule_constant(), epochs = 0))
   expect_snapshot(error = TRUE, plot(schedule_constant(), rate = NA))

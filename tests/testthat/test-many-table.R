@@ -51,6 +51,7 @@ test_that("tables print, and unknown metrics are named", {
 })
 
 test_that("a table from another session says that its models are gone", {
+  skip_without_core()
   fits <- some_fits()
   fits["handle"] <- list(NULL)
   expect_snapshot(error = TRUE, {

@@ -222,6 +222,7 @@ skip_without_psutil <- function() {
 }
 
 test_that("R is sampled while it computes", {
+  skip_without_core()
   skip_without_psutil()
   seen <- gpu_monitor(
     {
@@ -241,6 +242,7 @@ test_that("R is sampled while it computes", {
 })
 
 test_that("intervals out of range are refused", {
+  skip_without_core()
   skip_without_psutil()
   for (interval in list(0, -1, 100, "fast", c(1, 2))) {
     expect_error(gpu_monitor(1, interval), "from 0.01 to 60", class = "gpukeras_error_spec")

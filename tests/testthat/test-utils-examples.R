@@ -37,6 +37,8 @@ test_that("under R CMD check no example starts a server, and little else is star
   told <- unname(Sys.getenv(settings))
   expect_identical(told[1:7], c("2", "1", "2", "2", "off", "off", "off"))
   expect_identical(dirname(told[8]), tempdir())
+  settle_under_check() # as a process does that this session has started
+  expect_identical(unname(Sys.getenv(settings)), told)
   expect_false(can_run_examples(processes = TRUE))
 })
 
@@ -71,22 +73,6 @@ test_that("examples run by the Python that is chosen or there, without starting 
   expect_identical(told[[5]]$python, own) # an environment of gpukeras, where nothing is chosen
   expect_identical(told[[6]][c("can_run", "python")], list(can_run = TRUE, python = python_path()))
   for (one in told) expect_false(one$started)
-})
-
-test_that("vignettes run where Python and the packages are, and not on CRAN", {
-  testthat::skip_if_not_installed("knitr")
-  withr::local_envvar(NOT_CRAN = "true")
-  before <- knitr::opts_chunk$get()
-  withr::defer(knitr::opts_chunk$restore(before))
-  set_up_vignette(packages = "no.such.package", fig.height = 3)
-  expect_false(knitr::opts_chunk$get("eval"))
-  expect_identical(knitr::opts_chunk$get("fig.height"), 3)
-  skip_without_tensorflow()
-  set_up_vignette(packages = character())
-  expect_true(knitr::opts_chunk$get("eval"))
-  withr::local_envvar(NOT_CRAN = NA)
-  set_up_vignette(packages = character())
-  expect_false(knitr::opts_chunk$get("eval"))
 })
 
 test_that("each help page of a function has examples, and none is for interactive sessions only", {

@@ -38,6 +38,7 @@ test_that("fields are aligned behind their names; what is NULL is no line", {
 })
 
 test_that("a table says how many rows it leaves out", {
+  skip_without_core()
   expect_identical(format_more(3, "$layers"), "  ... and 3 more: $layers")
   expect_null(format_more(0, "$layers"))
 })
