@@ -116,6 +116,16 @@ def test_this_interpreter_has_what_the_tests_run_on():
     assert [record["wanted"] for record in absent] == ["no-such-package>=1"]
 
 
+def test_keras_between_its_releases_is_keras(monkeypatch):
+    installed = {"keras-nightly": "3.16.0.dev2026102704"}
+    monkeypatch.setattr(requirements, "_read_version", installed.get)
+    assert requirements.read_lacking(["keras>=3.12"]) == []
+    assert requirements.read_versions(["keras"])["keras"] == installed["keras-nightly"]
+    assert "keras" not in requirements.read_versions(["numpy"])
+    installed["keras"] = "3.0.0"  # their files are the same: that of the user's choice counts
+    assert [lack["found"] for lack in requirements.read_lacking(["keras>=3.12"])] == ["keras 3.0.0"]
+
+
 def test_another_interpreter_tells_with_its_standard_library_alone():
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

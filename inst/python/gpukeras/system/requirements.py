@@ -150,6 +150,9 @@ def read_versions(requirements: Sequence[str]) -> dict[str, str]:
     found = {
         name: version for name in sorted(names) if (version := _read_version(name)) is not None
     }
+    # Keras between its releases, which TensorFlow's release candidates ask for.
+    if "keras" in names and "keras" not in found and (nightly := _read_version("keras-nightly")):
+        found["keras"] = nightly
     unknown = not any(name in found for name in WHEELS)
     if unknown and importlib.util.find_spec("tensorflow") is not None:
         found["tensorflow"] = ""  # a custom build without metadata

@@ -23,7 +23,9 @@ from gpukeras.system.facts import (
 from gpukeras.system.known_issues import OR_JAX
 
 NUMPY_2 = (1, 38)  # "Internal updates for NumPy 2.0 (#1621)": reticulate's NEWS, 1.38.0
-NEWER_PYTHON = (3, 14)  # metadata of TensorFlow 2.21: Python 3.10 to 3.13
+# Wheels of TensorFlow 2.21.0: Python 3.10 to 3.13; of 2.22.0rc0: 3.14 too; of neither: 3.15.
+NEWER_PYTHON = (3, 14)
+FIRST_TENSORFLOW = {(3, 14): "2.22"}
 MEANT = ("CUDA_", "LD_LIBRARY_PATH", "XLA_", "KERAS_BACKEND", "TF_", "NVIDIA_", "JAX_")
 
 
@@ -107,7 +109,9 @@ def detect_new_python(facts: Facts) -> str | None:
         return None
     if fails_otherwise(facts) or detect_ignored_request(facts) or detect_other_python(facts):
         return None
-    return f"Python is {version}, TensorFlow's packages end with Python 3.13; {error}"
+    first = FIRST_TENSORFLOW.get(parse_numbers(version)[:2])
+    packages = f"begin with TensorFlow {first}" if first else "are not known"
+    return f"Python is {version}, and packages for it {packages}; {error}"
 
 
 # Late settings ------------------------------------------------------------------------------------
@@ -196,11 +200,11 @@ CAUSES = (
         is_fault=True,
         backend="tensorflow",
     ),
-    # wheels of TensorFlow 2.21.0: cp310 to cp313; of jaxlib 0.10.2: cp314 too
+    # wheels of jaxlib 0.10.2: cp311 to cp314
     Cause(
         "C21",
         "python",
-        "TensorFlow has no package for this version of Python.",
+        "TensorFlow 2.21 has no package for this version of Python.",
         detect_new_python,
         "Use Python 3.13 or older: install_gpukeras()." + OR_JAX,
         is_fault=True,
