@@ -13,7 +13,7 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 
 mkdir "$copy/gpukeras"
-tar -cf - --exclude ./.venv --exclude ./.rlib --exclude ./.git --exclude './.debian13*' . |
+tar -cf - --exclude './.venv*' --exclude ./.rlib --exclude ./.git --exclude './.debian13*' . |
     tar -xf - -C "$copy/gpukeras"
 cd "$copy/gpukeras"
 failed=0

@@ -64,7 +64,7 @@ done
 home=$root/root/gpukeras
 mkdir -p "$home"
 find "$home" -mindepth 1 -maxdepth 1 ! -name .venv ! -name .rlib -exec rm -rf {} +
-tar -cf - --exclude ./.venv --exclude ./.rlib --exclude ./.git --exclude './.debian13*' . |
+tar -cf - --exclude './.venv*' --exclude ./.rlib --exclude ./.git --exclude './.debian13*' . |
     tar -xf - -C "$home"
 
 # ---- The targets ---------------------------------------------------------------------
