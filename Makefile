@@ -29,7 +29,9 @@ PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 MAKE_MODELS := accelerate checkpoint explain export many models search serving training tuner
 TESTTHAT := Rscript tools/test_r.R
 LINTR := Rscript -e 'lints <- c(list(lintr::lint_package()), \
-	lapply(c("tools", "python"), lintr::lint_dir, relative_path = FALSE)); \
+	lapply(c("tools", "python"), lintr::lint_dir, relative_path = FALSE), \
+	lapply(Sys.glob("vignettes/*.orig"), function(file) \
+	lintr::lint(text = knitr::purl(text = readLines(file), quiet = TRUE, documentation = 0)))); \
 	for (l in lints) print(l); quit(status = any(lengths(lints) > 0))'
 # The folders are in the list too, because removing a file changes only its folder.
 PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
@@ -38,8 +40,8 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo gallery test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-cards test-peer test-faults test-matrix \
-	coverage lint format doc site \
+.PHONY: help demo gallery test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-cards test-peer test-faults test-newest test-matrix \
+	coverage lint format doc vignettes site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
 	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
@@ -123,6 +125,10 @@ test-peer: setup-test-python ## run Keras' own tests through gpukeras, from KERA
 test-faults: setup-coverage ## make small faults in the core, one at a time, and see which tests find them (hours)
 	@.venv/bin/python python/faults/faults.py $(OPTIONS)
 
+# PYTHON names another Python than the newest there is. OPTIONS such as python/tests/engine.
+test-newest: ## run Python's tests on keras-nightly and the newest TensorFlow and JAX, unreleased ones too (half an hour)
+	@PYTHON="$(PYTHON)" tools/newest.sh $(or $(OPTIONS),python/tests)
+
 test-matrix: ## run all tests on Debian 13: R 4.5, Python 3.13, NumPy 2 (needs root)
 	@tools/debian13.sh test-all
 
@@ -151,6 +157,9 @@ doc: setup-doc ## write man/ and NAMESPACE from the code; run all examples; vign
 	@Rscript tools/vignettes.R doc
 	@Rscript tools/examples.R
 	@! command -v chromium >/dev/null || tools/cheatsheet.sh doc/cheatsheet.pdf
+
+vignettes: setup-doc install ## compute the pages of vignettes that are older than their sources (a minute each)
+	@Rscript tools/precompute.R $(OPTIONS)
 
 site: setup-site install ## build the pages of pkgdown in doc/site
 	@Rscript tools/site.R doc/site

@@ -1,4 +1,4 @@
-# Whether examples and vignettes can run with this Python.
+# Whether examples can run with this Python.
 
 # Whether the Python that gpukeras would use meets its requirements on TensorFlow, with which the
 # examples are written, and has these modules besides. Child processes look for them and import
@@ -29,14 +29,4 @@ examples_python <- function() {
     return(if (given == "managed") "" else given)
   }
   choose_python(read_choices(environments_root(), can_require = TRUE))$python %||% ""
-}
-
-# Sets the options of a vignette's chunks; `...` are further ones. Code runs only where NOT_CRAN is
-# "true", as make and devtools set it.
-set_up_vignette <- function(..., packages = "ggplot2") {
-  installed <- vapply(packages, requireNamespace, logical(1), quietly = TRUE)
-  knitr::opts_chunk$set(
-    eval = identical(Sys.getenv("NOT_CRAN"), "true") && all(installed) && can_run_examples(),
-    collapse = TRUE, comment = "#>", fig.width = 7, ...
-  )
 }

@@ -5,17 +5,16 @@
 # without-python is what repositories have: no Python is chosen or found in an environment, and R's
 # own libraries are all there are. Nothing that needs TensorFlow may run, and nothing may fail.
 #
-# R CMD build first copies the folder whole, so it gets one without gigabytes of .venv.  As on CRAN
-# the vignettes show their code and do not run it: make doc runs them.  Without a network CRAN's
-# list of packages, the time of day and the packages that only CRAN has cannot be looked at.  How
-# long examples take is told by make doc: here they start TensorFlow, which CRAN, without Python,
-# does not.
+# R CMD build first copies the folder whole, so it gets one without gigabytes of .venv.  The vignettes
+# show what `make vignettes` computed, and run nothing.  Without a network CRAN's list of packages,
+# the time of day and the packages that only CRAN has cannot be looked at.  How long examples take is
+# told by make doc: here they start TensorFlow, which CRAN, without Python, does not.
 set -eu
 cd "$(dirname "$0")/.."
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 mkdir "$copy/gpukeras"
-tar -cf - --exclude ./.venv --exclude ./.rlib --exclude ./.git --exclude './.debian13*' . |
+tar -cf - --exclude './.venv*' --exclude ./.rlib --exclude ./.git --exclude './.debian13*' . |
     tar -xf - -C "$copy/gpukeras"
 cd "$copy"
 unset NOT_CRAN

@@ -1,6 +1,6 @@
 # Runs the guides and examples of keras3 as they are, by Keras and under accelerate(), which is
 # called before and after library(keras3). Compares what each fit(), evaluate() and predict()
-# returned, and writes the tables of vignettes/old-scripts.Rmd:
+# returned, and writes the tables of vignettes/old-scripts.Rmd.orig:
 #   Rscript python/benchmarks/bench_accelerate.R FOLDER [--only REGEX] [--ways before,after]
 #     [--results FOLDER]
 # FOLDER is an unpacked tree of keras3's sources; its code is read there and copied nowhere. R needs
@@ -12,7 +12,7 @@
 here <- sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)) |>
   normalizePath() |>
   dirname()
-vignette <- file.path(here, "..", "..", "vignettes", "old-scripts.Rmd")
+vignette <- file.path(here, "..", "..", "vignettes", "old-scripts.Rmd.orig")
 marks <- sprintf("<!-- %s of what `make bench-accelerate` writes -->", c("begin", "end"))
 most_s <- 3600 # of a process
 same <- 1e-4 # relative: other programs round otherwise in float32

@@ -23,8 +23,8 @@ blocks_in <- function(blocks, header) {
 }
 
 vignettes <- function() {
-  testthat::skip_if_not(file.exists(source_file("vignettes", "gpukeras.Rmd")))
-  Sys.glob(testthat::test_path("..", "..", "vignettes", "*.Rmd"))
+  testthat::skip_if_not(file.exists(source_file("vignettes", "gpukeras.Rmd.orig")))
+  Sys.glob(testthat::test_path("..", "..", "vignettes", "*.Rmd.orig"))
 }
 
 functions_said <- function(lines) {
@@ -64,7 +64,7 @@ test_that("README.md is short, and what it links to and shows is there", {
   for (link in links) expect_true(file.exists(source_file(link)), info = link)
   expect_lt(max(file.size(vapply(pictures, source_file, ""))), 2.5e5)
   named <- regmatches(lines, gregexpr("(?<=vignette\\(\")[a-z-]+", lines, perl = TRUE))
-  expect_identical(setdiff(unlist(named), sub("[.]Rmd$", "", basename(vignettes()))), character())
+  expect_identical(setdiff(unlist(named), sub("[.]Rmd[.]orig$", "", basename(vignettes()))), character())
 })
 
 test_that("the shell code of README.md is make's targets", {
@@ -85,7 +85,7 @@ test_that("each R block of a vignette runs when it is built", {
 })
 
 test_that("the code of Get started takes 40 lines", {
-  blocks <- code_blocks(source_file("vignettes", "gpukeras.Rmd"))
+  blocks <- code_blocks(source_file("vignettes", "gpukeras.Rmd.orig"))
   shown <- Filter(function(block) !grepl("include = FALSE", block$header), blocks)
   lines <- unlist(lapply(shown, `[[`, "lines"))
   expect_lte(sum(grepl("\\S", lines) & !startsWith(lines, "#")), 40)
@@ -104,7 +104,7 @@ test_that("functions that README, vignettes and cheat sheet call are there", {
 test_that("cheat sheet and Get started show every function there is", {
   ours <- grep("^(gpu|schedule|install)_", getNamespaceExports("gpukeras"), value = TRUE)
   files <- c(
-    source_file("inst", "cheatsheet", "cheatsheet.html"), source_file("vignettes", "gpukeras.Rmd")
+    source_file("inst", "cheatsheet", "cheatsheet.html"), source_file("vignettes", "gpukeras.Rmd.orig")
   )
   for (path in files) {
     said <- functions_said(readLines(path, encoding = "UTF-8"))
