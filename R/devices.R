@@ -39,6 +39,25 @@
 #' @param backend The library that Keras runs on: `"tensorflow"`, `"jax"`, or `"auto"` for the one
 #'   that Keras is configured with (the variable `KERAS_BACKEND`, or `keras3::use_backend()`). It
 #'   cannot change once Keras has started. See the section on JAX.
+#' @param wait `NULL`, or the GiB of a card that must be free: waits until a card has them and nobody
+#'   computes on it, and reserves it; or a list of `free_gib` (1) and `seconds` (3600, after which it
+#'   gives up). See the section on shared cards.
+#' @section Shared cards:
+#' Where no scheduler lends the cards of a computer, `wait` lets sessions take turns. It chooses
+#' among the cards that `device` allows, and reserves one to the end of the R process, in whatever
+#' way that ends. Other sessions wait for it with `wait`, too; sessions without `wait` and other
+#' programs know nothing of reservations, but what the driver tells of them counts: a card on which
+#' another process computes is not free.
+#'
+#' With a number of MiB as `memory`, sessions share a card: each reserves its MiB and 512 more,
+#' which CUDA itself takes, TensorFlow keeps to the limit, and a further session waits until its own
+#' part is free. What the others have reserved and do not use yet is not free.
+#'
+#' Meanwhile messages say who holds which card: your own processes by their number, those of others
+#' as "another user's"; only root sees names. After `seconds`, or at an interrupt, an error of class
+#' `gpukeras_error_device_busy` says so. Reservations are locked files in `/tmp`, so sessions in
+#' containers with a `/tmp` of their own do not see them. There is no `wait` on Windows. This was
+#' tested with stand-ins for the driver, and was not run on a GPU yet.
 #' @section JAX:
 #' On JAX, models train, evaluate, predict, are saved and are loaded, and give the same numbers as
 #' Keras' own `fit()` on JAX; on a computer without TensorFlow too. Rows come from data frames,
@@ -55,6 +74,9 @@
 #' instead: models of texts, tf.data pipelines of texts or of rows whose shape varies, `map` of
 #' [gpu_dataset()], several devices, [gpu_cluster()], and the formats of [gpu_export()] other than
 #' StableHLO. This has run on CPUs only.
+#' @section Errors:
+#' `gpukeras_error_no_device` for a device that does not exist, `gpukeras_error_device_busy` if no
+#' card was free in time.
 #' @return A `gpu_setup` object, a list with `device`, `precision`, `settings`
 #'   (a data frame: `name`, `value`, `status`, `reason`), `already_started` and
 #'   `notes` (settings that came too late, CUDA libraries that gpukeras loaded
@@ -68,7 +90,7 @@
 #' try(gpu_setup(device = "gpu"))
 gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", jit = "auto",
                       threads = NULL, seed = NULL, deterministic = FALSE, tf32 = "auto",
-                      backend = "auto") {
+                      backend = "auto", wait = NULL) {
   check_flag(deterministic)
   seed <- plain_number(seed)
   if (!identical(jit, "auto")) {
@@ -79,12 +101,23 @@ gpu_setup <- function(device = "auto", memory = "growth", precision = "auto", ji
   }
   options <- list(
     device = device, memory = memory, precision = precision, jit = jit,
-    threads = threads, seed = seed, deterministic = deterministic, tf32 = tf32, backend = backend
+    threads = threads, seed = seed, deterministic = deterministic, tf32 = tf32, backend = backend,
+    wait = wait, on_wait = waiting_listener()
   )
-  record <- call_core("setup", check_no_na_options(options))
+  record <- suspendInterrupts(call_core("setup", check_no_na_options(options)))
   # Seeds that gpukeras draws for datasets and models are R's.
   if (!is.null(seed) || deterministic) set.seed(as.integer(seed %||% 0L))
   new_gpu_setup(record)
+}
+
+# Shows why a card is waited for, each time that the reason changes. TRUE after an interrupt.
+waiting_listener <- function() {
+  before <- ""
+  listen <- interruptible(function(event) {
+    if (!identical(event$reason, before)) inform_gpukeras(paste("Waiting:", event$reason))
+    before <<- event$reason
+  })
+  function(reason) listen(list(kind = "card", reason = reason))
 }
 
 new_gpu_setup <- function(record) {

@@ -7,12 +7,13 @@ hidden, TensorFlow renumbers the others: `current().device` is its own name, for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpukeras.backend import runtime
+from gpukeras.backend.card_waiting import wait_for_card
 from gpukeras.backend.config import (
     Device,
     Setting,
@@ -28,7 +29,8 @@ from gpukeras.backend.config import (
 )
 from gpukeras.backend.cuda_preload import Preload, prepare
 from gpukeras.backend.env_vars import FORCE_GROWTH, EnvironmentChange, sync_environment
-from gpukeras.core.options import SetupSpec
+from gpukeras.core.errors import SpecError
+from gpukeras.core.options import SetupSpec, WaitSpec, parse_wait
 from gpukeras.system import environment, host
 
 
@@ -201,6 +203,8 @@ def setup(
     deterministic: bool = False,
     tf32: str | bool = "auto",
     backend: str = "auto",
+    wait: Any = None,
+    on_wait: Callable[[str], Any] | None = None,
 ) -> SetupRecord:
     """Configures Keras' backend, TensorFlow without starting it; arguments as in `SetupSpec`.
 
@@ -214,16 +218,22 @@ def setup(
         deterministic: See `SetupSpec`.
         tf32: See `SetupSpec`.
         backend: See `SetupSpec`.
+        wait: GiB of a card to wait for, or fields of `WaitSpec`; None waits for nothing.
+        on_wait: See `wait_for_card()`.
 
     Raises:
         NoDeviceError: if the requested device does not exist; then nothing was changed.
+        DeviceBusyError: if others use the card for longer than `wait` says.
     """
     global _current
+    asked = parse_wait(wait)
     spec = SetupSpec(device, memory, precision, jit, threads, seed, deterministic, tf32, backend)
     changes = sync_environment()
     chosen = choose_backend(spec.backend, runtime.backend(), runtime.keras_imported())
     if chosen.status == "applied":
         environment.set_variable("KERAS_BACKEND", chosen.value)
+    if asked is not None:
+        spec = replace(spec, device=_wait(asked, spec, on_wait))
     runtime.prepare_memory(spec.memory)
     facts = read_setup_facts()
     plan = plan_setup(spec, facts)
@@ -239,6 +249,22 @@ def setup(
         facts.started,
         tuple(notes),
     )
+
+
+def _wait(asked: WaitSpec, spec: SetupSpec, on_wait: Callable[[str], Any] | None) -> str:
+    kind, index = parse_device(spec.device)
+    if kind == "CPU" or runtime.started():
+        why = "the device is the CPU" if kind == "CPU" else "the devices have started: restart R"
+        raise SpecError(f"`wait` waits for a card before it is used, and {why}.", arg="wait")
+
+    def read_cards() -> list[tuple[str, host.NvmlGpu | None]]:
+        gpus = runtime.physical_devices("GPU")
+        labels = [str(runtime.device_details(gpu).get("device_name", "")) for gpu in gpus]
+        names = [short_name(gpu) for gpu in gpus]
+        cards = list(zip(names, _match_nvml(labels), strict=True))
+        return cards if index is None else [one for one in cards if one[0] == f"GPU:{index}"]
+
+    return wait_for_card(asked, spec.memory, read_cards, on_wait)
 
 
 def read_seed() -> int | None:

@@ -5,12 +5,14 @@ GpuKerasError                  R: gpukeras_error
 ├── DataError                  gpukeras_error_data             values, shapes, lengths, levels
 ├── ModelError                 gpukeras_error_model            uncompiled, or does not fit the data
 ├── NoDeviceError              gpukeras_error_no_device        the requested device is missing
+├── DeviceBusyError            gpukeras_error_device_busy      others use the card
 ├── OutOfMemoryError           gpukeras_error_out_of_memory    the device's memory is exhausted
 ├── CheckpointError            gpukeras_error_checkpoint       cannot be written, read or resumed
 ├── ClusterError               gpukeras_error_cluster
 ├── CompressionError           gpukeras_error_compression
 ├── ForkError                  gpukeras_error_fork             TensorFlow in a forked process
 ├── GeneratorError             gpukeras_error_generator        the user's function failed
+├── PreemptedError             gpukeras_error_preempted        the process is asked to end
 ├── BackendError               gpukeras_error_backend          needs another backend of Keras
 ├── RuntimeMissingError        gpukeras_error_runtime_missing  TensorFlow or pyarrow is missing
 └── ServiceError               gpukeras_error_service          the server refuses, or does not run
@@ -120,6 +122,12 @@ class NoDeviceError(GpuKerasError):
     code = "no_device"
 
 
+class DeviceBusyError(GpuKerasError):
+    """Others use every card that was waited for (`arg`)."""
+
+    code = "device_busy"
+
+
 class OutOfMemoryError(GpuKerasError):
     """The device ran out of memory (`device`, `batch_size`)."""
 
@@ -130,6 +138,13 @@ class CheckpointError(GpuKerasError):
     """A checkpoint cannot be written or read, or belongs to another training run (`path`)."""
 
     code = "checkpoint"
+
+
+class PreemptedError(GpuKerasError):
+    """The process was asked to end, and what it did is saved (`signal`, `status`, `checkpoint`)."""
+
+    code = "preempted"
+    told = True  # the other workers of a cluster end at the same step
 
 
 class GeneratorError(GpuKerasError):

@@ -206,6 +206,30 @@ def _check_memory(arg: str, value: Any) -> str | int:
 
 
 @dataclass(frozen=True)
+class WaitSpec(Spec):
+    """What `gpu_setup(wait = )` waits for.
+
+    Args:
+        free_gib: GiB of a card that must be free.
+        seconds: Seconds after which it gives up.
+    """
+
+    free_gib: float = option(1.0, check_number, 0.0, arg="wait")
+    seconds: float = option(3600.0, check_number, 0.0)
+
+
+def parse_wait(given: Any) -> WaitSpec | None:
+    """Parses GiB or a mapping of options; returns None for None.
+
+    Raises:
+        SpecError: naming the option.
+    """
+    if given is None:
+        return None
+    return WaitSpec.from_dict(given if isinstance(given, Mapping) else {"free_gib": given})
+
+
+@dataclass(frozen=True)
 class SetupSpec(Spec):
     """Options of `gpu_setup()`.
 

@@ -63,6 +63,7 @@ class NvmlGpu:
     uuid: str
     total_bytes: float
     free_bytes: float
+    processes: tuple[tuple[int, float | None], ...] = ()  # that compute on it, with their bytes
 
 
 def read_nvml() -> list[NvmlGpu] | None:
@@ -86,7 +87,12 @@ def _read_nvml_gpu(pynvml: Any, index: int) -> NvmlGpu:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     texts = (pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle))
     name, uuid = (text.decode() if isinstance(text, bytes) else text for text in texts)
-    return NvmlGpu(name, uuid, float(memory.total), float(memory.free))
+    processes: list[Any] = []
+    with suppress(pynvml.NVMLError):
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    used = [None if one.usedGpuMemory is None else float(one.usedGpuMemory) for one in processes]
+    pids = tuple(zip((one.pid for one in processes), used, strict=True))
+    return NvmlGpu(name, uuid, float(memory.total), float(memory.free), pids)
 
 
 def match_nvml(

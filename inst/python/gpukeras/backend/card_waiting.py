@@ -1,0 +1,325 @@
+"""Waits for a card that others use, and reserves it among the sessions of gpukeras.
+
+A reservation is a file that its process has locked: the lock ends with the process, in any way.
+What the driver tells of other programs counts too. Users see the names and processes of other users
+only as root.
+
+    read_cards() --> choose_card(): a card, or why not --> reserve()
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpukeras.core.errors import DeviceBusyError, NoDeviceError
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import WaitSpec
+from gpukeras.system.host import NvmlGpu
+
+try:
+    import fcntl
+    import pwd
+except ImportError:  # Windows
+    fcntl = pwd = None  # type: ignore[assignment]
+
+FOLDER = Path("/tmp")  # all users of a computer share it
+PREFIX = "gpukeras-card-"
+GIB, MIB = float(2**30), float(2**20)
+CONTEXT_MIB = 512  # CUDA's own of a process, beyond what the framework may take: 300 to 500
+LOOK_S = 1.0  # between two looks at the cards
+MOST_TEXT = 1000  # bytes of a reservation's file
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A card that a process has reserved, whole or in part.
+
+    Args:
+        uuid: The card's, by the driver.
+        pid: The process.
+        uid: Its user.
+        reserved_bytes: The part of its memory; None for the whole card.
+        since: When, as a time of day.
+    """
+
+    uuid: str
+    pid: int
+    uid: int
+    reserved_bytes: float | None
+    since: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card, and who uses it.
+
+    Args:
+        name: Such as "GPU:0".
+        gpu: What the driver tells of it, or None.
+        reservations: Those of other processes.
+    """
+
+    name: str
+    gpu: NvmlGpu | None
+    reservations: tuple[Reservation, ...] = ()
+
+
+@dataclass(frozen=True)
+class CardChoice:
+    """A card that is free, or why none is.
+
+    Args:
+        card: The card, or None.
+        reason: Why each card is busy, as sentences.
+    """
+
+    card: Card | None
+    reason: str
+
+
+def available_bytes(card: Card) -> float:
+    """Returns the free bytes that no reservation is still to take."""
+    assert card.gpu is not None
+    used = dict(card.gpu.processes)
+    promised = [
+        max(0.0, (one.reserved_bytes or 0.0) - (used.get(one.pid) or 0.0))
+        for one in card.reservations
+    ]
+    return max(0.0, card.gpu.free_bytes - sum(promised))
+
+
+def choose_card(
+    cards: Sequence[Card],
+    needed_bytes: float,
+    shares: bool,
+    tell_user: Callable[[int, int | None], str],
+    pid: int = 0,
+) -> CardChoice:
+    """Chooses the card with the most memory available among those that are free.
+
+    Args:
+        cards: The cards that may be taken.
+        needed_bytes: What must be available.
+        shares: Whether others may use the card too.
+        tell_user: Returns words for a process and its user.
+        pid: This process, whose own use of a card does not count.
+    """
+    free, reasons = [], []
+    for card in cards:
+        reason = why_busy(card, needed_bytes, shares, tell_user, pid)
+        if reason:
+            reasons.append(f"{card.name} {reason}.")
+        else:
+            free.append(card)
+    return CardChoice(max(free, key=available_bytes, default=None), " ".join(reasons))
+
+
+def why_busy(
+    card: Card,
+    needed_bytes: float,
+    shares: bool,
+    tell_user: Callable[[int, int | None], str],
+    pid: int = 0,
+) -> str:
+    """Returns why a card is not free, as a part of a sentence, or ""; arguments as above."""
+    if card.gpu is None:
+        return "is not told apart from others by the driver"
+    for one in card.reservations:
+        if one.reserved_bytes is None or not shares:
+            return f"is reserved by {tell_user(one.pid, one.uid)} since {one.since}"
+    others = [other for other, _ in card.gpu.processes if other != pid]
+    if others and not shares:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        return f"is used by {tell_user(others[0], None)}{more}"
+    available = available_bytes(card)
+    if available >= needed_bytes:
+        return ""
+    reserved = count_of(len(card.reservations), "reservation") if card.reservations else ""
+    left = f" beyond {reserved}" if reserved else ""
+    return f"has {available / GIB:.1f} GiB free{left}, and {needed_bytes / GIB:.1f} are needed"
+
+
+def describe_process(pid: int, uid: int | None, own_uid: int) -> str:
+    """Returns words for a process; those of other users are named to root alone.
+
+    Args:
+        pid: The process.
+        uid: Its user, or None if unknown.
+        own_uid: The user who reads it.
+    """
+    if uid == own_uid:
+        return f"your process {pid}"
+    if own_uid != 0:
+        return "another user's process"
+    with suppress(KeyError, TypeError):
+        return f"process {pid} of {pwd.getpwuid(uid).pw_name}"  # type: ignore[arg-type]
+    return f"process {pid}"
+
+
+# Reservations -------------------------------------------------------------------------------------
+
+_held: dict[str, int] = {}  # locked files by the card's UUID, to the end of this process
+
+
+def read_reservations(folder: Path = FOLDER) -> list[Reservation]:
+    """Returns the reservations of other living processes, and removes those of ended ones.
+
+    Called under `deciding()`: a file that is just being made is not locked yet.
+    """
+    found = []
+    for path in sorted(folder.glob(f"{PREFIX}*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            one = _read_living(path)
+            if one is None:
+                path.unlink()
+            elif one.pid != os.getpid():
+                found.append(one)
+    return found
+
+
+def _read_living(path: Path) -> Reservation | None:
+    """Returns the reservation of a file, or None if no process holds its lock."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if _lock(handle):
+            return None
+        told, file = json.loads(os.read(handle, MOST_TEXT)), os.fstat(handle)
+        size = None if told["bytes"] is None else float(told["bytes"])
+        since = time.strftime("%H:%M", time.localtime(file.st_mtime))
+        return Reservation(str(told["uuid"]), int(told["pid"]), file.st_uid, size, since)
+    finally:
+        os.close(handle)
+
+
+def reserve(uuid: str, reserved_bytes: float | None, folder: Path = FOLDER) -> None:
+    """Reserves a card, to the end of this process; called under `deciding()`.
+
+    Args:
+        uuid: The card's.
+        reserved_bytes: The part of its memory; None for the whole card.
+        folder: Where the files are.
+
+    Raises:
+        OSError: if the file cannot be made.
+    """
+    release(uuid)
+    path = folder / f"{PREFIX}{uuid}-{os.getpid()}.json"
+    path.unlink(missing_ok=True)  # of an ended process that had this number
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags, 0o644)
+    os.fchmod(handle, 0o644)  # whatever the umask: all users read it
+    _lock(handle)
+    told = {"uuid": uuid, "pid": os.getpid(), "bytes": reserved_bytes}
+    os.write(handle, json.dumps(told).encode())
+    _held[uuid] = handle
+
+
+def release(uuid: str) -> None:
+    """Ends this process's reservation of a card, if it has one."""
+    if uuid in _held:
+        os.close(_held.pop(uuid))
+
+
+@contextmanager
+def deciding(folder: Path = FOLDER) -> Iterator[bool]:
+    """Keeps others from deciding at the same time; yields false while another one does.
+
+    The file is opened for reading: Linux lets nobody create another user's file in a folder
+    that all may write to (`fs.protected_regular`).
+    """
+    path = folder / f"{PREFIX}decision.lock"
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        handle = os.open(path, flags)
+    except FileNotFoundError:
+        handle = os.open(path, flags | os.O_CREAT, 0o644)
+        with suppress(OSError):
+            os.fchmod(handle, 0o644)
+    try:
+        yield _lock(handle)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    """Locks an open file; returns false if another process has."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+# Waiting ------------------------------------------------------------------------------------------
+
+
+def wait_for_card(
+    wait: WaitSpec,
+    memory: str | int,
+    read_cards: Callable[[], Sequence[tuple[str, NvmlGpu | None]]],
+    on_wait: Callable[[str], Any] | None = None,
+    folder: Path = FOLDER,
+) -> str:
+    """Waits until a card is free, reserves it, and returns its name.
+
+    Args:
+        wait: What is waited for.
+        memory: As in `SetupSpec`: with MiB others may use the rest of the card.
+        read_cards: Returns the cards that may be taken, with what the driver tells of them.
+        on_wait: Called at each look with the reason to wait; true ends the waiting.
+        folder: Where the reservations are.
+
+    Raises:
+        NoDeviceError: if there is no card.
+        DeviceBusyError: if none was free in time, or the user ended the waiting.
+    """
+    if fcntl is None:
+        raise NoDeviceError("Windows has no locks by which to wait for a card.", arg="wait")
+    shares = not isinstance(memory, str)
+    own = (memory + CONTEXT_MIB) * MIB if not isinstance(memory, str) else 0.0
+    needed, began = max(wait.free_gib * GIB, own), time.monotonic()
+    while True:
+        reason = "Another session is choosing a card."
+        with deciding(folder) as alone:
+            if alone:
+                choice = _choose(read_cards(), needed, shares, folder)
+                if choice.card is not None and choice.card.gpu is not None:
+                    reserve(choice.card.gpu.uuid, needed if shares else None, folder)
+                    return choice.card.name
+                reason = choice.reason
+        passed_s = time.monotonic() - began
+        ended = on_wait is not None and on_wait(reason) is True
+        if ended or passed_s >= wait.seconds:
+            raise DeviceBusyError(
+                f"No card was free within {passed_s:.0f} s: {reason}",
+                hint="Give `wait` more `seconds` or less `free_gib`, or end the other process.",
+                arg="wait",
+            )
+        time.sleep(min(LOOK_S, max(0.0, wait.seconds - passed_s)))
+
+
+def _choose(
+    cards: Sequence[tuple[str, NvmlGpu | None]], needed: float, shares: bool, folder: Path
+) -> CardChoice:
+    if not cards:
+        raise NoDeviceError("There is no GPU to wait for.", arg="wait", found=())
+    known = read_reservations(folder)
+    facts = [
+        Card(name, gpu, tuple(one for one in known if gpu and one.uuid == gpu.uuid))
+        for name, gpu in cards
+    ]
+    return choose_card(facts, needed, shares, _tell_user, os.getpid())
+
+
+def _tell_user(pid: int, uid: int | None) -> str:
+    if uid is None:
+        with suppress(OSError):
+            uid = os.stat(f"/proc/{pid}").st_uid
+    return describe_process(pid, uid, os.geteuid())
