@@ -19,7 +19,8 @@
 #' The workers are compared when they join: if package versions or the number of devices differ, all
 #' workers end with an error that lists the differences. If a worker ends, or sends no heartbeat for
 #' `timeout` seconds, all others end with an error that names it. A restarted script resumes from
-#' its last checkpoint; see `checkpoint` of [gpu_fit()].
+#' its last checkpoint; see `checkpoint` of [gpu_fit()]. If a queue asks one worker to end by a
+#' signal, all end at the same step, saved: see the section on queues there.
 #'
 #' @section Time-outs:
 #' `timeout` is for heartbeats, which a worker sends all the time. Nothing else decides that a

@@ -96,8 +96,8 @@ gpu_prune <- function(model, data, sparsity = 0.8, schedule = "cubic", structure
     metric = metric, ramp = ramp, target = target, norm = norm, learning_rate = learning_rate,
     batch_size = batch_size, fit = fit_options(...)
   )
-  new_gpu_compression(suspendInterrupts(call_core("prune", list(
+  new_gpu_compression(ending_preempted(suspendInterrupts(call_core("prune", list(
     model = model, data = data$handle, options = check_no_na_options(options),
     validation = as_measured_on(validation, data), on_event = progress_listener(verbose)
-  ))))
+  )))))
 }

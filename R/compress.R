@@ -131,11 +131,11 @@ gpu_distill <- function(teacher, data, student = NULL, temperature = 3, alpha = 
     temperature = temperature, alpha = alpha, width = width, epochs = epochs,
     fit = fit_options(...), max_drop = max_drop, metric = metric, batch_size = batch_size
   )
-  new_gpu_compression(suspendInterrupts(call_core("distill", list(
+  new_gpu_compression(ending_preempted(suspendInterrupts(call_core("distill", list(
     teacher = teacher, data = data$handle, options = check_no_na_options(options),
     student = if (!is.null(student)) check_model(student),
     validation = as_measured_on(validation, data), on_event = progress_listener(verbose)
-  ))))
+  )))))
 }
 
 # The rows to measure on: a dataset, list(x, y), or none.

@@ -91,8 +91,9 @@
 #'   or a list of `patience`, `monitor` (the validation loss, or the loss without validation),
 #'   `min_delta`, `mode` (`"min"`, `"max"`), `restore_best` and `start_epoch`.
 #' @param checkpoint A folder in which to save the training after each epoch, and every 5 minutes
-#'   within one; or a list of `folder`, `every_s` (seconds) and `keep` (3). If you call `gpu_fit()`
-#'   again with the same folder, it resumes where the process ended. See the section on checkpoints.
+#'   within one; or a list of `folder`, `every_s` (seconds), `keep` (3) and `grace_s` (seconds from
+#'   a queue's signal to its kill). If you call `gpu_fit()` again with the same folder, it resumes
+#'   where the process ended. See the sections on checkpoints and on queues.
 #' @param tensorboard A folder for the files that [gpu_tensorboard()] shows; or a list of `folder`,
 #'   `histograms` (`TRUE` for weight histograms after each epoch, or the number of epochs between
 #'   them) and `profile` (`TRUE` to trace the first two seconds of the second epoch). You need the
@@ -219,10 +220,29 @@
 #' increase `epochs`, unless the schedule spans them. If a checkpoint is damaged, `gpu_fit()` skips
 #' it and uses the previous one. If saving fails, for example on a full disk, training continues and
 #' `$notes` reports it. Keras callbacks keep no state of their own: they start again.
+#' @section Queues:
+#' Slurm at the time limit of a job, Kubernetes and the owners of spot instances send a signal, wait
+#' for a grace period, and kill the process. With `checkpoint`, the signals SIGTERM and SIGUSR1 end
+#' a training after the call in progress, which takes a fraction of a second, or within the
+#' validation: it is saved, and a session that is not interactive ends with the exit status 75
+#' (`EX_TEMPFAIL` of sysexits.h: try again). When the job runs again, the same script goes on there.
+#' In an interactive session, an error of class `gpukeras_error_preempted` is raised. In a
+#' [gpu_cluster()] all workers end at the same step if one of them gets the signal.
+#'
+#' With `grace_s`, a save is measured before the first step. If twice its time and two seconds are
+#' more than that, the training does not start, with an error that says how long it takes. The
+#' first call, in which the model is traced and compiled, and a step that takes long are not cut
+#' short: after the kill, the last checkpoint serves.
+#'
+#' Outside of such a training, the signals do what they always do to R: SIGTERM ends it without
+#' cleaning up (status 143 in a shell), and SIGUSR1 saves the workspace and ends it. So let the
+#' queue send SIGTERM, and run a job again for 75 and for 143. Recipes for Slurm and for Kubernetes
+#' are in `vignette("more-than-one-gpu", package = "gpukeras")`. There are no such signals on
+#' Windows.
 #' @section Errors:
 #' `gpukeras_error_model` for a model that is not compiled or does not fit the data,
 #' `gpukeras_error_data` for labels out of the output's range, `gpukeras_error_out_of_memory`,
-#' `gpukeras_error_checkpoint`.
+#' `gpukeras_error_checkpoint`, `gpukeras_error_preempted`.
 #'
 #' A save that fails while the training runs (a full disk, a quota, a disk that became read-only)
 #' does not end it. A warning of Python says so at once, and one of class
@@ -270,14 +290,14 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
   tracking <- open_tracking(track, model, options)
   # The listener handles interrupts between two calls of the engine, so that the history is kept.
   record <- function(report) fit_with_tracking(tracking, fit_with_monitor(monitor, report))
-  warn_stopped(record(suspendInterrupts(call_core("fit", list(
+  warn_stopped(ending_preempted(record(suspendInterrupts(call_core("fit", list(
     model = model, data = data$handle, options = check_no_na_options(options),
     validation = as_validation(rows$validation, data, model),
     batch_size = as_batch_size(batch_size),
     callbacks = c(hooks$keras, tracking$callback), functions = hooks$functions,
     on_event = listener, devices = as_devices(devices),
     compiling = as_compiling(optimizer, loss, metrics, model)
-  )))))
+  ))))))
 }
 
 # The history of a training, with the samples of a monitor. `report`, the training, is evaluated

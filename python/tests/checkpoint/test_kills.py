@@ -13,6 +13,7 @@ from children import PATHS
 from keras_forks import Fork
 
 from gpukeras.checkpoint.store import CheckpointStore
+from gpukeras.core.preemption import REQUEUE_STATUS
 
 SUPPORT = Path(__file__).parents[1] / "support"
 EPOCHS, ROWS = 6, 20_000
@@ -39,14 +40,18 @@ def train(folder, weights, engine, *then, **rows):
         return dict(values), time.monotonic() - began
 
 
-def train_until(folder, weights, engine, delay):
-    """Kills a training after some seconds; whether it was still at it, and epochs it had told."""
+def train_until(folder, weights, engine, delay, number):
+    """Sends a training a signal after some seconds; whether that ended it, and epochs it had told.
+
+    Before the training catches the signals, they end it as any other process.
+    """
     child = start(folder, weights, engine)
     with suppress(subprocess.TimeoutExpired):
         child.wait(timeout=delay)
-    child.kill()
-    out, err = child.communicate()
-    killed = child.returncode < 0
+    child.send_signal(number)
+    out, err = child.communicate(timeout=300)
+    ended = {-number} if number == signal.SIGKILL else {-number, REQUEUE_STATUS}
+    killed = child.returncode in ended
     assert killed or child.returncode == 0, err
     told = [int(line.split()[1]) for line in out.splitlines() if line.startswith("epoch")]
     return killed, max(told, default=0)
@@ -66,8 +71,8 @@ def assert_equal(found, expected, kills):
         assert found[name].tobytes() == value.tobytes(), f"{name} differs after {kills} kills"
 
 
-def kill(tmp_path, engine, wanted):
-    """Kills trainings so many times, and compares each with one that nothing disturbs."""
+def kill(tmp_path, engine, wanted, signals=(signal.SIGKILL,)):
+    """Ends trainings so many times, and compares each with one that nothing disturbs."""
     expected, lasts = train("none", tmp_path / "undisturbed.npz", engine)
     rng = np.random.default_rng([wanted, len(engine)])
     kills = trainings = 0
@@ -76,7 +81,8 @@ def kill(tmp_path, engine, wanted):
         folder, weights = tmp_path / f"run-{trainings}", tmp_path / f"{trainings}.npz"
         killed, before = True, kills
         while killed and kills < wanted:
-            killed, told = train_until(folder, weights, engine, rng.uniform(0, 0.7 * lasts))
+            delay, number = rng.uniform(0, 0.7 * lasts), signals[kills % len(signals)]
+            killed, told = train_until(folder, weights, engine, delay, number)
             assert count_saved(folder) >= told  # no finished epoch is lost
             kills += killed
         found, _ = train(folder, weights, engine)
@@ -99,3 +105,8 @@ def test_a_training_that_is_killed_ends_with_the_weights_of_an_undisturbed_one(t
 @pytest.mark.parametrize("engine", ["auto", "keras", "graph_loop", "compiled"])
 def test_trainings_of_each_engine_are_killed_twenty_times(tmp_path, engine):
     kill(tmp_path, engine, 20)
+
+
+@pytest.mark.nightly  # test_preempted.py sends the signals in each run
+def test_trainings_are_ended_fifty_times_by_three_signals(tmp_path):
+    kill(tmp_path, "auto", 50, (signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL))

@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from gpukeras.core.preemption import REQUEUE_STATUS
 from gpukeras.distributed.cluster_config import read_cluster
 
 ROOT = Path(__file__).parents[3]
@@ -40,6 +41,31 @@ def test_the_pods_of_kubernetes_have_the_names_of_the_service():
 def test_kubernetes_takes_the_service_and_the_job(version):
     for part in read_job()[:2]:
         kubernetes_validate.validate(part, version, strict=True)
+
+
+@pytest.mark.parametrize("version", ["1.27", kubernetes_validate.latest_version()])
+def test_kubernetes_takes_the_job_that_goes_on_after_an_eviction(version):
+    job = yaml.safe_load((PLACES / "kubernetes-requeue.yaml").read_text())
+    kubernetes_validate.validate(job, version, strict=True)
+    pod, rules = job["spec"]["template"]["spec"], job["spec"]["podFailurePolicy"]["rules"]
+    assert pod["restartPolicy"] == "Never"  # the policy needs it
+    (status,) = [rule["onExitCodes"] for rule in rules if "onExitCodes" in rule]
+    assert status["containerName"] in [one["name"] for one in pod["containers"]]
+    assert REQUEUE_STATUS in status["values"]
+
+
+def test_the_script_of_slurm_puts_a_job_back_by_its_exit_status(tmp_path):
+    log = tmp_path / "log"
+    for name, code in (("srun", 'exit "$STATUS"'), ("scontrol", f'echo "$@" >> {log}')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{code}\n")
+        (tmp_path / name).chmod(0o755)
+    job = {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "7"}
+    array = {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2"}
+    for status, more in ((0, {}), (1, array), (REQUEUE_STATUS, {}), (143, array)):
+        env = {**job, **more, "STATUS": str(status), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        script = ["bash", str(PLACES / "slurm-requeue.sh")]
+        assert subprocess.run(script, env=env, check=False).returncode == status
+    assert log.read_text() == "requeue 7\nrequeue 5_2\n"
 
 
 @pytest.mark.parametrize(

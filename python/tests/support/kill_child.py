@@ -3,8 +3,9 @@
 Asks for determinism, as gpu_setup(seed = , deterministic = TRUE) does.
 Trains with all that has a state: dropout, Adam, batch normalisation, shuffling, and a decaying
 rate. Prints "begin", then "epoch 3" after each epoch, and writes the final weights to WEIGHTS,
-whole or not at all. With FOLDER "none" nothing is saved. THEN is an epoch in which the process
-kills itself, or a file for the weights of a second training, which nothing disturbs.
+whole or not at all. Ends with status 75 if it was asked to end. With FOLDER "none" nothing is
+saved. THEN is an epoch in which the process kills itself, or a file for the weights of a second
+training, which nothing disturbs.
 """
 
 import os
@@ -16,6 +17,7 @@ import numpy as np
 from small_fits import make_dataset
 
 from gpukeras.backend import devices, runtime
+from gpukeras.core.errors import PreemptedError
 from gpukeras.training import fit
 
 
@@ -57,7 +59,10 @@ def main(folder, weights, engine, epochs, rows, then=""):
     devices.setup(seed=7, deterministic=True)
     model = make_model(20, 3, seed=None)
     print("begin", flush=True)
-    report = fit.fit(model, data, options, on_event=listen)
+    try:
+        report = fit.fit(model, data, options, on_event=listen)
+    except PreemptedError as error:
+        sys.exit(error.details["status"])
     assert (report.stopped, report.epochs) == ("completed", int(epochs))
     values = {f"{place:03d}": value for place, value in enumerate(model.get_weights())}
     for name, history in report.history.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,8 +15,9 @@ from gpukeras.checkpoint.format import DamagedError
 from gpukeras.checkpoint.identity import find_changes, find_mismatch
 from gpukeras.checkpoint.state import TrainingState, check_plain, pack_state, unpack_state
 from gpukeras.checkpoint.store import KEEP, CheckpointStore, Saved, UnusableError
-from gpukeras.core.errors import CheckpointError, warn_not_saved
+from gpukeras.core.errors import CheckpointError, SpecError, warn_not_saved
 from gpukeras.core.keras_types import Model
+from gpukeras.core.messages import count_of
 from gpukeras.core.options import (
     A_FOLDER,
     FitSpec,
@@ -30,6 +32,9 @@ from gpukeras.data.plan import PipelinePlan
 
 EVERY_S = 300.0  # seconds between saves within an epoch; each epoch's end is saved as well
 SHARE = 0.05  # largest share of the time spent on saves, where the user set no interval
+# What a process needs of its grace period: twice the time of a measured save, as the disk may be
+# busier then, and seconds for the call of the engine in progress and for the end of R.
+GRACE_SAVES, GRACE_REST_S = 2.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,9 @@ class CheckpointSpec(Spec):
         every_s: Least number of seconds between saves within an epoch; each epoch's end is saved
             as well. None for 300, or more where a save takes long.
         keep: Number of undamaged checkpoints that are kept.
+        grace_s: Seconds from the signal that asks the process to end to its kill. The first save is
+            then measured before the first step, and a training that could not be saved in that
+            time does not start. None measures nothing.
     """
 
     folder: str = option(
@@ -48,6 +56,7 @@ class CheckpointSpec(Spec):
     )
     every_s: float | None = option(None, check_number, 0.0)
     keep: int = option(KEEP, check_count)
+    grace_s: float | None = option(None, check_number, 0.0)
 
 
 def parse_checkpoint(given: Any) -> CheckpointSpec | None:
@@ -61,6 +70,26 @@ def parse_checkpoint(given: Any) -> CheckpointSpec | None:
     return CheckpointSpec.from_dict(given if isinstance(given, Mapping) else {"folder": given})
 
 
+def check_grace(save_s: float, grace_s: float) -> None:
+    """Checks that a training can be saved within the grace period.
+
+    Args:
+        save_s: Seconds of a save, measured.
+        grace_s: Seconds of the grace period.
+
+    Raises:
+        SpecError: with the seconds that are needed.
+    """
+    needed_s = GRACE_SAVES * save_s + GRACE_REST_S
+    if needed_s > grace_s:
+        raise SpecError(
+            f"`grace_s` is {count_of(grace_s, 'second')}, and to save this training takes "
+            f"{save_s:.1f}: {math.ceil(needed_s)} are needed.",
+            hint="Let the queue send its signal earlier, or save to a faster disk.",
+            arg="grace_s",
+        )
+
+
 class Saver:
     """A training without checkpoints: it saves nothing.
 
@@ -68,9 +97,13 @@ class Saver:
         enabled: Whether the training has checkpoints.
         notes: Sentences for the user: damaged checkpoints, other versions, reasons of failed saves.
         unsaved: Why the first save failed that did, or "".
+        failed: Why the last save failed, or "".
+        grace_s: See `CheckpointSpec`.
     """
 
     enabled = False
+    failed = ""
+    grace_s: float | None = None
     notes: tuple[str, ...] = ()
     unsaved = ""
 
@@ -165,7 +198,8 @@ class Checkpointer(Saver):
         began = time.monotonic()
         plain, arrays = pack_state(state)
         parts = {"identity": self._identity, "state": plain}, arrays
-        self._has_any = self._try(self._store.save, *parts) or self._has_any
+        self.failed = self._try(self._store.save, *parts)
+        self._has_any = self._has_any or not self.failed
         # Set after a failure too, so that not every step retries.
         self._last = time.monotonic()
         self._took_s = self._last - began
@@ -174,7 +208,8 @@ class Checkpointer(Saver):
         """Writes `history.json`."""
         self._try(self._store.write_history, record)
 
-    def _try(self, write: Callable[..., Any], *parts: Any) -> bool:
+    def _try(self, write: Callable[..., Any], *parts: Any) -> str:
+        """Writes; returns why that failed, or ""."""
         try:
             write(*parts)
         except CheckpointError as error:
@@ -182,8 +217,8 @@ class Checkpointer(Saver):
             if not self.unsaved:
                 self.unsaved = error.message
                 warn_not_saved(f"The training is not saved any more, and goes on: {error.message}")
-            return False
-        return True
+            return error.message
+        return ""
 
     def close(self) -> None:
         """Unlocks the folder."""
@@ -247,4 +282,5 @@ def open_saver(model: Model, data: Dataset, plan: PipelinePlan, spec: FitSpec) -
         return
     identity = describe_training(model, data, plan, vars(spec))
     with Checkpointer(requested.folder, identity, requested.keep, requested.every_s) as saver:
+        saver.grace_s = requested.grace_s
         yield saver

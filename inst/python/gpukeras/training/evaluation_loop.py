@@ -15,7 +15,7 @@ from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import choose_evaluation_candidates
 from gpukeras.engine.autotune_cache import open_autotuner
 from gpukeras.engine.engine_facts import read_engine_facts
-from gpukeras.engine.epoch_loop import EpochLoop
+from gpukeras.engine.epoch_loop import AfterCall, EpochLoop
 from gpukeras.engine.predict_loop import (
     check_whole,
     choose_evaluated_rows,
@@ -41,6 +41,7 @@ class EvaluationLoop:
         first: See `open_evaluation()`.
         idle: Called while rows are waited for.
         before: Called before each evaluation.
+        after_call: See `EpochLoop.advance()`.
         strategy: The replicas of the model.
     """
 
@@ -54,6 +55,7 @@ class EvaluationLoop:
     first: int | None = None
     idle: Callable[[], None] = lambda: None
     before: Callable[[], None] = lambda: None
+    after_call: AfterCall = lambda position, logs: False
     strategy: Strategy = field(default_factory=Strategy)
 
     def __post_init__(self) -> None:
@@ -101,7 +103,7 @@ class EvaluationLoop:
             try:
                 blocks, exact = self._loader.epoch(self._epoch), self._loader.exact
                 self._runner.begin(self.strategy.agreement.keep_step(blocks, exact))
-                logs = self._runner.advance()
+                logs = self._runner.advance(after_call=self.after_call)
                 break
             except tensor_ops.exhausted():
                 alone = self._loader.batch_size == 1 or self.strategy.replicas > 1

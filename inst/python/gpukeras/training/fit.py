@@ -10,6 +10,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec, describe
+from gpukeras.core.preemption import catch_preemption
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.compatibility import check_labels, check_order, same_encoding
 from gpukeras.distributed.failures import propagate_failures
@@ -63,6 +64,7 @@ def fit(
         ClusterError: if a worker differs from the chief, fails or is lost.
         OutOfMemoryError: if the device's memory is exhausted, and halving did not help.
         CheckpointError: if the checkpoints' folder cannot be used, or is another training's.
+        PreemptedError: if the process was asked to end, and the training is saved.
         GeneratorError: if one of the user's functions failed.
     """
     spec = FitSpec.from_dict(options)
@@ -73,23 +75,25 @@ def fit(
     _tie(model, data)
     strategy, terms = open_strategy(devices, trains=True), terms or KerasTerms()
     strategy.check(model, spec.engine)
-    trainer = Trainer(
-        model,
-        data,
-        validation,
-        strategy.own_spec(spec),
-        batch_size,
-        callbacks,
-        functions or {},
-        ProgressReporter(on_event, spec.epochs),
-        strategy,
-        terms,
-    )
     with (
+        catch_preemption(spec.checkpoint is not None) as notice,
         propagate_failures(),
         jit_policy(model),
         explaining_refusals(model),
     ):
+        trainer = Trainer(
+            model,
+            data,
+            validation,
+            strategy.own_spec(spec),
+            batch_size,
+            callbacks,
+            functions or {},
+            ProgressReporter(on_event, spec.epochs),
+            strategy,
+            terms,
+            notice,
+        )
         report = trainer.run()
     fill_baseline(model, data)
     keep_history(model, report)

@@ -19,11 +19,13 @@ from typing import Any
 from gpukeras.backend import devices, keras_private, runtime, tensor_ops
 from gpukeras.backend.oom import memory_errors
 from gpukeras.checkpoint.manager import open_saver
+from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.errors import GpuKerasError, RefusedRowsError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.metric_values import read_metrics
 from gpukeras.core.options import FitSpec
+from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.block import Block, DataLoader
@@ -73,6 +75,7 @@ class Trainer:
         listener: Receives progress events.
         strategy: The replicas of the model.
         terms: What Keras' `fit()` has and gpu_fit() has not.
+        notice: Whether this process is asked to end.
     """
 
     model: Model
@@ -85,6 +88,7 @@ class Trainer:
     listener: ProgressReporter
     strategy: Strategy = field(default_factory=Strategy)
     terms: KerasTerms = field(default_factory=KerasTerms)
+    notice: PreemptionNotice = field(default_factory=PreemptionNotice)
 
     def run(self) -> FitReport:
         """Trains and returns the report."""
@@ -223,6 +227,7 @@ class Training:
         saver: Writes checkpoints.
         state: The checkpoint's state that it resumes from, or None.
         manager: Rates, clipping, averages, early stopping, TensorBoard.
+        preemption: Ends the training where its process is asked to end.
         guard: Checks the losses.
         events: Reports the progress.
         facts: What decides on the engines.
@@ -272,6 +277,7 @@ class Training:
             *self.open_engines(), self.back_off, self.rewind, self.loader, agree, by_batch
         )
         self.events.runner = self.runner
+        self.preemption = self.open_preemption()
         held.callback(self.runner.end)
         kind = runtime.keras().callbacks.History  # Keras' own, unless the user gives one
         self.history = [] if any(isinstance(one, kind) for one in asked.callbacks) else [kind()]
@@ -326,9 +332,8 @@ class Training:
             functions: The callback of the user's functions.
         """
         progress, runner, events = self.progress, self.runner, self.events
+        checkpoints, preemption = self.preemption.checkpoints, self.preemption
         measured = as_callback(own.Measurement, progress, self.manager)
-        short, saver = self.plan.last_batch < self.plan.batch_size, self.saver
-        checkpoints = as_callback(own.Checkpoints, saver, runner, self.loader, self.save, short)
         return [
             measured,  # an epoch's time and rate; shows the averages to all that follow
             *self.asked.callbacks,
@@ -336,10 +341,11 @@ class Training:
             functions,  # R functions
             as_callback(own.Resumption, progress, self.state),
             as_callback(own.Guarding, self.guard, progress),
-            as_callback(own.Pauses, self.guard, checkpoints, events),
+            as_callback(own.Pauses, self.guard, checkpoints, events, preemption),
             as_callback(own.Recording, measured, runner),
             checkpoints,
             events,  # progress and interrupts
+            preemption,  # signals that ask the process to end
             *self.manager.board,  # TensorBoard, which reads an epoch's figures
             *self.history,
         ]
@@ -369,8 +375,18 @@ class Training:
             first=asked.count_validated(source, self.plan.batch_size),
             idle=self.events.idle,
             before=self.manager.show_averages,
+            after_call=self.preemption.after_validation_call,
             strategy=asked.strategy,
         )
+
+    def open_preemption(self) -> Any:
+        """Returns the callback that ends the training where its process is asked to end."""
+        short = self.plan.last_batch < self.plan.batch_size
+        saves = as_callback(
+            own.Checkpoints, self.saver, self.runner, self.loader, self.read, self.save, short
+        )
+        agreement = self.asked.strategy.agreement
+        return as_callback(own.Preemption, self.asked.notice, saves, agreement, self.state)
 
     def open_blocks(self, epoch: int) -> tuple[Iterator[Block], int]:
         """Returns the blocks of an epoch, and the number of its batches that were done before."""
@@ -415,11 +431,11 @@ class Training:
 
     # What is kept and told ------------------------------------------------------------------------
 
-    def save(self, within: bool) -> None:
-        """Saves a checkpoint, within an epoch or between two, and the report so far."""
+    def read(self, within: bool) -> TrainingState:
+        """Returns the state for a checkpoint, within an epoch or between two."""
         done, runner, choice = self.progress, self.runner, self.runner.chooser.choice
         spent_s = done.spent_s + time.perf_counter() - done.began if within else 0.0
-        state = done.to_state(
+        return done.to_state(
             take_snapshot(self.asked.model),
             position=runner.position if within else 0,
             rows=runner.rows if within else 0,
@@ -427,6 +443,9 @@ class Training:
             keepers=self.manager.get_state(),
             extra={"micro": self.memory.microbatch_size, "spent_s": spent_s},
         )
+
+    def save(self, state: TrainingState) -> None:
+        """Saves a checkpoint, and the report so far."""
         self.saver.save(state)
         self.saver.write_history(self.report())
 

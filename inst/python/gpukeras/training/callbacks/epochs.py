@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gpukeras.checkpoint.manager import Saver
+from gpukeras.checkpoint.manager import Saver, check_grace
 from gpukeras.checkpoint.state import TrainingState
+from gpukeras.core.errors import CheckpointError, PreemptedError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import Value, read_metrics, split_components
+from gpukeras.core.preemption import REQUEUE_STATUS, PreemptionNotice
 from gpukeras.data.loading.block import DataLoader
 from gpukeras.distributed.consensus import LocalConsensus
 from gpukeras.engine.epoch_loop import EpochLoop
@@ -124,14 +126,16 @@ class Checkpoints:
         saver: Writes the files.
         runner: Runs the epoch.
         loader: Makes its blocks.
-        write: Saves the state, within an epoch (true) or between two.
+        read: Returns the state, within an epoch (true) or between two.
+        write: Saves a state.
         short: Whether the last batch of an epoch is short.
     """
 
     saver: Saver
     runner: EpochLoop
     loader: DataLoader
-    write: Callable[[bool], None]
+    read: Callable[[bool], TrainingState]
+    write: Callable[[TrainingState], None]
     short: bool
 
     @property
@@ -142,14 +146,19 @@ class Checkpoints:
         """
         return not (self.short and self.runner.position == (self.loader.steps or 0) - 1)
 
+    @property
+    def whole(self) -> bool:
+        """Whether the epoch that ends is whole."""
+        return self.runner.finished or not self.runner.stopped
+
     def save(self, within: bool = False) -> None:
         """Saves a checkpoint, within an epoch or between two."""
         if self.saver.enabled:
-            self.write(within)
+            self.write(self.read(within))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Saves a whole epoch; of one that was stopped, a resumption runs the rest."""
-        if self.runner.finished or not self.runner.stopped:
+        if self.whole:
             self.save()
 
 
@@ -201,6 +210,98 @@ class Events:
 
 
 @dataclass(eq=False)
+class Preemption:
+    """Ends a training whose process is asked to end, once it is saved, on all workers.
+
+    Args:
+        notice: Whether this process is asked to end.
+        checkpoints: Saves.
+        agreement: The decisions that several processes make together.
+        state: The checkpoint's state that the training resumes from, or None.
+
+    Attributes:
+        enabled: Whether a training ends so: it has checkpoints.
+        before: The state before the validation that runs, if the epoch's batches are done.
+    """
+
+    notice: PreemptionNotice
+    checkpoints: Checkpoints
+    agreement: LocalConsensus
+    state: TrainingState | None
+    enabled: bool = False
+    before: TrainingState | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether this process is asked to end."""
+        return bool(self.notice.signal)
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Measures a save if there is a grace period, and ends what need not begin."""
+        saves = self.checkpoints
+        self.enabled = self.agreement.agree("begin", saves=saves.saver.enabled)["saves"]
+        grace_s, began = saves.saver.grace_s, time.monotonic()
+        if grace_s is not None:
+            saves.write(saves.read(False) if self.state is None else self.state)
+            self.check_saved()
+            check_grace(time.monotonic() - began, grace_s)
+        self.state = None
+        self.end_if_asked()
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Ends between two epochs."""
+        self.before = None
+        if self.checkpoints.whole:
+            self.end_if_asked()
+
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """Keeps the state: the validation replaces the metrics of the batches."""
+        saves = self.checkpoints
+        if saves.saver.enabled and saves.runner.finished:
+            self.before = saves.read(True)
+
+    def after_validation_call(self, position: int, logs: Logs) -> bool:
+        """Ends within a validation, which is run again when the training goes on."""
+        if not self.enabled or not self.checkpoints.runner.finished:
+            return False
+        if self.agreement.agree("validation", end=self.asked)["end"]:
+            if self.before is not None:
+                self.checkpoints.write(self.before)
+            self.end()
+        return False
+
+    def end_if_asked(self) -> None:
+        """Ends the training, which is saved, if one of its processes is asked to end."""
+        if self.enabled and self.agreement.agree("end", end=self.asked)["end"]:
+            self.end()
+
+    def end(self) -> None:
+        """Ends the training on all workers, once the chief has saved it.
+
+        Raises:
+            PreemptedError: if it is saved.
+            CheckpointError: if it could not be saved.
+        """
+        saver, notice = self.checkpoints.saver, self.notice
+        self.check_saved()
+        self.agreement.agree("saved")
+        notice.heeded = True
+        passed = f", {time.monotonic() - notice.at:.1f} s after {notice.signal}"
+        raise PreemptedError(
+            f"This process is asked to end, and its training is saved{passed * self.asked}.",
+            hint="Run the same script again: it goes on from there.",
+            signal=notice.signal,
+            status=REQUEUE_STATUS,
+            checkpoint=saver.saved,
+        )
+
+    def check_saved(self) -> None:
+        """Raises CheckpointError if the last save failed."""
+        if failed := self.checkpoints.saver.failed:
+            raise CheckpointError(f"The training cannot be saved: {failed}", arg="checkpoint")
+
+
+@dataclass(eq=False)
 class Pauses:
     """Saves and reports between two calls of the engine, the same two in each process.
 
@@ -208,23 +309,30 @@ class Pauses:
         guard: Checks the losses first.
         checkpoints: Saves.
         events: Reports, and knows what several processes agree on.
+        preemption: Ends the training where a process is asked to end.
     """
 
     guard: DivergenceGuard
     checkpoints: Checkpoints
     events: Events
+    preemption: Preemption
 
     def on_engine_call_end(self, position: int, logs: Logs) -> None:
         """Saves and reports what is due.
 
         Raises:
             NonFiniteLoss: if the training cannot make progress any more.
+            PreemptedError: if a process is asked to end.
         """
-        saves, events = self.checkpoints, self.events
-        due = events.agreement.agree("call", save=saves.saver.due(), emit=events.listener.due)
-        if due["save"] and saves.possible:
+        saves, events, ending = self.checkpoints, self.events, self.preemption
+        due = events.agreement.agree(
+            "call", save=saves.saver.due(), emit=events.listener.due, end=ending.asked
+        )
+        if (due["save"] or due["end"]) and saves.possible:
             self.guard.check(within=True)
             saves.save(within=True)
+            if due["end"]:
+                ending.end()
         if not due["emit"]:
             return
         self.guard.check(within=True)

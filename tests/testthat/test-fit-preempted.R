@@ -1,0 +1,64 @@
+# Each training runs in a process of its own, which it ends.
+
+train_and_signal <- function(folder, signal) {
+  c(
+    "library(gpukeras)",
+    "invisible(gpu_setup(seed = 1))",
+    "train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8, seed = 1)",
+    "model <- gpu_mlp(train, units = 4, seed = 1)",
+    sprintf("folder <- '%s'", folder),
+    "closed <- file.path(dirname(folder), 'closed')",
+    "reg.finalizer(globalenv(), function(e) file.create(closed), onexit = TRUE)",
+    "first <- !file.exists(folder)",
+    sprintf(
+      "ask <- function(epoch) if (first && epoch == 2) tools::pskill(Sys.getpid(), %s)", signal
+    ),
+    "fit <- gpu_fit(model, train, epochs = 4, checkpoint = list(folder = folder, grace_s = 60),",
+    "  on_epoch_end = ask, verbose = FALSE)",
+    "writeLines(fit$notes)"
+  )
+}
+
+test_that("a session whose training was asked to end goes on when it is run again", {
+  skip_without_tensorflow()
+  skip_on_os("windows")
+  top <- withr::local_tempdir()
+  script <- train_and_signal(file.path(top, "run"), "tools::SIGUSR1")
+  first <- start_r(script)
+  expect_identical(first$status, 75L, info = readLines(first$err))
+  expect_true(file.exists(file.path(top, "closed"))) # R has ended as ever
+  said <- readLines(first$err)
+  said <- said[cumsum(grepl("asked to end", said)) > 0]
+  expect_snapshot(writeLines(sub("[0-9.]+ s after", "<seconds> s after", said)))
+  second <- start_r(script)
+  expect_identical(second$status, 0L, info = readLines(second$err))
+  expect_identical(rev(readLines(second$out))[1], "Resumed after epoch 2, from its checkpoint.")
+})
+
+test_that("R's own handler is back after a training", {
+  skip_without_tensorflow()
+  skip_on_os("windows")
+  skip_unless_nightly()
+  top <- withr::local_tempdir()
+  withr::local_dir(top) # where R saves its workspace
+  lines <- c(
+    train_and_signal(file.path(top, "run"), "0L"),
+    "tools::pskill(Sys.getpid(), tools::SIGUSR1)", "Sys.sleep(60)"
+  )
+  found <- start_r(lines)
+  expect_identical(found$status, 2L, info = readLines(found$err))
+  expect_true(file.exists(".RData"))
+})
+
+test_that("a training that could not be saved in time does not start", {
+  skip_without_tensorflow()
+  train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8, seed = 1)
+  folder <- file.path(withr::local_tempdir(), "run")
+  expect_snapshot(
+    gpu_fit(
+      gpu_mlp(train, units = 4), train,
+      checkpoint = list(folder = folder, grace_s = 1), verbose = FALSE
+    ),
+    error = TRUE, transform = function(lines) sub("takes [0-9.]+", "takes <seconds>", lines)
+  )
+})
