@@ -4,11 +4,12 @@ The packages' order stands in `[tool.importlinter]` of pyproject.toml, top to bo
 """
 
 import ast
-import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from sources import functions_of, nodes_of, parse
 
 import gpukeras
 
@@ -25,11 +26,6 @@ ASKS_KERAS = (
     "backend/runtime.py",
     "engine/rowwise.py",
 )
-
-
-@functools.cache
-def parse(path):
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def name_of(path):
@@ -63,9 +59,9 @@ def test_a_package_says_in_a_line_what_lives_there_and_runs_nothing():
     assert (list(map(name_of, silent)), list(map(name_of, running))) == ([], [])
 
 
-def imported(tree):
+def imported(path):
     """The packages that a file imports, wherever in it."""
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         yield from (name.split(".")[0] for name in names)
@@ -74,7 +70,7 @@ def imported(tree):
 def test_only_the_backend_imports_tensorflow_jax_and_keras():
     others = [path for path in FILES if not name_of(path).startswith("backend/")]
     assert len(others) > 400
-    found = {name_of(path): FRAMEWORKS.intersection(imported(parse(path))) for path in others}
+    found = {name_of(path): FRAMEWORKS.intersection(imported(path)) for path in others}
     assert {name: frameworks for name, frameworks in found.items() if frameworks} == {}
 
 
@@ -83,8 +79,8 @@ def test_pure_verbs_do_not_touch_tensorflow():
         f"{name_of(path)}: {function.name}()"
         for path in FILES
         if name_of(path) not in ASKS_KERAS
-        for function in ast.walk(parse(path))
-        if isinstance(function, ast.FunctionDef) and function.name.startswith(PURE_VERBS)
+        for function in functions_of(path)
+        if function.name.startswith(PURE_VERBS)
         if any(getattr(node, "id", "") == "runtime" for node in ast.walk(function))
     ]
     assert found == []

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+from sources import functions_of
+
 ROOT = Path(__file__).parents[3]
 FILE_LINES, FUNCTION_LINES, MOST_POSITIONAL = 700, 60, 5
 FOLDERS = ("R", "inst", "python", "tests", "tools", "vignettes")
@@ -56,15 +58,14 @@ def functions_of_r(text):
         yield bare.count("\n", 0, match.start()) + 1, bare.count("\n", match.start(), end) + 1
 
 
-def functions_of_python(text):
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            told = node.body[0] if ast.get_docstring(node) else None
-            docstring = 0 if told is None else told.end_lineno - told.lineno + 1
-            yield node.lineno, node.end_lineno - node.lineno + 1 - docstring
+def functions_of_python(path):
+    for node in functions_of(path):
+        told = node.body[0] if ast.get_docstring(node) else None
+        docstring = 0 if told is None else told.end_lineno - told.lineno + 1
+        yield node.lineno, node.end_lineno - node.lineno + 1 - docstring
 
 
-READERS = {".py": functions_of_python, ".R": functions_of_r}
+READERS = {".py": functions_of_python, ".R": lambda path: functions_of_r(read(path))}
 
 
 def test_files_are_short():
@@ -77,7 +78,7 @@ def test_functions_are_short():
         (f"{name_of(path)}:{line}", lines)
         for path in list_files()
         if path.suffix in READERS
-        for line, lines in READERS[path.suffix](read(path))
+        for line, lines in READERS[path.suffix](path)
     ]
     assert len(found) > 5000
     assert [one for one in found if one[1] > FUNCTION_LINES] == []
@@ -94,8 +95,7 @@ def test_public_functions_take_few_arguments_by_place():
         f"{name_of(path)}:{node.lineno} {node.name}": len(positional_of(node))
         for path in list_files()
         if path.suffix == ".py" and "inst/python/gpukeras/" in name_of(path)
-        for node in ast.walk(ast.parse(read(path)))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in functions_of(path)
         if node.name == "__init__" or not node.name.startswith("_")
     }
     assert len(found) > 1500

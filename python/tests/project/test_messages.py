@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from sources import nodes_of
 
 import gpukeras
 from gpukeras.core import errors
@@ -17,11 +18,6 @@ BASE = errors.GpuKerasError
 ERRORS = {BASE.__name__, *(error.__name__ for error in BASE.__subclasses__())}
 SHORTEST = 12  # characters of a message's constant text; shorter ones say nothing of their own
 QUOTED = 3  # words in a row that a test must have
-
-
-@functools.cache
-def read(path):
-    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def texts(nodes):
@@ -38,7 +34,7 @@ def find_makers():
     """Functions whose annotation says that they make an error, with their parameters."""
     found = {}
     for path in CORE.rglob("*.py"):
-        for node in read(path):
+        for node in nodes_of(path):
             returns = getattr(node, "returns", None)
             if returns and set(re.findall(r"\w+", ast.unparse(returns))) & ERRORS:
                 names = [argument.arg for argument in node.args.args]
@@ -92,7 +88,7 @@ def shown():
 def quoted():
     """The string literals of all other tests."""
     paths = [path for path in TESTS.rglob("*.py") if path.name != Path(__file__).name]
-    return "|".join(bare(text) for path in paths for text in texts(read(path)))
+    return "|".join(bare(text) for path in paths for text in texts(nodes_of(path)))
 
 
 SOURCES = [path.relative_to(CORE).as_posix() for path in sorted(CORE.rglob("*.py"))]
@@ -102,14 +98,14 @@ def test_each_message_has_been_read(shown, quoted):
     unread = [
         f"{source}:{line}: {piece}"
         for source in SOURCES
-        for line, piece in find_messages(read(CORE / source))
+        for line, piece in find_messages(nodes_of(CORE / source))
         if not is_read(piece, shown, quoted)
     ]
     assert unread == []
 
 
 def test_the_messages_are_found():
-    assert sum(len(list(find_messages(read(CORE / source)))) for source in SOURCES) > 300
+    assert sum(len(list(find_messages(nodes_of(CORE / source)))) for source in SOURCES) > 300
 
 
 @pytest.mark.parametrize(
