@@ -110,6 +110,20 @@ def test_a_model_of_ones_own_code_does_not_cross():
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [(None, "no loss and no optimizer"), ({"run_eagerly": True}, "the model trains eagerly")],
+)
+def test_a_model_that_runs_no_compiled_loop_is_not_compiled(options, why):
+    keras = runtime.keras()
+    model = keras.Sequential([keras.Input((COLUMNS,)), keras.layers.Dense(1)])
+    if options is not None:
+        model.compile("adam", "mse", **options)
+    cost, found = cost_of(model, make_data(), "T4", compiler="/no/python")
+    assert why in cost.card.notes[0]
+    assert found["rows_bytes"].value == ROWS * ROW_BYTES
+
+
 def test_a_compiler_that_does_not_start_is_named():
     cost, found = cost_of(make_dense(), make_data(), "T4", compiler="/no/python")
     assert "No program was compiled: /no/python could not be started" in cost.card.notes[0]

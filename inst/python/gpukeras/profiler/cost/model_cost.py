@@ -165,11 +165,12 @@ def model_cost(
 
 
 def _choose_size(model: Model, data: Dataset | None, asked: float | None) -> int:
-    """Returns the rows of a batch; with data, builds the model on them."""
+    """Returns the rows of a batch; with data, builds a compiled model on them."""
     size = None if asked is None else check_count("batch_size", asked)
     if data is None:
         return size or BATCH
-    build_on(model, data, size)
+    if model.compiled:
+        build_on(model, data, size)
     return plan_batches(model, data, "CPU:0", size).batch_size
 
 

@@ -9,7 +9,12 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.loader import sample_rows
-from gpukeras.data.plan import PipelinePlan, choose_capacity, plan_pipeline
+from gpukeras.data.plan import (
+    STREAM_BLOCK_BATCHES,
+    PipelinePlan,
+    choose_capacity,
+    plan_pipeline,
+)
 from gpukeras.profiler.aot.child import (
     CallShape,
     CompilingError,
@@ -107,8 +112,9 @@ def plan_rows(data: Dataset, card: Card, batch_size: int) -> PipelinePlan:
 
 
 def count_block(plan: PipelinePlan, data: Dataset) -> int:
-    """Returns the batches of a block."""
-    return choose_capacity(plan.batch_size * data.row_bytes, plan.steps_per_epoch)
+    """Returns the batches of a block; of rows without a known end, the most."""
+    steps = plan.steps_per_epoch or STREAM_BLOCK_BATCHES
+    return choose_capacity(plan.batch_size * data.row_bytes, steps)
 
 
 def _try_compiling(
@@ -119,8 +125,12 @@ def _try_compiling(
     assert data is not None  # without rows nothing is compiled
     if not request.compiler:
         return None, "No program was compiled: the packages for that are not installed."
-    if not model.compiled or data.obstacle:
-        reason = data.obstacle or "the model has no loss and no optimizer: see compile()"
+    reason = data.obstacle
+    if not model.compiled:
+        reason = "the model has no loss and no optimizer: see compile()"
+    elif model.run_eagerly:
+        reason = "the model trains eagerly"
+    if reason:
         return None, f"No program was compiled: {reason}."
     shape = CallShape(
         rows=describe_rows(sample_rows(data, 1)),
