@@ -117,10 +117,7 @@ label_of <- function(names) {
 format_inputs <- function(x) {
   if (length(x$inputs) > 0) {
     return(vapply(x$inputs, function(part) {
-      recipe <- part$recipe
-      recipe$scaled <- !is.null(recipe$scale)
-      recipe$centred <- !is.null(recipe$center)
-      sprintf("input:    `%s`, %s", part$name, format_features(recipe))
+      sprintf("input:    `%s`, %s", part$name, format_features(part$recipe))
     }, ""))
   }
   groups <- vapply(x$groups, function(group) {

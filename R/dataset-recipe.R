@@ -60,8 +60,6 @@ summary.gpu_recipe <- function(object, ...) new_columns_summary(object)
 
 #' @export
 format.gpu_recipe <- function(x, ...) {
-  x$scaled <- !is.null(x$scale)
-  x$centred <- !is.null(x$center)
   formula <- x$formula %||% ""
   format_fields(
     "<gpu_recipe>",

@@ -32,7 +32,7 @@ from gpukeras.engine import lr_tables
 from gpukeras.explain import effects, gradients, permutation
 from gpukeras.export import archive, export, recipe_json, transfer
 from gpukeras.many import ensemble, fit_many, fit_together, fits
-from gpukeras.models import compatibility, mlp, model_recipes
+from gpukeras.models import compatibility, mlp
 from gpukeras.models.families import build as family_build
 from gpukeras.models.families import spec as families
 from gpukeras.models.tabular import builder as tabular
@@ -176,20 +176,9 @@ def make_dataset(
 
 def _describe_dataset(data: Dataset) -> dict[str, Any]:
     return {
-        "kind": data.recipe.kind,
-        "shape": list(data.recipe.shape),
+        **recipe_json.describe_recipe(data.recipe),
         "rows": data.size,
-        "names": data.recipe.names,
-        "columns": data.recipe.columns,
-        "inputs": data.recipe.inputs,
-        "groups": data.recipe.groups,
-        "windows": data.recipe.windows,
-        "path_column": data.recipe.path_column,
-        "label": data.recipe.label,
-        "centred": data.recipe.center is not None,
-        "scaled": data.recipe.scale is not None,
         "weighted": len(data.sources) > 2,
-        "formula": data.recipe.formula,
         "augment": builder.explain_varied(data),
         "notes": data.notes,
     }
@@ -236,7 +225,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "tabular": tabular.build_tabular,
     "take_rows": builder.take_rows,
     "model_parts": compatibility.read_parts,
-    "recipe": model_recipes.recipe_of,
+    "recipe": recipe_json.describe_model,
     "takes_text": compatibility.takes_text,
     "fit": fit.fit,
     "reproduce": reproduce.reproduce,

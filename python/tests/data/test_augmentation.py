@@ -10,13 +10,17 @@ from gpukeras.backend import runtime
 from gpukeras.data import augmentation
 from gpukeras.data.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.augmentation_transform import build_device_transform
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.columns import ColumnRule
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, ImageEncoding, Recipe, TableEncoding
 from gpukeras.data.preprocessing.targets import LabelRule
 
 CLASSES = LabelRule("class", units=3, levels=("a", "b", "c"))
-IMAGES = Recipe("images", (12, 10, 3), label=CLASSES, interpolation="bilinear")
-ARRAY = Recipe("array", (12, 10, 3), label=CLASSES)
-SCALED = replace(IMAGES, scale=(255.0,) * 3)
+IMAGES = Recipe(ImageEncoding((12, 10, 3)), label=CLASSES)
+ARRAY = Recipe(ArrayEncoding((12, 10, 3)), label=CLASSES)
+TABLE = Recipe(
+    TableEncoding(tuple(ColumnRule(name, "number") for name in "abcd")), label=LabelRule("number")
+)
+SCALED = Recipe(ImageEncoding((12, 10, 3), (255.0,) * 3), label=CLASSES)
 
 
 def make_rows(rows=24, shape=(12, 10, 3), seed=0):
@@ -70,9 +74,9 @@ def test_bad_options_are_refused(options):
         (ARRAY, {"contrast": 0.1}, "`contrast` of an array needs `value_range`"),
         (IMAGES, {"crop": (13, 5)}, "`crop` is 13 x 5, more than the images' 12 x 10"),
         (replace(IMAGES, label=None), {"mixup": 0.2}, "`mixup` needs labels"),
-        (Recipe("array", (5,)), {"flip": "both"}, "needs image files or an array of 4"),
-        (Recipe("columns", (5,)), {"crop": (2, 2)}, "needs image files or an array of 4"),
-        (replace(ARRAY, shape=(12, 10, 4), marked=(0,)), {"zoom": 0.1}, "indicators of missing"),
+        (Recipe(ArrayEncoding((5,))), {"flip": "both"}, "needs image files or an array of 4"),
+        (TABLE, {"crop": (2, 2)}, "needs image files or an array of 4"),
+        (Recipe(ArrayEncoding((12, 10, 3), marked=(0,))), {"zoom": 0.1}, "indicators of missing"),
     ],
 )
 def test_what_cannot_be_augmented_is_refused(recipe, options, message):
@@ -84,13 +88,9 @@ def test_the_recipe_says_what_the_model_takes():
     assert choose_augmented(IMAGES, None) == IMAGES
     assert choose_augmented(IMAGES, AugmentSpec(flip="both")) == IMAGES
     cropped = choose_augmented(IMAGES, AugmentSpec(crop=(6, 5)))
-    assert (cropped.shape, cropped.uncropped, cropped.raw_shape) == (
-        (6, 5, 3),
-        (12, 10),
-        (12, 10, 3),
-    )
+    found = cropped.features
+    assert (found.shape, found.crop, found.row_shape) == ((6, 5, 3), (6, 5), (12, 10, 3))
     assert choose_augmented(cropped, AugmentSpec(crop=(6, 5))) == cropped
-    assert AugmentSpec(crop=(6, 5)).output_shape((12, 10, 3)) == (6, 5, 3)
     assert choose_augmented(IMAGES, AugmentSpec(mixup=0.2)).mixed
     assert choose_augmented(cropped, AugmentSpec(mixup=0.2)).shape == (6, 5, 3)
 
@@ -212,7 +212,7 @@ def test_flips_are_independent_and_equally_frequent(flip, ways, crop):
 def test_each_image_is_cropped_at_its_own_place():
     places = np.arange(12 * 10, dtype=np.float32).reshape(12, 10, 1)
     x = np.tile(places, (600, 1, 1, 1))
-    rows = finished_rows(replace(ARRAY, shape=(12, 10, 1)), {"crop": (9, 8)}, x)
+    rows = finished_rows(ARRAY.with_row_shape((12, 10, 1)), {"crop": (9, 8)}, x)
     assert rows.shape == (600, 9, 8, 1)
     tops, lefts = np.divmod(rows[:, 0, 0, 0].astype(int), 10)
     for row, top, left in zip(rows, tops, lefts, strict=True):
@@ -225,7 +225,7 @@ def test_each_image_is_cropped_at_its_own_place():
 @pytest.mark.tf
 def test_a_crop_is_exact_in_large_images():
     x = np.arange(300 * 400, dtype=np.float32).reshape(1, 300, 400, 1)
-    recipe = Recipe("array", (300, 400, 1))
+    recipe = Recipe(ArrayEncoding((300, 400, 1)))
     for block in range(20):
         row = finished_rows(recipe, {"crop": (224, 224)}, x, key=(1, block))[0]
         top, left = divmod(int(row[0, 0, 0]), 400)
@@ -258,7 +258,7 @@ def test_one_resampling_does_what_several_would():
     x[:, 10:20, 8:16] = 1.0  # far enough from the borders, and smooth below
     x = np.cumsum(np.cumsum(x, axis=1), axis=2) / 80
     spec = AugmentSpec(crop=(31, 25), flip="both", rotation=0.02, zoom=0.05, translation=0.03)
-    recipe = Recipe("array", (41, 31, 1))
+    recipe = Recipe(ArrayEncoding((41, 31, 1)))
     rows = finished_rows(recipe, {name: getattr(spec, name) for name in EVERYTHING}, x)
     draws = augmentation.draw_numbers(spec, choose_augmented(recipe, spec), 200, 8, (1, 0))
     a0, a1, a2, b0, b1, b2, c0, c1 = draws["moves"].T
@@ -380,8 +380,7 @@ def test_numbers_and_two_classes_as_numbers_are_mixed_without_columns():
     _, labels = finished(recipe, {"mixup": 1.0}, (x, y))
     assert labels.shape == (16,)
     assert ((labels > 0.01) & (labels < 0.99)).any()
-    table = Recipe("columns", (4,), label=LabelRule("number"))
-    rows, labels = finished(table, {"mixup": 1.0}, (np.eye(4, dtype=np.float32), y[:4]))
+    rows, labels = finished(TABLE, {"mixup": 1.0}, (np.eye(4, dtype=np.float32), y[:4]))
     np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-6)
 
 

@@ -23,7 +23,7 @@ from gpukeras.data import builder
 from gpukeras.data.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.augmentation_transform import build_device_transform
 from gpukeras.data.loading.loader import open_evaluation, open_loader
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, InputsEncoding, Recipe
 
 pytestmark = pytest.mark.tf
 MOVES = {
@@ -80,7 +80,7 @@ def test_masks_are_cropped_at_the_centre_in_evaluation(table):
 
 
 def test_nothing_to_do_is_none():
-    array = Recipe("array", (12, 10, 3))
+    array = Recipe(ArrayEncoding((12, 10, 3)))
     assert build_device_transform(array, None, True, 8) is None
     assert build_device_transform(array, AugmentSpec(), True, 8) is None
     assert build_device_transform(array, AugmentSpec(flip="both"), False, 8) is None
@@ -106,8 +106,8 @@ def test_images_beside_columns_are_varied_as_images_alone(table, first):
     np.testing.assert_array_equal(own, labels)
     plain = build(features, counts(table))
     np.testing.assert_array_equal(epoch(plain)[0]["columns"], parts["columns"])
-    assert both.recipe.staged_shape == plain.recipe.shape
-    assert both.recipe.images.recipe.shape == (8, 10, 3)
+    assert both.recipe.features.staged_shape == plain.recipe.shape
+    assert both.recipe.features.images.encoding.shape == (8, 10, 3)
 
 
 def test_scaled_images_beside_columns_are_from_0_to_1(table):
@@ -136,11 +136,11 @@ def test_engines_train_on_the_same_rows(tmp_path, engine):
 
 def test_nothing_is_left_to_do_for_numbers(table):
     recipe = build(input_features(table), counts(table)).recipe
-    numbers = replace(recipe, inputs=recipe.inputs[1:], shape=(1,))
+    numbers = replace(recipe, features=InputsEncoding(recipe.features.inputs[1:]))
     assert build_device_transform(numbers, None, True, 4) is None
     with pytest.raises(SpecError, match="`augment` needs image files or an array"):
         choose_augmented(numbers, AugmentSpec(flip="both"))
-    assert recipe.images.recipe.shape == (*SIZE, 3)
+    assert recipe.features.images.encoding.shape == (*SIZE, 3)
 
 
 def test_weights_of_pixels_are_not_moved(table):

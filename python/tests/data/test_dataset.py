@@ -191,7 +191,7 @@ def test_dropping_is_by_all_features_and_split_afterwards():
 def test_a_dropped_array_is_standardised_by_the_training_rows_that_are_left():
     data = dataset.build_dataset(HOLES, {"na": "drop", "scale": True, "validation": 0.5})
     left = np.array([1.0, 3.0, 4.0, 5.0])
-    np.testing.assert_allclose(data.recipe.center[0], left[data.rows("train")].mean())
+    np.testing.assert_allclose(data.recipe.features.center[0], left[data.rows("train")].mean())
 
 
 @settings(deadline=None, max_examples=40)
@@ -266,7 +266,7 @@ def test_a_file_does_for_no_model_that_takes_indicators(tmp_path):
     options = {"na": "impute"}
     trained = dataset.build_dataset({"kind": "array", "values": holey}, options)
     with pytest.raises(DataError, match="imputed missing values and marked them"):
-        open_features({"kind": "npy", "path": str(path)}, "newdata").encode(trained.recipe)
+        open_features({"kind": "npy", "path": str(path)}, "newdata").encode(trained.recipe.features)
 
 
 def test_an_order_that_is_drawn_is_drawn_once_an_epoch():

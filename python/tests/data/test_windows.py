@@ -80,7 +80,7 @@ def test_the_recipe_learns_from_the_rows_before_the_border():
     columns = make_columns()
     data = build(columns, {"validation": 0.2})
     early = columns[2]["values"][np.arange(120) % 60 < 48]
-    assert data.recipe.columns[0].center == pytest.approx(early.mean())
+    assert data.recipe.features.columns[0].center == pytest.approx(early.mean())
     assert (data.count("train"), data.count("validation")) == (2 * 38, 2 * 10)
     assert data.recipe.label.maximum == 119.5
 
@@ -143,7 +143,7 @@ def test_missing_values_are_imputed_in_place():
     with pytest.raises(DataError, match="Column `temp` of `x` has 1 missing value"):
         build(columns)
     data = build(columns, {"na": "impute"})
-    assert data.recipe.feature_names[2] == "temp=NA"
+    assert data.recipe.features.feature_names[2] == "temp=NA"
     assert data.arrays[0][:, :, 2].sum() == 6  # the windows that hold the row
     columns[2]["values"][5] = np.nan
     with pytest.raises(DataError, match="`load` has 1 missing value"):
@@ -172,8 +172,8 @@ def test_short_groups_are_noted():
 
 def test_a_damaged_recipe_of_windows_is_refused():
     plain = to_portable(build().recipe)
-    plain["recipe"]["windows"] = None
-    with pytest.raises(DataError, match="damaged: `recipe\\$shape`"):
+    plain["recipe"]["features"]["windows"] = None
+    with pytest.raises(DataError, match="damaged: `recipe\\$features\\$windows`"):
         from_portable(plain)
 
 

@@ -12,7 +12,7 @@ from streamed import chunk, slices, stream, tfdata
 from gpukeras.backend import jax_backend, runtime, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.memory import aligned_empty
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
 from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine import predict_loop
 from gpukeras.training import keras_functions
@@ -53,7 +53,7 @@ ROWS = np.random.default_rng(1).normal(size=(203, 5)).astype(np.float32)
 
 
 def predict(model, rows=ROWS):
-    return predict_loop.predict_rows(model, MemoryRows(rows), Recipe("array", rows.shape[1:]))
+    return predict_loop.predict_rows(model, MemoryRows(rows), Recipe(ArrayEncoding(rows.shape[1:])))
 
 
 def close(found, expected):

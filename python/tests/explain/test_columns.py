@@ -5,7 +5,13 @@ from series import make_columns, windows
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import dataset
-from gpukeras.data.preprocessing.recipe import Input, Recipe
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    ImageEncoding,
+    Input,
+    InputsEncoding,
+    Recipe,
+)
 from gpukeras.explain.columns import choose_groups, find_features
 
 
@@ -42,11 +48,11 @@ def test_an_indicator_of_missing_values_goes_with_its_column():
 
 
 def test_columns_of_several_inputs_are_named_by_both():
-    table = Recipe("array", (2,), names=("u", "v"))
-    series = Recipe("array", (3, 2), names=("w", "z"))
-    picture = Recipe("images", (1, 2, 1))
+    table = ArrayEncoding((2,), names=("u", "v"))
+    series = ArrayEncoding((3, 2), names=("w", "z"))
+    picture = ImageEncoding((1, 2, 1))
     parts = (Input("table", table), Input("series", series), Input("picture", picture))
-    recipe = Recipe("inputs", (10,), inputs=parts)
+    recipe = Recipe(InputsEncoding(parts))
     assert places(recipe) == {
         "table$u": [0],
         "table$v": [1],
@@ -87,5 +93,5 @@ def test_groups_take_their_columns_out_of_the_others():
 
 def test_rows_without_columns_are_refused():
     with pytest.raises(DataError, match="Rows of images have no columns that can be replaced"):
-        find_features(Recipe("images", (8, 8, 3)))
-    assert not find_features(Recipe("array", (4, 3)))["2"].numeric
+        find_features(Recipe(ImageEncoding((8, 8, 3))))
+    assert not find_features(Recipe(ArrayEncoding((4, 3))))["2"].numeric

@@ -11,6 +11,7 @@ from small_fits import make_dataset, make_model
 from gpukeras.backend import runtime
 from gpukeras.compression import masks
 from gpukeras.core.errors import DataError, ModelError, SpecError
+from gpukeras.export import recipe_json
 from gpukeras.export.archive import ABOUT, load_archive, save_archive
 from gpukeras.export.archive_masks import pack_masks, unpack_masks
 from gpukeras.models import model_recipes
@@ -61,11 +62,9 @@ def test_all_comes_back(saved, tmp_path, dataset):
     again = loaded["model"]
     assert loaded["ours"]
     assert loaded["compiled"]
-    assert (
-        loaded["recipe"]["recipe"]
-        == model_recipes.recipe_of(model)
-        == model_recipes.recipe_of(again)
-    )
+    recipe = model_recipes.recipe_of(model)
+    assert model_recipes.recipe_of(again) == recipe
+    assert loaded["recipe"] == recipe_json.carry_recipe(recipe)
     assert json.loads(loaded["history"])["epochs"] == 2
     assert history_of(again) == history_of(model)
     rows = dataset.batch(5)[0]

@@ -96,7 +96,7 @@ def test_models_keep_the_encoding_of_their_own_rows():
     fit_together(models, datasets, [1, 1], [{"epochs": 1}] * 2)
     rows = {"kind": "array", "values": np.full((2, 3), 4.0)}
     for model, data in zip(models, datasets, strict=True):
-        encoded = np.subtract(4.0, data.recipe.center) / data.recipe.scale
+        encoded = np.subtract(4.0, data.recipe.features.center) / data.recipe.features.scale
         expected = model.predict(np.tile(encoded, (2, 1)).astype(np.float32), verbose=0)
         np.testing.assert_allclose(predict(model, rows)["values"], expected[:, 0], rtol=1e-6)
 

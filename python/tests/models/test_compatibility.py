@@ -3,7 +3,7 @@ from small_fits import make_dataset
 
 from gpukeras import DataError, ModelError
 from gpukeras.backend import runtime
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.models import compatibility
 from gpukeras.training import fit
@@ -42,7 +42,7 @@ def test_labels_against_the_output_layer(label, units, loss, error, message):
     keras = runtime.keras()
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(units)])
     model.compile("sgd", loss)
-    recipe = Recipe("array", (4,), label=label)
+    recipe = Recipe(ArrayEncoding((4,)), label=label)
     if error is None:
         compatibility.check_fit(model, recipe)
         return
@@ -55,7 +55,7 @@ def test_a_loss_object_is_known_by_its_name():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     with pytest.raises(DataError, match="count from 1"):
-        compatibility.check_fit(model, Recipe("array", (4,), label=number(1, 3)))
+        compatibility.check_fit(model, Recipe(ArrayEncoding((4,)), label=number(1, 3)))
 
 
 def test_a_loss_function_too():
@@ -63,7 +63,7 @@ def test_a_loss_function_too():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile("sgd", keras.losses.sparse_categorical_crossentropy)
     with pytest.raises(DataError, match="count from 1"):
-        compatibility.check_fit(model, Recipe("array", (4,), label=number(1, 3)))
+        compatibility.check_fit(model, Recipe(ArrayEncoding((4,)), label=number(1, 3)))
 
 
 def test_an_unbuilt_model_is_left_to_keras():
@@ -81,4 +81,4 @@ def test_a_model_that_takes_text_is_told():
     model = keras.Model(entry, keras.layers.Dense(1)(words(entry)))
     model.compile("sgd", "mse")
     with pytest.raises(ModelError, match="The input `word` of `model` takes text"):
-        compatibility.check_fit(model, Recipe("array", (1,), label=number(0, 1)))
+        compatibility.check_fit(model, Recipe(ArrayEncoding((1,)), label=number(0, 1)))

@@ -6,13 +6,23 @@ import pytest
 
 from gpukeras import DataError, ModelError
 from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.recipe import Input, Recipe
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    ImageEncoding,
+    Input,
+    InputsEncoding,
+    Recipe,
+    SeriesEncoding,
+    TableEncoding,
+    TextEncoding,
+)
+from gpukeras.data.preprocessing.windows import WindowRule
 from gpukeras.serving import rows
 from gpukeras.serving.rows import read_rows
 
 RULES = (ColumnRule("a", "number"), ColumnRule("b", "category", levels=("x", "y")))
-FRAME = Recipe("columns", (3,), columns=RULES)
-MATRIX = Recipe("array", (2,))
+FRAME = Recipe(TableEncoding(RULES))
+MATRIX = Recipe(ArrayEncoding((2,)))
 TWO = [{"a": 1, "b": "y", "other": []}, {"b": "x", "a": 2}]
 
 
@@ -60,7 +70,8 @@ def test_missing_values_that_are_imputed_stay():
     given = read_rows(recipe, {"rows": [{"a": None, "b": None}]})
     assert given.complete is None
     assert np.isnan(given.features["columns"][0]["values"]).all()
-    offset = dataclasses.replace(recipe, columns=(ColumnRule("a", "number", offset=True),))
+    counts = TableEncoding((ColumnRule("a", "number", offset=True),))
+    offset = dataclasses.replace(recipe, features=counts)
     with pytest.raises(DataError, match="1 missing value"):
         read_rows(offset, {"rows": [{"a": None}]})
 
@@ -122,10 +133,13 @@ def test_arrays_with_and_without_a_recipe():
 @pytest.mark.parametrize(
     ("recipe", "found"),
     [
-        (Recipe("images", (8, 8, 3)), "images"),
-        (Recipe("strings", (1,)), "texts"),
-        (Recipe("windows", (3, 1)), "windows of time series"),
-        (Recipe("inputs", (4,), inputs=(Input("one", MATRIX),)), "several inputs"),
+        (Recipe(ImageEncoding((8, 8, 3))), "images"),
+        (Recipe(TextEncoding((1,))), "texts"),
+        (
+            Recipe(SeriesEncoding(RULES[:1], windows=WindowRule(window=3, time="t"))),
+            "windows of time series",
+        ),
+        (Recipe(InputsEncoding((Input("one", MATRIX.features),))), "several inputs"),
         (dataclasses.replace(MATRIX, mapped=True), "rows after a function of yours"),
     ],
 )
@@ -138,13 +152,13 @@ def test_models_of_other_rows_are_refused(recipe, found):
 def test_frames_matrices_and_no_recipe_are_served():
     for recipe in (None, FRAME, MATRIX):
         rows.check_servable(recipe)
-    unknown = Recipe("columns", (7,), columns=(ColumnRule("t", "time", zone="Mars/Olympus"),))
+    unknown = Recipe(TableEncoding((ColumnRule("t", "time", zone="Mars/Olympus"),)))
     with pytest.raises(DataError, match="does not know the time zone"):
         rows.check_servable(unknown)
 
 
 def test_rows_of_several_requests_stay_in_order():
-    texts = Recipe("columns", (8,), columns=(RULES[0], ColumnRule("t", "category", bins=8)))
+    texts = Recipe(TableEncoding((RULES[0], ColumnRule("t", "category", bins=8))))
     bodies = [["u", "v"], ["w", None], ["v", "u"]]
     parts = [
         read_rows(
@@ -184,7 +198,7 @@ def test_blank_rows_fit_the_recipe():
         ColumnRule(kind, kind, levels=("x",) if kind == "category" else (), units="hours")
         for kind in kinds
     )
-    blank = rows.blank_rows(Recipe("columns", (9,), columns=rules), None)
+    blank = rows.blank_rows(Recipe(TableEncoding(rules)), None)
     assert blank.count == 1
     assert rows.blank_rows(MATRIX, None).features["values"].shape == (1, 2)
     assert rows.blank_rows(None, (3, 2)).features["values"].shape == (1, 3, 2)

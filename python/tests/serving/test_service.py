@@ -154,8 +154,8 @@ def test_columns_are_described_by_name_and_type(regression):
 )
 def test_terms_that_r_computes_are_told(formula, names, terms):
     from gpukeras.data.preprocessing.columns import ColumnRule
-    from gpukeras.data.preprocessing.recipe import Recipe
+    from gpukeras.data.preprocessing.recipe import Recipe, TableEncoding
 
     rules = tuple(ColumnRule(name, "number") for name in names)
-    assert find_terms(Recipe("columns", (1,), columns=rules, formula=formula)) == terms
+    assert find_terms(Recipe(TableEncoding(rules), formula=formula)) == terms
     assert find_terms(None) == []

@@ -50,9 +50,9 @@ def opened(path, spec=None, **features):
 
 def encoded(given, spec=None):
     keep = np.ones(given.rows, dtype=bool)
-    recipe = given.learn(keep, DatasetSpec(**spec or {}))
-    source = given.encode(recipe)
-    return recipe, source.gather(slice(len(source)))
+    encoding = given.learn(keep, DatasetSpec(**spec or {}))
+    source = given.encode(encoding)
+    return encoding, source.gather(slice(len(source)))
 
 
 def scalars(rows=20):

@@ -73,15 +73,15 @@ def make_folder(root, per_class=3, classes=("cats", "dogs"), suffix="jpg"):
 CACHES = {"memory": "host", "disk": "disk", "none": "none", "auto": "auto"}
 
 
-def opened(paths, size=(16, 20), keep="auto", on_error="stop", options=(), recipe=None):
+def opened(paths, size=(16, 20), keep="auto", on_error="stop", options=(), encoding=None):
     features = {"kind": "images", "paths": paths, "image_size": size, **dict(options)}
     spec = DatasetSpec(cache=CACHES[keep], on_error=on_error)
-    return images.open_images(features, "x", spec, recipe)
+    return images.open_images(features, "x", spec, encoding)
 
 
 def encoded(features, spec=PLAIN):
-    recipe = features.learn(np.ones(features.rows, dtype=bool), spec)
-    return recipe, features.encode(recipe)
+    encoding = features.learn(np.ones(features.rows, dtype=bool), spec)
+    return encoding, features.encode(encoding)
 
 
 @contextmanager

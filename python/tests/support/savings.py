@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 import gpukeras
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data import dataset
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
 from gpukeras.data.saved import reader, writer
 from gpukeras.data.sources.row_store import MemoryRows
 
@@ -31,7 +31,7 @@ def plain_dataset(x, y=None, w=None, validation=()):
     rows = np.arange(len(x), dtype=np.int32)
     held = np.isin(rows, validation)
     sources = tuple(MemoryRows(array) for array in (x, y, w) if array is not None)
-    recipe = Recipe("array", x.shape[1:])
+    recipe = Recipe(ArrayEncoding(x.shape[1:]))
     return dataset.MapDataset(sources, recipe, DatasetSpec(), rows[~held], rows[held])
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.data.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.augmentation_transform import build_device_transform
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ImageEncoding, Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 
 CASES = {
@@ -34,7 +34,7 @@ def rows(count=24):
 def vary(name, epoch=1):
     """Returns the images of a case."""
     label = LabelRule("class", units=3, levels=("a", "b", "c"))
-    recipe = Recipe("images", (12, 10, 3), label=label, interpolation="bilinear")
+    recipe = Recipe(ImageEncoding((12, 10, 3)), label=label)
     spec = AugmentSpec.from_dict({"seed": 3, **CASES[name]})
     apply = build_device_transform(choose_augmented(recipe, spec), spec, True, 8)
     arrays = rows(), np.arange(24, dtype=np.int32) % 3

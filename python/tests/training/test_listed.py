@@ -159,9 +159,9 @@ def test_a_model_whose_inputs_have_names_is_not_fed_by_place():
 
 def test_a_saved_recipe_knows_that_there_were_no_names():
     recipe = as_arrays().recipe
-    assert recipe.listed
+    assert recipe.features.listed
     assert recipe.label.listed
     assert from_portable(json.loads(json.dumps(to_portable(recipe)))) == recipe
     model = compiled(make_own)
     model_recipes.tie_recipe(model, recipe)
-    assert model_recipes.recipe_of(model).listed
+    assert model_recipes.recipe_of(model).features.listed

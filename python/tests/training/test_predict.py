@@ -30,8 +30,8 @@ def test_predict_applies_the_recipe_of_training():
     one = predict.predict(model, {"kind": "array", "values": x})["values"]
     two = predict.predict(model, {"kind": "array", "values": np.vstack([x, -x])})["values"]
     np.testing.assert_allclose(one[0], two[0], atol=1e-6)
-    recipe = model_recipes.recipe_of(model)
-    scaled = (x - np.array(recipe.center)) / np.array(recipe.scale)
+    learned = model_recipes.recipe_of(model).features
+    scaled = (x - np.array(learned.center)) / np.array(learned.scale)
     np.testing.assert_allclose(one, model.predict(scaled, verbose=0), atol=1e-5)
 
 

@@ -190,8 +190,9 @@ def describe_rows(data: Dataset, by_number: bool = True) -> dict[str, Any]:
 
 def _digest_recipe(recipe: Recipe, streamed: bool) -> str:
     plain = to_portable(recipe)["recipe"]
-    unused = {"names", "formula"}  # they do not change the encoding
-    kept = _without_later({name: value for name, value in plain.items() if name not in unused})
+    del plain["formula"]  # it does not change the encoding, nor do names
+    plain["features"].pop("names", None)
+    kept = _without_later(plain)
     if streamed and kept.get("label"):
         kept["label"] = _without_range(kept["label"])
     return digest(rounded(kept))

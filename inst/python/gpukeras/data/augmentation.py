@@ -9,7 +9,6 @@ Keras' layers draw theirs by the backend's own generator.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +25,14 @@ from gpukeras.core.options import (
     option,
 )
 from gpukeras.data import augmentation_geometry
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    Encoding,
+    ImageEncoding,
+    InputsEncoding,
+    PixelEncoding,
+    Recipe,
+)
 
 FLIPS = {
     "none": (),
@@ -114,10 +120,6 @@ class AugmentSpec(Spec):
         """Whether rows are resampled; a flip alone is faster as a layer, see `draws_moves()`."""
         return self.crop is not None or not self.keeps_values
 
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the shape of one row after the crop."""
-        return shape if self.crop is None else (*self.crop, shape[-1])
-
 
 def choose_augmented(recipe: Recipe, spec: AugmentSpec | None) -> Recipe:
     """Returns the recipe of augmented rows, with their shape after the crop and mixed labels.
@@ -138,35 +140,36 @@ def choose_augmented(recipe: Recipe, spec: AugmentSpec | None) -> Recipe:
     mixed = recipe.mixed or spec.mixup > 0
     if spec.crop is None:
         return replace(recipe, mixed=mixed)
-    image = image_recipe(recipe)
-    whole = image.raw_shape
+    image = image_encoding(recipe)
+    assert isinstance(image, PixelEncoding)  # as `_check_rows()` found
+    whole = image.row_shape
     if spec.crop[0] > whole[0] or spec.crop[1] > whole[1]:
         raise SpecError(
             f"`crop` is {spec.crop[0]} x {spec.crop[1]}, more than the images' "
             f"{whole[0]} x {whole[1]}.",
             arg="augment",
         )
-    cropped = replace(image, shape=spec.output_shape(whole), uncropped=(whole[0], whole[1]))
-    made, label = _replace_images(recipe, cropped), recipe.label
+    features, label = _replace_images(recipe.features, replace(image, crop=spec.crop)), recipe.label
     if label is not None and label.pixels:
         label = replace(label, shape=spec.crop)
-    return replace(made, mixed=mixed, label=label)
+    return replace(recipe, features=features, mixed=mixed, label=label)
 
 
-def image_recipe(recipe: Recipe) -> Recipe:
-    """Returns the recipe of the input of image files, or of the rows themselves."""
-    return recipe if recipe.images is None else recipe.images.recipe
+def image_encoding(recipe: Recipe) -> Encoding:
+    """Returns the encoding of the input of image files, or of the rows themselves."""
+    images = recipe.features.images
+    return recipe.features if images is None else images.encoding
 
 
-def _replace_images(recipe: Recipe, images: Recipe) -> Recipe:
-    """Returns the recipe with another one for its images."""
-    if recipe.images is None:
+def _replace_images(encoding: Encoding, images: Encoding) -> Encoding:
+    """Returns the encoding with another one for its images."""
+    if not isinstance(encoding, InputsEncoding):
         return images
     inputs = tuple(
-        replace(part, recipe=images) if part is recipe.images else part for part in recipe.inputs
+        replace(part, encoding=images) if part is encoding.images else part
+        for part in encoding.inputs
     )
-    width = sum(math.prod(part.recipe.shape) for part in inputs)
-    return replace(recipe, inputs=inputs, shape=(width,))
+    return replace(encoding, inputs=inputs)
 
 
 def draws_moves(spec: AugmentSpec, recipe: Recipe) -> bool:
@@ -176,15 +179,14 @@ def draws_moves(spec: AugmentSpec, recipe: Recipe) -> bool:
 
 
 def _check_rows(recipe: Recipe, spec: AugmentSpec) -> None:
-    image = image_recipe(recipe)
-    images = len(image.shape) == 3 and image.kind in ("images", "array")
-    if spec.moves and not images:
+    image = image_encoding(recipe)
+    if spec.moves and not (isinstance(image, PixelEncoding) and len(image.shape) == 3):
         raise SpecError(
             f"`augment` needs image files or an array of 4 dimensions, not rows of {recipe.shape}.",
             hint="Only `mixup` takes any rows.",
             arg="augment",
         )
-    if spec.moves and recipe.marked:
+    if spec.moves and isinstance(image, ArrayEncoding) and image.marked:
         raise SpecError(
             "`augment` takes no images with indicators of missing values.",
             hint='Use `na = "error"` or `na = "drop"`.',
@@ -208,15 +210,15 @@ def choose_value_range(recipe: Recipe, spec: AugmentSpec) -> tuple[float, float]
     """
     if spec.value_range is not None:
         return spec.value_range
-    recipe = image_recipe(recipe)
-    if recipe.kind != "images" and (spec.brightness or spec.contrast):
+    image = image_encoding(recipe)
+    if not isinstance(image, ImageEncoding) and (spec.brightness or spec.contrast):
         name = "brightness" if spec.brightness else "contrast"
         raise SpecError(
             f"`{name}` of an array needs `value_range`, the lowest and the highest value.",
             hint="Such as augment = list(brightness = 0.2, value_range = c(0, 1)).",
             arg="augment",
         )
-    return (0.0, 255.0) if recipe.scale is None else (0.0, 1.0)
+    return (0.0, 1.0) if image.standardises else (0.0, 255.0)
 
 
 # Random numbers ----------------------------------------------------------------------------------
@@ -248,7 +250,9 @@ def draw_numbers(
     }
     draws = {"seeds": streams["layers"].integers(2**31 - 1, size=8, dtype=np.int32)}
     if draws_moves(spec, recipe):
-        moves = _draw_moves(spec, image_recipe(recipe), rows, streams)
+        image = image_encoding(recipe)
+        assert isinstance(image, PixelEncoding)  # as `_check_rows()` found
+        moves = _draw_moves(spec, image, rows, streams)
         draws["moves"] = augmentation_geometry.flatten(moves)
     if spec.mixup:
         draws["share"] = streams["share"].beta(spec.mixup, spec.mixup, rows).astype(np.float32)
@@ -258,12 +262,12 @@ def draw_numbers(
 
 
 def _draw_moves(
-    spec: AugmentSpec, recipe: Recipe, rows: int, streams: dict[str, np.random.Generator]
+    spec: AugmentSpec, image: PixelEncoding, rows: int, streams: dict[str, np.random.Generator]
 ) -> np.ndarray:
-    size = spec.crop or (recipe.shape[0], recipe.shape[1])
-    whole = recipe.raw_shape[:2]
+    size = spec.crop or (image.shape[0], image.shape[1])
+    whole = image.row_shape[:2]
     spare = [whole[axis] - size[axis] for axis in (1, 0)]
-    if spec.crop is None:  # the recipe may crop even so: at the centre
+    if spec.crop is None:  # the encoding may crop even so: at the centre
         moves = augmentation_geometry.shift(*np.tile(np.floor_divide(spare, 2), (rows, 1)).T)
     else:
         moves = augmentation_geometry.shift(

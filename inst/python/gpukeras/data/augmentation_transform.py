@@ -34,9 +34,13 @@ from gpukeras.data.augmentation import (
     choose_value_range,
     draw_numbers,
     draws_moves,
-    image_recipe,
+    image_encoding,
 )
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import (
+    ImageEncoding,
+    PixelEncoding,
+    Recipe,
+)
 from gpukeras.data.stage_timer import end_stage
 
 Arrays = tuple[Any, ...]
@@ -61,8 +65,9 @@ def build_device_transform(
     """
     if training and spec is not None and (spec.moves or spec.mixup):
         return _Varying(recipe, spec, batch_size)
-    image = image_recipe(recipe)
-    if image.kind == "images" or image.uncropped or recipe.mixes_classes:
+    image = image_encoding(recipe)
+    cropped = isinstance(image, PixelEncoding) and image.crop is not None
+    if isinstance(image, ImageEncoding) or cropped or recipe.mixes_classes:
         return _DeviceTransform(recipe)
     return None
 
@@ -73,7 +78,7 @@ class _DeviceTransform:
     stage = "cast"
 
     def __init__(self, recipe: Recipe) -> None:
-        self._recipe, self._image = recipe, image_recipe(recipe)
+        self._recipe, self._image = recipe, image_encoding(recipe)
         self._program = tensor_ops.traced(self._run)
 
     def __call__(self, arrays: Arrays, key: tuple[int, int] = (0, 0)) -> Arrays:
@@ -91,39 +96,39 @@ class _DeviceTransform:
         if others and label is not None and label.pixels:
             masks = runtime.keras().ops.cast(others[0], "float32")[..., None]
             others[0] = self._crop(masks, draws, smooth=False)[..., 0]
-        if self._recipe.images is None:
+        if self._recipe.features.images is None:
             return (self._vary(rows, draws), *self._spread(others))
         return (self._vary_input(rows, draws), *self._spread(others))
 
     def _vary_input(self, rows: Any, draws: dict[str, Any]) -> Any:
         """Returns the rows of several inputs with varied images."""
         ops, start = runtime.keras().ops, 0
-        for part in self._recipe.inputs:
-            if part is self._recipe.images:
+        for part in self._recipe.features.inputs:
+            if part is self._recipe.features.images:
                 break
-            start += math.prod(part.recipe.staged_shape)
+            start += math.prod(part.encoding.staged_shape)
         stop = start + math.prod(self._image.staged_shape)
         images = ops.reshape(rows[:, start:stop], (-1, *self._image.staged_shape))
         flat = ops.reshape(self._vary(images, draws), (-1, math.prod(self._image.shape)))
         return ops.concatenate([rows[:, :start], flat, rows[:, stop:]], axis=1)
 
     def _vary(self, rows: Any, draws: dict[str, Any]) -> Any:
-        if self._image.kind == "images":  # first, as few operations take bytes on a GPU
+        if isinstance(self._image, ImageEncoding):  # first, as few operations take bytes on a GPU
             rows = runtime.keras().ops.cast(rows, "float32")
         return self._scale(self._crop(rows, draws))
 
     def _crop(self, rows: Any, draws: dict[str, Any], smooth: bool = True) -> Any:
-        if self._image.uncropped is None:
+        if not isinstance(self._image, PixelEncoding) or self._image.crop is None:
             return rows
-        (high, wide), (height, width) = self._image.uncropped, self._image.shape[:2]
+        (high, wide), (height, width) = self._image.row_shape[:2], self._image.crop
         top, left = (high - height) // 2, (wide - width) // 2
         return rows[:, top : top + height, left : left + width]
 
     def _scale(self, rows: Any) -> Any:
-        scale = self._image.scale
-        if self._image.kind != "images" or scale is None:  # arrays are scaled when they are staged
+        image = self._image  # arrays are scaled when they are staged
+        if not isinstance(image, ImageEncoding) or image.scale is None:
             return rows
-        return rows / np.array(scale, np.float32)
+        return rows / np.array(image.scale, np.float32)
 
     def _spread(self, others: list[Any]) -> list[Any]:
         """Returns labels and weights; classes as one-hot columns if training mixes them."""

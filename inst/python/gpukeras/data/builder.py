@@ -15,8 +15,7 @@ from gpukeras.data.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.map_fn import trace_map, unmapped
-from gpukeras.data.preprocessing.multi_input import input_parts
-from gpukeras.data.preprocessing.recipe import AS_IS, WINDOWS, Recipe
+from gpukeras.data.preprocessing.recipe import BatchesEncoding, Recipe
 from gpukeras.data.preprocessing.weights import Weights
 from gpukeras.data.saved.cached import build_cached, explain_sequence
 from gpukeras.data.saved.reader import build_saved
@@ -24,9 +23,9 @@ from gpukeras.data.shards import WorkerShard, build_sharded
 from gpukeras.data.streams.builder import STREAM_KINDS, build_stream
 from gpukeras.data.windows import build_windows
 
-BUILDERS: dict[str, Callable[..., MapDataset]] = {"saved": build_saved, WINDOWS: build_windows}
+BUILDERS: dict[str, Callable[..., MapDataset]] = {"saved": build_saved, "windows": build_windows}
 # `build_saved()` refuses `text`.
-TEXT_KINDS = ("columns", WINDOWS, "table", "records", "generator", "saved")
+TEXT_KINDS = ("columns", "windows", "table", "records", "generator", "saved")
 
 
 def assemble(
@@ -114,7 +113,7 @@ def _vary(
     function: Callable[[Any], Any] | None,
 ) -> Dataset:
     """Adds augmentation and `map` to the dataset and to its recipe."""
-    if data.recipe.kind == AS_IS and (augment or function is not None):
+    if isinstance(data.recipe.features, BatchesEncoding) and (augment or function is not None):
         arg = "augment" if augment else "map"
         raise SpecError(
             f"`{arg}` needs rows of numbers of one shape: the batches are taken as they come.",
@@ -131,7 +130,7 @@ def _vary(
             hint="Leave it out, or train a model for each output.",
             arg="augment",
         )
-    if function is not None and input_parts(recipe):
+    if function is not None and recipe.parts:
         raise SpecError(
             "`map` takes the features of a single input.",
             hint="Put what it does into the model, as layers of the input.",
@@ -202,6 +201,6 @@ def take_rows(data: MapDataset, rows: Sequence[float]) -> dict[str, Any]:
     """
     places = np.asarray(rows, np.int64) - 1
     parts = [source.gather(places) for source in data.sources]
-    names = data.recipe.feature_names or data.recipe.names
+    names = data.recipe.features.feature_names or data.recipe.features.names
     names = names if parts[0].shape[-1] == len(names) else ()  # several inputs side by side
     return {**dict(zip(("x", "y", "weights"), parts, strict=False)), "names": names}

@@ -122,7 +122,7 @@ class MapDataset(Dataset):
             free_bytes=free_bytes,
             na=self.na,
             dropped=self.dropped,
-            indicators=self.recipe.indicators,
+            indicators=self.recipe.features.indicators,
             streamed="; ".join(source.streamed for source in self.sources if source.streamed),
             resident_bytes=sum(source.resident_bytes for source in self.sources),
             movable=all(source.movable for source in self.sources),
@@ -190,7 +190,8 @@ def build_dataset(
         DataError: for data that cannot be trained on.
     """
     spec = DatasetSpec.from_dict(options)
-    given = open_features(features, arg, spec, recipe, text)
+    learned = None if recipe is None else recipe.features
+    given = open_features(features, arg, spec, learned, text)
     labels = given.labels() if labels is None else open_labels(labels)
     weights = given.weights() if weights is None else weights
     vector = features["kind"] == "array" and np.ndim(features["values"]) == 1
@@ -205,10 +206,16 @@ def build_dataset(
     remarks: tuple[str, ...] = ()
     learns = recipe is None
     if recipe is None:
-        learned = _learn(given, labels, keep, complete, spec, formula)
-        remarks, recipe = given.remarks(learned, spec), group_columns(learned, groups, arg)
+        encoding = given.learn(keep, spec, complete)
+        remarks = given.remarks(encoding, spec)
+        recipe = Recipe(
+            group_columns(encoding, groups, arg),
+            label=None if labels is None else learn_labels(labels, keep),
+            formula=formula or given.formula,
+            na=na,
+        )
     else:
-        check_settled(recipe, groups)
+        check_settled(recipe.features, groups)
     weighing, notes = (weights, complete, class_weight), Notes()
     recipe, arrays = _encode_labels(recipe, labels, weighing, keep, notes)
     if learns and labels is not None:
@@ -217,7 +224,7 @@ def build_dataset(
     del labels, weights, weighing, keep  # a large file's need more memory than what follows
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)
-    encoded = given.encode(recipe, complete, notes)
+    encoded = given.encode(recipe.features, complete, notes)
     sources = (place_rows(encoded, spec.cache, arg), *map(_as_rows, arrays))
     dropped, said = given.rows - rows, (*given.notes, *remarks, *notes.sentences)
     data = MapDataset(
@@ -338,21 +345,8 @@ def _choose_rows(
         check_labels(labels)
     if na != "drop":
         return None
-    complete = given.complete_rows(labels, None if recipe is None else recipe.known)
+    complete = given.complete_rows(labels, None if recipe is None else recipe.features.known)
     return None if complete.all() else complete
-
-
-def _learn(
-    given: Features,
-    labels: Mapping[str, Any] | None,
-    keep: np.ndarray,
-    complete: np.ndarray | None,
-    spec: DatasetSpec,
-    formula: str,
-) -> Recipe:
-    label = None if labels is None else learn_labels(labels, keep)
-    learned = given.learn(keep, spec, complete)
-    return replace(learned, label=label, formula=formula or given.formula)
 
 
 def _encode_labels(

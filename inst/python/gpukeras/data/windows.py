@@ -70,7 +70,8 @@ def build_windows(
     given = {"y": labels, "weights": weights, "class_weight": class_weight}
     given.update(inputs=features.get("groups"), cache=spec.cache if spec.cache == "disk" else None)
     _refuse_others(given)
-    found = WindowFeatures(features, arg, recipe, text)
+    learned = None if recipe is None else recipe.features
+    found = WindowFeatures(features, arg, learned, text)
     found.check_policy(choose_policy(spec.na, None if recipe is None else recipe.na))
     rule, notes = found.rule, Notes()
     starts = find_windows(found.series, rule)
@@ -79,10 +80,9 @@ def build_windows(
     keep = training_rows(found.series, spec.validation, found.rows)
     remarks = note_short(found.series, rule)
     if recipe is None:
-        recipe = found.learn(keep, spec)
-        recipe = replace(recipe, label=_learn_label(found, keep))
-        remarks = (*remarks, *found.remarks(recipe, spec))
-    sources = [found.windows(recipe, starts, notes)]
+        recipe = Recipe(found.learn(keep, spec), label=_learn_label(found, keep), na=spec.na)
+        remarks = (*remarks, *found.remarks(recipe.features, spec))
+    sources = [found.windows(recipe.features, starts, notes)]
     if recipe.label is not None:
         targets = _encode_targets(found, notes)
         recipe = replace(recipe, label=measure_range(recipe.label, targets))

@@ -17,8 +17,14 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import list_some
 from gpukeras.data.arrays import column_name, standardise
 from gpukeras.data.preprocessing.columns import ColumnRule, transform_column
-from gpukeras.data.preprocessing.multi_input import input_parts
-from gpukeras.data.preprocessing.recipe import WINDOWS, Recipe
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    Encoding,
+    InputsEncoding,
+    Recipe,
+    SeriesEncoding,
+    TableEncoding,
+)
 
 
 @dataclass(frozen=True)
@@ -79,53 +85,57 @@ def find_features(recipe: Recipe) -> dict[str, Feature]:
     Raises:
         DataError: for rows without columns, such as images, texts and batches of a pipeline.
     """
-    features = {one.name: one for one in _list_features(recipe)}
+    features = {one.name: one for one in _list_features(recipe.features)}
     if not features:
         raise DataError(
-            f"Rows of {recipe.kind} have no columns that can be replaced.",
+            f"Rows of {recipe.features.kind} have no columns that can be replaced.",
             hint="Give a data frame or a matrix; gpu_attributions() explains images.",
             arg="data",
         )
     return features
 
 
-def _list_features(recipe: Recipe) -> Iterator[Feature]:
-    if recipe.inputs:
-        yield from _list_inputs(recipe)
-    elif recipe.kind == WINDOWS:
-        yield from _list_series(recipe)
-    elif recipe.columns:
-        start = 0
-        for rule in recipe.columns:
-            stop = start + len(rule.features)
-            yield Feature(rule.name, np.arange(start, stop), rule)
-            start = stop
-    elif recipe.kind == "array" and recipe.shape:
-        yield from _list_array(recipe)
+def _list_features(encoding: Encoding) -> Iterator[Feature]:
+    match encoding:
+        case InputsEncoding():
+            yield from _list_inputs(encoding)
+        case SeriesEncoding():
+            yield from _list_series(encoding)
+        case TableEncoding():
+            yield from _list_table(encoding)
+        case ArrayEncoding():
+            yield from _list_array(encoding)
 
 
-def _list_array(recipe: Recipe) -> Iterator[Feature]:
+def _list_table(encoding: TableEncoding) -> Iterator[Feature]:
+    start = 0
+    for rule in encoding.columns:
+        stop = start + len(rule.features)
+        yield Feature(rule.name, np.arange(start, stop), rule)
+        start = stop
+
+
+def _list_array(encoding: ArrayEncoding) -> Iterator[Feature]:
     """Yields the columns of an array's last axis; an indicator of missing values goes with one."""
     start = 0
-    for column in range(recipe.raw_shape[-1]):
-        stop = start + 1 + (column in recipe.marked)
+    for column in range(encoding.row_shape[-1]):
+        stop = start + 1 + (column in encoding.marked)
         yield Feature(
-            column_name(recipe.names, column),
+            column_name(encoding.names, column),
             np.arange(start, stop),
-            center=0.0 if recipe.center is None else recipe.center[column],
-            scale=1.0 if recipe.scale is None else recipe.scale[column],
-            plain=len(recipe.shape) == 1,
+            center=0.0 if encoding.center is None else encoding.center[column],
+            scale=1.0 if encoding.scale is None else encoding.scale[column],
+            plain=len(encoding.shape) == 1,
         )
         start = stop
 
 
-def _list_series(recipe: Recipe) -> Iterator[Feature]:
+def _list_series(encoding: SeriesEncoding) -> Iterator[Feature]:
     """Yields the columns of windows, each with all of its steps."""
-    rule, widths = recipe.windows, {one.name: len(one.features) for one in recipe.columns}
-    assert rule is not None  # as the recipe's kind says
-    known = [one.name for one in recipe.columns if one.name in rule.known]
+    rule, widths = encoding.windows, {one.name: len(one.features) for one in encoding.columns}
+    known = [one.name for one in encoding.columns if one.name in rule.known]
     found: dict[str, list[int]] = {name: [] for name in widths}
-    flat = bool(input_parts(recipe))  # the window and what is known ahead, one after the other
+    flat = bool(encoding.parts)  # the window and what is known ahead, one after the other
     steps = [list(widths)] * (rule.window if flat else 1) + [known] * (rule.horizon if flat else 0)
     start = 0
     for name in (name for step in steps for name in step):
@@ -134,15 +144,15 @@ def _list_series(recipe: Recipe) -> Iterator[Feature]:
     yield from (Feature(name, np.array(places), plain=False) for name, places in found.items())
 
 
-def _list_inputs(recipe: Recipe) -> Iterator[Feature]:
+def _list_inputs(encoding: InputsEncoding) -> Iterator[Feature]:
     """Yields the columns of several inputs, which lie flat one after the other in a row."""
-    for part, place in zip(recipe.inputs, input_parts(recipe), strict=True):
-        start, width = place.columns.start, part.recipe.staged_shape[-1]
-        own = list(_list_features(part.recipe))
+    for part, place in zip(encoding.inputs, encoding.parts, strict=True):
+        start, width = place.columns.start, part.encoding.staged_shape[-1]
+        own = list(_list_features(part.encoding))
         if not own:  # an image or a text: all of it
             yield Feature(part.name, np.arange(start, place.columns.stop), plain=False)
         for one in own:
-            repeats = math.prod(part.recipe.staged_shape[:-1])
+            repeats = math.prod(part.encoding.staged_shape[:-1])
             places = start + (np.arange(repeats)[:, None] * width + one.places).reshape(-1)
             yield replace(one, name=f"{part.name}${one.name}", places=places)
 

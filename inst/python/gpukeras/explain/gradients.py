@@ -23,7 +23,7 @@ from gpukeras.core.options import check_count
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.transforms import open_device_transform
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, ImageEncoding, Recipe
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 from gpukeras.engine.predict import explain_rows, predict_rows
 from gpukeras.engine.predict_loop import count_row_bytes, model_device, pad_rows
@@ -120,7 +120,7 @@ def attribute(
             hint="Give a data frame, a matrix, an array or files.",
             arg="newdata",
         )
-    if recipe.has_texts:
+    if recipe.features.has_texts:
         raise DataError("`newdata` has texts, which have no gradient.", arg="newdata")
     compatibility.check_input(model, recipe)
     model_checks.check_call(model, "predict")
@@ -307,7 +307,8 @@ def sum_columns(recipe: Recipe, values: np.ndarray) -> tuple[tuple[str, ...], np
 
     Rows of images and of arrays with several axes stay as they are, without names.
     """
-    if recipe.kind == "images" or (recipe.kind == "array" and values.ndim > 2):
+    whole = isinstance(recipe.features, ArrayEncoding) and values.ndim > 2
+    if whole or isinstance(recipe.features, ImageEncoding):
         return (), values
     try:
         features = find_features(recipe)

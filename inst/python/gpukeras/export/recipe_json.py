@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import Encoding, InputsEncoding, Recipe
 from gpukeras.data.preprocessing.serialization import from_portable, to_portable
 from gpukeras.models import compatibility, model_checks, model_recipes
 
@@ -63,7 +64,34 @@ def carry_recipe(value: Any) -> dict[str, Any]:
             arg="x",
         )
     text = json.dumps(to_portable(recipe), separators=(",", ":"))
-    return {"recipe": recipe, "portable": text}
+    return {"recipe": describe_recipe(recipe), "portable": text}
+
+
+def describe_model(model: Model) -> dict[str, Any] | None:
+    """Returns the recipe tied to a model as a record for R, see `describe_recipe()`; or None."""
+    recipe = model_recipes.recipe_of(model)
+    return None if recipe is None else describe_recipe(recipe)
+
+
+def describe_recipe(recipe: Recipe) -> dict[str, Any]:
+    """Returns what R shows and looks up of a recipe; the numbers of arrays stay here."""
+    found = {name: getattr(recipe, name) for name in ("label", "formula", "na")}
+    return {**_describe_encoding(recipe.features), **found}
+
+
+def _describe_encoding(encoding: Encoding) -> dict[str, Any]:
+    found = {field.name: getattr(encoding, field.name) for field in fields(encoding)}
+    learned = {name: found.pop(name, None) for name in ("scale", "center", "fill", "marked")}
+    if isinstance(encoding, InputsEncoding):
+        parts = ((part.name, _describe_encoding(part.encoding)) for part in encoding.inputs)
+        found["inputs"] = [{"name": name, "recipe": part} for name, part in parts]
+    return {
+        **found,
+        "kind": encoding.kind,
+        "shape": encoding.shape,
+        "scaled": learned["scale"] is not None,
+        "centred": learned["center"] is not None,
+    }
 
 
 def tie_recipe(model: Model, recipe: Any) -> None:

@@ -18,7 +18,7 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import list_some
 from gpukeras.data.arrays import moments
 from gpukeras.data.dataset import MapDataset
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe, TableEncoding
 from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers
 from gpukeras.many.members import Groups
 from gpukeras.models.tabular.statistics import describe_numbers
@@ -52,9 +52,10 @@ class GroupScaling:
         code = self.names.index(group)
         center = dict(zip(self.places, self.center[code].tolist(), strict=True))
         scale = dict(zip(self.places, self.scale[code].tolist(), strict=True))
-        if recipe.kind == "columns":
+        features = recipe.features
+        if isinstance(features, TableEncoding):
             columns, place = [], 0
-            for rule in recipe.columns:
+            for rule in features.columns:
                 if place in center:
                     rule_center = rule.center + rule.scale * center[place]
                     rule_scale = rule.scale * scale[place]
@@ -62,16 +63,18 @@ class GroupScaling:
                 else:
                     columns.append(rule)
                 place += len(rule.features)
-            return replace(recipe, columns=tuple(columns))
-        assert recipe.center is not None
-        assert recipe.scale is not None
-        pairs = list(zip(recipe.center, recipe.scale, strict=True))
+            return replace(recipe, features=replace(features, columns=tuple(columns)))
+        assert isinstance(features, ArrayEncoding)  # as `scaled_places()` found
+        assert features.center is not None
+        assert features.scale is not None
+        pairs = list(zip(features.center, features.scale, strict=True))
         moved = zip(pairs, self.places, strict=True)
-        return replace(
-            recipe,
+        scaled = replace(
+            features,
             center=tuple(mean + sd * center[place] for (mean, sd), place in moved),
             scale=tuple(sd * scale[at] for (_, sd), at in zip(pairs, self.places, strict=True)),
         )
+        return replace(recipe, features=scaled)
 
     def note(self) -> tuple[str, ...]:
         """Returns a sentence if groups vary too little beside others for single precision."""
@@ -146,17 +149,16 @@ def _learn_each(
 
 def scaled_places(recipe: Recipe) -> Iterator[int]:
     """Yields the places of the numbers in an encoded row that were standardised."""
-    if recipe.kind == "columns":
-        place = 0
-        for rule in recipe.columns:
+    features, place = recipe.features, 0
+    if isinstance(features, TableEncoding):
+        for rule in features.columns:
             if (rule.center, rule.scale) != (0.0, 1.0) and not rule.offset:
                 yield place
             place += len(rule.features)
-    elif recipe.kind == "array" and len(recipe.shape) == 1 and recipe.center is not None:
-        place = 0
-        for column in range(recipe.raw_shape[-1]):
+    elif isinstance(features, ArrayEncoding) and len(features.shape) == 1 and features.center:
+        for column in range(features.row_shape[-1]):
             yield place
-            place += 1 + (column in recipe.marked)
+            place += 1 + (column in features.marked)
 
 
 def learn_quantiles(data: MapDataset, groups: Groups, table: Any) -> GroupScaling | None:

@@ -270,7 +270,7 @@ def find_refusal(model: Model, data: MapDataset) -> str:
         ),
         "its recurrent layers keep a state between batches": fixed_rows(model) is not None,
         "it runs eagerly": bool(model.run_eagerly),
-        "it takes texts": data.recipe.has_texts,
+        "it takes texts": data.recipe.features.has_texts,
         "TensorFlow has no program for stacks of recurrent layers": _loops(model),
         "rows of a batch are mixed": data.recipe.mixed,
     }

@@ -20,6 +20,7 @@ from gpukeras.core.options import check_count, describe, is_number
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset, weigh_classes
 from gpukeras.data.preprocessing.multi_output import relearn_labels
+from gpukeras.data.preprocessing.recipe import SeriesEncoding
 from gpukeras.data.preprocessing.targets import name_classes
 from gpukeras.data.sources.repeated_rows import RepeatedRows
 from gpukeras.data.sources.row_store import MemoryRows
@@ -441,7 +442,7 @@ def _check_undivided(data: MapDataset) -> None:
 
 
 def _check_windows(data: MapDataset, resamples: Any, times: Any) -> None:
-    if data.recipe.windows is not None and is_number(resamples) and times is None:
+    if isinstance(data.recipe.features, SeriesEncoding) and is_number(resamples) and times is None:
         raise SpecError(
             "Windows share rows of the series, so that folds drawn at random would leak.",
             hint="Give `time`, one value a window, or `resamples` as a list.",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from gpukeras.backend import devices, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
-from gpukeras.data.preprocessing.multi_input import input_parts
 from gpukeras.engine.autotune import EngineChoice
 from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import write_state
@@ -69,7 +68,7 @@ class TrainingRequest:
         recipe, spec = self.data.recipe, self.data.spec
         sources = [(source.shape[1:], str(source.dtype)) for source in self.data.sources]
         outputs = recipe.label.outputs if recipe.label else ()
-        parts = sources, input_parts(recipe), outputs, recipe.listed, recipe.shape
+        parts = sources, recipe.parts, outputs, recipe.features.listed, recipe.shape
         return repr((parts, spec.shuffle, spec.drop_last))
 
     @property

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
-from gpukeras.data.preprocessing.compatibility import keeps_values
-from gpukeras.data.preprocessing.multi_input import Part, input_parts
-from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.preprocessing.recipe import (
+    BatchesEncoding,
+    Part,
+    Recipe,
+)
 from gpukeras.data.preprocessing.targets import LabelRule, Output, name_label
 from gpukeras.models.families.labels import check_label
 from gpukeras.models.families.spec import Family
@@ -70,13 +72,13 @@ def check_input(model: Model, recipe: Recipe) -> None:
     Raises:
         ModelError: if not.
     """
-    if recipe.kind == AS_IS:
+    if isinstance(recipe.features, BatchesEncoding):
         return
     _check_texts(model, recipe)
-    parts, inputs = input_parts(recipe), read_inputs(model)
+    parts, inputs = recipe.parts, read_inputs(model)
     if parts:
         known = () if inputs is None or isinstance(model.input, dict) else inputs
-        _check_inputs(model, _by_place(known, parts) if recipe.listed else parts, inputs)
+        _check_inputs(model, _by_place(known, parts) if recipe.features.listed else parts, inputs)
         return
     if inputs is not None and len(inputs) > 1:
         raise ModelError(
@@ -95,9 +97,10 @@ def check_input(model: Model, recipe: Recipe) -> None:
 
 def _check_texts(model: Model, recipe: Recipe) -> None:
     """Checks that inputs that take text get it, and no others do."""
-    own = {part.name: part.recipe.has_texts for part in recipe.inputs}
+    features = recipe.features
+    own = {part.name: part.encoding.has_texts for part in features.inputs}
     for name, tensor in read_tensors(model).items():
-        wants, gets = tensor.dtype == "string", own.get(name, recipe.has_texts and not own)
+        wants, gets = tensor.dtype == "string", own.get(name, features.has_texts and not own)
         if wants == gets:
             continue
         hint = "Put a layer such as TextVectorization into it, or use gpu_dataset(text = )."
@@ -152,12 +155,12 @@ def open_shape(model: Model, recipe: Recipe, shape: tuple[int, ...] | None) -> R
         recipe: The recipe of its training data.
         shape: Shape of a row, or None if unknown.
     """
-    if shape is None or recipe.kind != "array" or not keeps_values(recipe):
+    if shape is None:
         return recipe
     have = zip(shape, recipe.shape, strict=False)
     odd = {axis for axis, (given, learned) in enumerate(have) if given != learned}
     fits = len(shape) == len(recipe.shape) and odd <= read_variable_axes(model)
-    return replace(recipe, shape=tuple(shape)) if fits else recipe
+    return recipe.with_row_shape(shape) if fits else recipe
 
 
 def _fits(expected: Shape, have: Shape) -> bool:

@@ -12,8 +12,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import MlpSpec
 from gpukeras.data.base import Dataset
-from gpukeras.data.preprocessing.multi_input import Part, input_parts
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import Part, Recipe
 from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.models.families.build import Extras, find_extras, settle_family
 from gpukeras.models.families.keras_classes import compile_arguments, output_layer
@@ -50,7 +49,7 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
     spec, recipe = MlpSpec.from_dict(options), data.recipe
     if recipe.label is None:
         raise DataError("`data` has no labels to learn.", hint="Give `y`.", arg="data")
-    if recipe.has_texts:
+    if recipe.features.has_texts:
         raise SpecError(
             "gpu_mlp() makes models that take numbers, but `data` has texts.",
             hint="Encode them by gpu_dataset(text = ).",
@@ -60,7 +59,7 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
     family, extras = settle_family(data, spec.family), find_extras(recipe)
     keras = runtime.keras()
     try:
-        several = input_parts(recipe) or recipe.label.outputs
+        several = recipe.parts or recipe.label.outputs
         if several:
             model = _connect(recipe, recipe.label, spec, family, extras)
         else:
@@ -135,7 +134,7 @@ def _connect(
     many numbers does not dominate one with few. A single input has no branch, nor have inputs
     without hidden layers. An offset and the number of a stratum go to the family's layer.
     """
-    keras, parts = runtime.keras(), input_parts(recipe)
+    keras, parts = runtime.keras(), recipe.parts
     parts = parts or (Part("features", recipe.shape, slice(None)),)
     inputs = [keras.Input(part.shape, name=part.name) for part in parts]
     flat = [
@@ -168,7 +167,7 @@ def _connect(
             for place, output in enumerate(label.outputs)
         ]
     return keras.Model(
-        inputs if len(inputs) > 1 or recipe.groups or recipe.inputs else inputs[0],
+        inputs if recipe.parts else inputs[0],
         heads if label.outputs else heads[0],
     )
 

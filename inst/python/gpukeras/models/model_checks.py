@@ -15,7 +15,7 @@ from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.loader import iterate_rows
 from gpukeras.data.preprocessing.compatibility import check_numbers
-from gpukeras.data.preprocessing.recipe import AS_IS
+from gpukeras.data.preprocessing.recipe import BatchesEncoding
 from gpukeras.data.preprocessing.targets import NO_WEIGHTS, LabelRule, outputs_by_name
 from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.models.compatibility import check_fit, read_variable_axes, weighed_outputs
@@ -133,7 +133,7 @@ def check_rows(
         check_numbers(data, arg)
     if isinstance(data, IterableDataset):
         data.code_check = open_code_check(model, arg)
-    if data.recipe.kind == AS_IS:
+    if isinstance(data.recipe.features, BatchesEncoding):
         return
     check_call(model, step)
     if len(data.sources) < 2 and _needs_labels(model, step):

@@ -10,7 +10,7 @@ from typing import Any
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.data.preprocessing.compatibility import check_labels, check_order, same_encoding
-from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.preprocessing.recipe import BatchesEncoding, Recipe
 from gpukeras.models.model_checks import check_model
 
 _RECIPES: weakref.WeakKeyDictionary[Any, Recipe] = weakref.WeakKeyDictionary()
@@ -24,7 +24,7 @@ def tie_recipe(model: Model, recipe: Recipe) -> None:
     """
     check_encoding(model, recipe)
     tied = _RECIPES.get(model)
-    if recipe.kind != AS_IS and (tied is None or tied.label is None):
+    if not isinstance(recipe.features, BatchesEncoding) and (tied is None or tied.label is None):
         _RECIPES[model] = recipe
 
 
@@ -59,4 +59,4 @@ def check_encoding(model: Model, recipe: Recipe) -> None:
             "take the data frame or matrix itself.",
             arg="data",
         )
-    check_order(tied, recipe, "data")
+    check_order(tied.features, recipe.features, "data")

@@ -19,7 +19,12 @@ from gpukeras.core.messages import count_of
 from gpukeras.data.arrays import column_error
 from gpukeras.data.preprocessing.columns import ColumnRule
 from gpukeras.data.preprocessing.imputation import is_missing
-from gpukeras.data.preprocessing.recipe import Recipe, lacking_column
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    Recipe,
+    TableEncoding,
+    lacking_column,
+)
 from gpukeras.serving.columns import find_zone, json_kind, to_column
 
 ROWS, COLUMNS, ARRAY = "rows", "columns", "x"
@@ -66,16 +71,17 @@ def check_servable(recipe: Recipe | None) -> None:
     """
     if recipe is None:
         return
-    if recipe.kind not in ("columns", "array") or recipe.mapped:
+    features = recipe.features
+    if not isinstance(features, (TableEncoding, ArrayEncoding)) or recipe.mapped:
         kinds = {"images": "images", "strings": "texts", "windows": "windows of time series"}
-        found = kinds.get(recipe.kind, "several inputs")
+        found = kinds.get(features.kind, "several inputs")
         raise ModelError(
             f"`model` takes {'rows after a function of yours' if recipe.mapped else found}, "
             "but gpu_serve() serves models of a data frame or a matrix.",
             hint="Serve it by R itself, such as by the package plumber.",
             arg="model",
         )
-    for rule in recipe.columns:
+    for rule in features.columns:
         if rule.kind == "time":
             find_zone(rule.zone)
 
@@ -94,7 +100,7 @@ def read_rows(recipe: Recipe | None, body: Mapping[str, Any], shape: Shape = Non
             values; names the column.
     """
     given = find_form(body)
-    frame = recipe is not None and recipe.kind == "columns"
+    frame = recipe is not None and isinstance(recipe.features, TableEncoding)
     wanted = (ROWS, COLUMNS) if frame else (ARRAY,)
     if len(given) != 1 or given[0] not in wanted:
         found = f"it has {' and '.join(f'`{name}`' for name in given) or 'none of them'}"
@@ -109,15 +115,21 @@ def read_rows(recipe: Recipe | None, body: Mapping[str, Any], shape: Shape = Non
     return _read_frame(recipe, find(recipe, body[given[0]]), given[0])
 
 
+def row_shape(recipe: Recipe | None, shape: Shape) -> Shape:
+    """Returns the shape of a row of an array: the recipe's, or else that which the model takes."""
+    features = None if recipe is None else recipe.features
+    return features.row_shape if isinstance(features, ArrayEncoding) else shape
+
+
 def find_form(body: Mapping[str, Any]) -> list[str]:
     """Returns the fields of a request that hold rows: one, if it is right."""
     return [name for name in (ROWS, COLUMNS, ARRAY) if name in body]
 
 
 def _example(recipe: Recipe | None) -> str:
-    if recipe is None or recipe.kind != "columns":
+    if recipe is None or not isinstance(recipe.features, TableEncoding):
         return 'Such as {"x": [[1, 2], [3, 4]]}, a row each.'
-    return f'Such as {{"rows": [{{"{recipe.columns[0].name}": ...}}]}}.'
+    return f'Such as {{"rows": [{{"{recipe.features.columns[0].name}": ...}}]}}.'
 
 
 # Data frames --------------------------------------------------------------------------------------
@@ -127,7 +139,7 @@ def _find_in_rows(recipe: Recipe, rows: Any) -> list[list[Any]]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise DataError("`rows` must be an array of objects, one for each row.", arg=ROWS)
     found = []
-    for rule in recipe.columns:
+    for rule in recipe.features.columns:
         try:
             found.append([row[rule.name] for row in rows])
         except KeyError:
@@ -139,7 +151,7 @@ def _find_in_columns(recipe: Recipe, columns: Any) -> list[list[Any]]:
     if not isinstance(columns, dict):
         raise DataError("`columns` must be an object with an array for each column.", arg=COLUMNS)
     found: list[list[Any]] = []
-    for rule in recipe.columns:
+    for rule in recipe.features.columns:
         if rule.name not in columns:
             raise lacking_column(rule.name, COLUMNS)
         values = columns[rule.name]
@@ -151,10 +163,10 @@ def _find_in_columns(recipe: Recipe, columns: Any) -> list[list[Any]]:
 
 
 def _read_frame(recipe: Recipe, values: Sequence[list[Any]], arg: str) -> GivenRows:
-    pairs = zip(recipe.columns, values, strict=True)
+    pairs = zip(recipe.features.columns, values, strict=True)
     columns = [to_column(rule, one, arg) for rule, one in pairs]
     complete = np.ones(len(values[0]), bool)
-    for rule, column in zip(recipe.columns, columns, strict=True):
+    for rule, column in zip(recipe.features.columns, columns, strict=True):
         missing = is_missing(column)
         if recipe.na == "error" or rule.offset:
             _refuse_missing(rule, missing, arg)
@@ -180,7 +192,7 @@ def _keep_complete(features: Features, complete: np.ndarray) -> GivenRows:
 
 def _read_array(recipe: Recipe | None, x: Any, shape: Shape = None) -> GivenRows:
     values = _to_numbers(x)
-    _check_shape(values, shape if recipe is None else recipe.raw_shape)
+    _check_shape(values, row_shape(recipe, shape))
     missing = ~np.isfinite(values)
     infinite = int(np.isinf(values).sum())
     if infinite:
@@ -297,13 +309,13 @@ def blank_rows(recipe: Recipe | None, shape: Shape) -> GivenRows | None:
         recipe: The recipe of the model, or None.
         shape: Shape of a row that a model without a recipe takes, or None.
     """
-    if recipe is None or recipe.kind == "array":
-        known = (shape or (None,)) if recipe is None else recipe.raw_shape
+    if recipe is None or isinstance(recipe.features, ArrayEncoding):
+        known = row_shape(recipe, shape) or (None,)
         sizes = [size for size in known if size is not None]
         if len(sizes) < len(known):
             return None
         return GivenRows({"kind": "array", "values": np.zeros((1, *sizes)), "names": []}, None, 1)
-    values = [[_blank(rule)] for rule in recipe.columns]
+    values = [[_blank(rule)] for rule in recipe.features.columns]
     return replace(_read_frame(recipe, values, ROWS), complete=None)
 
 

@@ -12,7 +12,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import Recipe, TableEncoding
 from gpukeras.data.preprocessing.targets import LabelRule
 from gpukeras.data.sources.row_store import RowSource
 from gpukeras.engine import rowwise
@@ -159,11 +159,12 @@ def read_shape(model: Model) -> tuple[int | None, ...] | None:
 
 def describe_inputs(recipe: Recipe | None, shape: tuple[int | None, ...] | None) -> dict[str, Any]:
     """Returns the form of the rows: `rows` and its columns, or `x` and the shape of a row."""
-    if recipe is not None and recipe.kind == "columns":
-        return {"form": rows.ROWS, "columns": [describe_column(one) for one in recipe.columns]}
-    shape = shape if recipe is None else recipe.raw_shape
-    names = [] if recipe is None else list(recipe.names)
-    return {"form": rows.ARRAY, "shape": None if shape is None else list(shape), "names": names}
+    features = None if recipe is None else recipe.features
+    if isinstance(features, TableEncoding):
+        return {"form": rows.ROWS, "columns": [describe_column(one) for one in features.columns]}
+    row = rows.row_shape(recipe, shape)
+    names = [] if features is None else list(features.names)
+    return {"form": rows.ARRAY, "shape": None if row is None else list(row), "names": names}
 
 
 def describe_column(rule: ColumnRule) -> dict[str, Any]:
@@ -194,7 +195,7 @@ def find_terms(recipe: Recipe | None) -> list[str]:
     if recipe is None or not recipe.formula:
         return []
     right = recipe.formula.split("~", 1)[-1]
-    names = [rule.name for rule in recipe.columns]
+    names = [rule.name for rule in recipe.features.columns]
     return [name for name in names if not name.isidentifier() and _is_call(name, right)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gpukeras.backend import devices
 from gpukeras.core.keras_types import Model
 from gpukeras.data.base import Dataset
-from gpukeras.data.preprocessing.recipe import AS_IS
+from gpukeras.data.preprocessing.recipe import BatchesEncoding
 
 _SIZES: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -33,6 +33,8 @@ def remembered_size(model: Model, data: Dataset) -> int | None:
 
 def found_size(model: Model, data: Dataset) -> int | None:
     """Returns the stored batch size of a model, whether it is used or not."""
-    size = None if data.recipe.kind == AS_IS else remembered_batch_size(model)
+    size = (
+        None if isinstance(data.recipe.features, BatchesEncoding) else remembered_batch_size(model)
+    )
     rows = data.count("train")
     return size if size is None or rows is None else min(size, rows)

@@ -81,7 +81,7 @@ class EvaluationLoop:
         if self._fixed is not None and isinstance(self._loader, MapLoader):
             check_whole(self._fixed, self._loader.row_count)
         facts = read_engine_facts(model, "graph_loop" if by_batch else self.requested)
-        facts = replace(facts, replicas=strategy.replicas, text=data.recipe.has_texts)
+        facts = replace(facts, replicas=strategy.replicas, text=data.recipe.features.has_texts)
         engines = strategy.open_evaluation(model, self._loader.batch_size, self.device)
         if by_batch:
             engines.expect(1, False, variable_batch_size=True)

@@ -154,4 +154,4 @@ def _check_validation(model: Model, data: Dataset, validation: Dataset) -> None:
             hint="Pass the data frame or matrix itself, or use gpu_dataset(recipe = ).",
             arg="validation",
         )
-    check_order(data.recipe, validation.recipe, "validation")
+    check_order(data.recipe.features, validation.recipe.features, "validation")

@@ -207,7 +207,7 @@ def _from_logits(output: np.ndarray, family: Family) -> np.ndarray:
 
 def find_rank(data: Dataset, rows: np.ndarray) -> int | None:
     """Returns the rank of encoded rows beside a column of ones; None if they are too wide."""
-    width = math.prod(data.recipe.staged_shape) - find_extras(data.recipe).count
+    width = math.prod(data.recipe.features.staged_shape) - find_extras(data.recipe).count
     if width > WIDEST or data.map is not None:
         return None
     total = np.zeros((width + 1, width + 1))
@@ -232,6 +232,7 @@ def _describe(
     numbers: np.ndarray,
 ) -> ModelSummary:
     dense, count = coefficients.find_linear(model), len(numbers)
+    features = data.recipe.features
     rank = None if dense is None else find_rank(data, numbers)
     df = None if rank is None else coefficients.count_parameters(family, rank)
     penalised = bool(getattr(model, "losses", ()))
@@ -247,7 +248,7 @@ def _describe(
         link=family.link,
         implied=family_of(model) is None,
         formula=data.recipe.formula,
-        columns=tuple(rule.name for rule in data.recipe.columns) or tuple(data.recipe.names),
+        columns=tuple(rule.name for rule in features.columns) or features.names,
         rows=count,
         trainable=sum(math.prod(each.shape) for each in model.trainable_variables),
         linear=dense is not None,

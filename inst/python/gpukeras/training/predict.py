@@ -19,10 +19,9 @@ from gpukeras.data.preprocessing.decoding import (
     name_columns,
     refuse_classes,
 )
-from gpukeras.data.preprocessing.recipe import STRINGS, Recipe
+from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.preprocessing.targets import LabelRule, outputs_by_name
 from gpukeras.data.sources.base import Features
-from gpukeras.data.sources.multi_input import InputsFeatures
 from gpukeras.data.sources.registry import open_features
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 from gpukeras.data.sources.windows import WindowRows
@@ -172,7 +171,8 @@ def open_rows(
         data.variable_axes = compatibility.read_variable_axes(model)
         rows = data if isinstance(data, IterableDataset) else data.sources[0]
         return recipe or data.recipe, rows, None
-    given = open_features(features or {}, "newdata", recipe=recipe)
+    encoding = None if recipe is None else recipe.features
+    given = open_features(features or {}, "newdata", encoding=encoding)
     recipe = compatibility.open_shape(model, recipe or _plain_recipe(given), given.row_shape)
     if recipe.mapped:
         raise unmapped("newdata")
@@ -234,16 +234,16 @@ def _by_name(model: Model, output: Any) -> dict[str, np.ndarray]:
 def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray | None]:
     """Encodes new rows; returns them with a mask of complete rows, or None for all."""
     complete = None
-    if recipe.na == "drop" and given.kind == recipe.kind and not given.refuses:
-        complete = given.find_complete(recipe.known)
+    if recipe.na == "drop" and not given.refuses:
+        complete = given.find_complete(recipe.features.known)
     if complete is None or complete.all():
-        rows, complete = given.encode_later(recipe), None
+        rows, complete = given.encode_later(recipe.features), None
     else:
-        rows = given.encode(recipe, complete)
+        rows = given.encode(recipe.features, complete)
     if len(rows):
         return rows, complete
     # One row of zeros where there is none, because the output's shape comes from the model alone.
-    blank = MemoryRows(np.zeros((1, *recipe.staged_shape), np.float32))
+    blank = MemoryRows(np.zeros((1, *recipe.features.staged_shape), np.float32))
     blank.texts = rows.texts
     return blank, np.zeros(0, dtype=bool) if complete is None else complete
 
@@ -274,6 +274,4 @@ def _plain_recipe(given: Features) -> Recipe:
             hint="Pass a numeric matrix.",
             arg="newdata",
         )
-    if isinstance(given, InputsFeatures):
-        return given.plain_recipe()
-    return Recipe(STRINGS if given.kind == STRINGS else "array", given.row_shape)
+    return Recipe(given.plain_encoding())

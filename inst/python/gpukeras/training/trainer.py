@@ -290,7 +290,7 @@ class Training:
         size = self.plan.batch_size
         return replace(
             read_engine_facts(asked.model, wanted, asked.callbacks, size, device),
-            text=asked.data.recipe.has_texts,
+            text=asked.data.recipe.features.has_texts,
             replicas=asked.strategy.replicas,
             as_keras=asked.terms.continue_on_nan and device.startswith("CPU"),
         )

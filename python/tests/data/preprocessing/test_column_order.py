@@ -8,7 +8,7 @@ from gpukeras import DataError
 from gpukeras.data import dataset
 from gpukeras.data.preprocessing import column_order, targets
 from gpukeras.data.preprocessing.compatibility import check_order
-from gpukeras.data.preprocessing.recipe import Input, Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Input, InputsEncoding, Recipe
 from gpukeras.data.sources import registry
 from gpukeras.data.streams.chunks import encode_chunk
 from gpukeras.data.streams.generator import Chunk
@@ -57,15 +57,15 @@ def test_every_kind_of_rows_is_put_in_the_order_of_training(order, more):
     order, extra = list(order), np.full((4, more), 9.0)
     given_names = [*(NAMES[place] for place in order), *(f"z{place}" for place in range(more))]
     values = np.hstack([X[:, order], extra])
-    recipe = Recipe("array", (3,), names=NAMES)
+    encoding = ArrayEncoding((3,), names=NAMES)
     for features in (array(values, given_names), slots(values, given_names)):
-        opened = registry.open_features(features, "newdata", recipe=recipe)
-        for rows in (opened.encode(recipe), opened.encode_later(recipe)):
+        opened = registry.open_features(features, "newdata", encoding=encoding)
+        for rows in (opened.encode(encoding), opened.encode_later(encoding)):
             np.testing.assert_array_equal(rows.gather(slice(None)), X)
     labels = {**array(values, given_names), "kind": "matrix"}
     encoded, _ = encode_chunk(
         Chunk(array(X[:, order], given_names[:3]), labels, None, 1, 1),
-        Recipe("array", (3,), names=NAMES, label=learned_label()),
+        Recipe(ArrayEncoding((3,), names=NAMES), label=learned_label()),
         "error",
         "x",
     )
@@ -80,9 +80,9 @@ def learned_label():
 
 def test_rows_of_an_array_of_higher_rank_go_by_their_last_dimension():
     x = np.arange(24.0).reshape(4, 2, 3)
-    recipe = Recipe("array", (2, 3), names=NAMES)
-    opened = registry.open_features(array(x[..., ::-1], NAMES[::-1]), "x", recipe=recipe)
-    np.testing.assert_array_equal(opened.encode(recipe).gather(slice(None)), x)
+    encoding = ArrayEncoding((2, 3), names=NAMES)
+    opened = registry.open_features(array(x[..., ::-1], NAMES[::-1]), "x", encoding=encoding)
+    np.testing.assert_array_equal(opened.encode(encoding).gather(slice(None)), x)
 
 
 def test_batches_that_are_kept_follow_the_first_one():
@@ -93,12 +93,12 @@ def test_batches_that_are_kept_follow_the_first_one():
 
 
 def test_encoded_rows_in_another_order_are_refused(tmp_path):
-    model_recipe, other = (Recipe("array", (3,), names=names) for names in (NAMES, ("a", "c", "b")))
+    trained, other = (ArrayEncoding((3,), names=names) for names in (NAMES, ("a", "c", "b")))
     with pytest.raises(DataError, match="`data` has the column `c` where training had `b`"):
-        check_order(model_recipe, other, "data")
-    check_order(model_recipe, Recipe("array", (3,)), "data")
-    check_order(Recipe("array", (3,)), other, "data")
-    several = [Recipe("inputs", (3,), inputs=(Input("i", each),)) for each in (model_recipe, other)]
+        check_order(trained, other, "data")
+    check_order(trained, ArrayEncoding((3,)), "data")
+    check_order(ArrayEncoding((3,)), other, "data")
+    several = [InputsEncoding((Input("i", each),)) for each in (trained, other)]
     with pytest.raises(DataError, match=r"`data\$i` has the column `c`"):
         check_order(*several, "data")
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays, dataset
 from gpukeras.data.preprocessing import columns, compatibility, encoding, hashing
+from gpukeras.data.preprocessing.recipe import Recipe
 
 values = st.one_of(st.just(NAN), st.integers(-1000, 1000).map(float))
 
@@ -251,16 +252,16 @@ def test_dropping_and_imputing_differ_only_where_values_are_missing():
     given_columns = [column([1.0, NAN, 3.0]), date(1, 2, 9)]
     complete = np.array([True, False, True])
     dropped = encoding.learn_columns(
-        given_columns, np.ones(2, bool), True, "onehot", na="drop", complete=complete
+        given_columns, np.ones(2, bool), True, "onehot", complete=complete
     )
     features = {"kind": "columns", "columns": given_columns}
     baked = encoding.transform(dropped, features, complete=complete)
     assert baked.shape == (2, 6)
     np.testing.assert_allclose(baked[:, :2], [[-1, -1], [1, 1]], rtol=1e-6)
     assert dropped.indicators == ()
-    imputed = encoding.learn_columns(given_columns, np.ones(3, bool), True, "onehot", na="impute")
+    imputed = encoding.learn_columns(given_columns, np.ones(3, bool), True, "onehot", impute=True)
     assert imputed.indicators == ("size",)
-    assert not compatibility.same_encoding(dropped, imputed)
+    assert not compatibility.same_encoding(Recipe(dropped), Recipe(imputed))
 
 
 def test_notes_name_columns_and_arrays_through_a_recipe():
@@ -342,5 +343,5 @@ def test_an_offset_that_lacks_a_value_is_refused_where_others_are_imputed():
     with pytest.raises(DataError, match="`e` of `x` has 1 missing value"):
         dataset.build_dataset(given_features, options)
     data = dataset.build_dataset(given_features, {**options, "na": "drop"})
-    assert [group.name for group in data.recipe.groups] == ["features", "offset"]
+    assert [group.name for group in data.recipe.features.groups] == ["features", "offset"]
     np.testing.assert_array_equal(data.arrays[0][:, -1], [1.0])

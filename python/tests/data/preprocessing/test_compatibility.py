@@ -6,20 +6,32 @@ from dataclasses import replace
 import pytest
 
 from gpukeras import DataError
+from gpukeras.data.preprocessing.columns import ColumnRule
 from gpukeras.data.preprocessing.compatibility import (
     check_labels,
     check_order,
-    keeps_values,
     same_encoding,
 )
-from gpukeras.data.preprocessing.recipe import AS_IS, STRINGS, Input, Recipe
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    BatchesEncoding,
+    Input,
+    InputsEncoding,
+    Recipe,
+    TableEncoding,
+    TextEncoding,
+)
 from gpukeras.data.preprocessing.targets import LabelRule
 
-PLAIN = Recipe("array", (4,))
-SCALED = Recipe("array", (4,), center=(0.0,) * 4, scale=(1.0,) * 4)
-COLUMNS = Recipe("columns", (4,))
-TEXTS = Recipe(STRINGS, (1,))
-BATCHES = Recipe(AS_IS, ())
+PLAIN = Recipe(ArrayEncoding((4,)))
+SCALED = Recipe(ArrayEncoding((4,), center=(0.0,) * 4, scale=(1.0,) * 4))
+COLUMNS = Recipe(TableEncoding((ColumnRule("u", "number"),)))
+TEXTS = Recipe(TextEncoding((1,)))
+BATCHES = Recipe(BatchesEncoding())
+
+
+def inputs(**recipes):
+    return InputsEncoding(tuple(Input(name, one.features) for name, one in recipes.items()))
 
 
 @pytest.mark.parametrize(
@@ -30,34 +42,34 @@ BATCHES = Recipe(AS_IS, ())
         (BATCHES, True),
         (SCALED, False),
         (COLUMNS, False),
-        (Recipe("inputs", (5,), inputs=(Input("a", PLAIN), Input("b", TEXTS))), True),
-        (Recipe("inputs", (5,), inputs=(Input("a", PLAIN), Input("b", SCALED))), False),
+        (Recipe(inputs(a=PLAIN, b=TEXTS)), True),
+        (Recipe(inputs(a=PLAIN, b=SCALED)), False),
     ],
 )
 def test_a_recipe_that_learned_nothing_keeps_values(recipe, keeps):
-    assert keeps_values(recipe) == keeps
+    assert recipe.keeps_values == keeps
     assert same_encoding(recipe, BATCHES) == keeps
     assert same_encoding(BATCHES, recipe) == keeps
 
 
 def test_inputs_are_told_by_name_and_not_by_their_order():
-    one, two = Input("a", SCALED), Input("b", replace(COLUMNS, names=("u", "v")))
-    given = Recipe("inputs", (8,), inputs=(one, two))
-    turned = replace(given, inputs=(two, one))
-    assert same_encoding(given, turned)
+    named = Recipe(ArrayEncoding((2,), names=("u", "v")))
+    given, turned = inputs(a=SCALED, b=named), inputs(b=named, a=SCALED)
+    assert same_encoding(Recipe(given), Recipe(turned))
     check_order(given, turned, "data")
-    swapped = (Input("a", two.recipe), Input("b", one.recipe))
-    assert not same_encoding(given, replace(given, inputs=swapped))
+    assert not same_encoding(Recipe(given), Recipe(inputs(a=named, b=SCALED)))
 
 
 def test_rows_of_another_length_are_the_models_business_where_values_are_kept():
-    assert same_encoding(PLAIN, Recipe("array", (7,)))
+    assert same_encoding(PLAIN, Recipe(ArrayEncoding((7,))))
     assert not same_encoding(PLAIN, TEXTS)
-    assert not same_encoding(SCALED, Recipe("array", (7,), center=(0.0,) * 7, scale=(1.0,) * 7))
+    assert not same_encoding(
+        SCALED, Recipe(ArrayEncoding((7,), center=(0.0,) * 7, scale=(1.0,) * 7))
+    )
 
 
 def labelled(kind, **more):
-    return Recipe("array", (4,), label=LabelRule(kind, **more))
+    return Recipe(ArrayEncoding((4,)), label=LabelRule(kind, **more))
 
 
 NUMBERS = labelled("number", center=2.0, scale=3.0)
@@ -100,7 +112,7 @@ def test_labels_alone_that_differ_are_named(one, other, said):
 
 @pytest.mark.parametrize(
     "other",
-    [CLASSES, PLAIN, replace(CLASSES, mixed=True), replace(NUMBERS, center=(1.0,) * 4)],
+    [CLASSES, PLAIN, replace(CLASSES, mixed=True), replace(NUMBERS, features=SCALED.features)],
 )
 def test_nothing_is_said_of_labels_where_they_are_not_the_difference(other):
     check_labels(CLASSES, other, "data", "those of training")

@@ -5,6 +5,7 @@ import pytest
 
 from gpukeras import DataError
 from gpukeras.data.preprocessing import compatibility, encoding
+from gpukeras.data.preprocessing.recipe import Recipe
 
 ALL = np.ones(4, dtype=bool)
 
@@ -142,23 +143,23 @@ HOLES = np.array([[1.0, NAN], [NAN, 10.0], [3.0, 20.0], [100.0, 60.0]])
 
 def test_an_array_is_imputed_by_the_medians_of_its_training_rows():
     keep = np.array([True, True, True, False])
-    recipe = encoding.learn_array(HOLES, keep, False, ["a", "b"], na="impute")
+    recipe = encoding.learn_array(HOLES, keep, False, ["a", "b"], impute=True)
     assert (recipe.fill, recipe.marked, recipe.indicators) == ((2.0, 15.0), (0, 1), ("a", "b"))
-    assert (recipe.shape, recipe.raw_shape) == ((4,), (2,))
+    assert (recipe.shape, recipe.row_shape) == ((4,), (2,))
     baked = encoding.transform(recipe, {"kind": "array", "values": HOLES})
     expected = [[1, 0, 15, 1], [2, 1, 10, 0], [3, 0, 20, 0], [100, 0, 60, 0]]
     np.testing.assert_array_equal(baked, expected)
 
 
 def test_a_column_whole_in_training_is_imputed_in_new_rows_without_indicator():
-    recipe = encoding.learn_array(HOLES[2:], ALL[:2], False, [], na="impute")
+    recipe = encoding.learn_array(HOLES[2:], ALL[:2], False, [], impute=True)
     assert recipe.marked == ()
     baked = encoding.transform(recipe, {"kind": "array", "values": HOLES})
     np.testing.assert_array_equal(baked[:2], [[1, 40], [51.5, 10]])
 
 
 def test_an_array_is_standardised_by_the_values_that_are_there():
-    recipe = encoding.learn_array(HOLES, ALL, True, [], na="impute")
+    recipe = encoding.learn_array(HOLES, ALL, True, [], impute=True)
     np.testing.assert_allclose(recipe.center, [np.nanmean(HOLES[:, 0]), 30.0])
     np.testing.assert_allclose(recipe.scale, np.nanstd(HOLES, axis=0))
     baked = encoding.transform(recipe, {"kind": "array", "values": HOLES})
@@ -169,8 +170,8 @@ def test_an_array_of_images_gets_a_channel_where_one_lacks_values():
     x = np.zeros((4, 3, 3, 2))
     x[..., 1] = 5.0
     x[1, 2, 0, 1] = NAN
-    recipe = encoding.learn_array(x, ALL, False, [], na="impute")
-    assert (recipe.shape, recipe.raw_shape) == ((3, 3, 3), (3, 3, 2))
+    recipe = encoding.learn_array(x, ALL, False, [], impute=True)
+    assert (recipe.shape, recipe.row_shape) == ((3, 3, 3), (3, 3, 2))
     baked = encoding.transform(recipe, {"kind": "array", "values": x})
     assert baked[1, 2, 0].tolist() == [0.0, 5.0, 1.0]
     assert baked.sum() == 4 * 9 * 5 + 1
@@ -178,7 +179,7 @@ def test_an_array_of_images_gets_a_channel_where_one_lacks_values():
 
 def test_an_array_of_logicals_without_missing_values_can_be_learned_from():
     recipe = encoding.learn_array(
-        np.array([[True], [False], [True]]), ALL[:3], False, [], na="impute"
+        np.array([[True], [False], [True]]), ALL[:3], False, [], impute=True
     )
     assert recipe.fill == (1.0,)
 
@@ -186,7 +187,7 @@ def test_an_array_of_logicals_without_missing_values_can_be_learned_from():
 def test_a_column_of_an_array_without_values_is_named():
     x = np.array([[1.0, NAN], [2.0, NAN]])
     with pytest.raises(DataError, match="Column `2` of `x` is missing in all training rows"):
-        encoding.learn_array(x, ALL[:2], False, [], na="impute")
+        encoding.learn_array(x, ALL[:2], False, [], impute=True)
 
 
 def test_an_array_of_another_shape_or_a_data_frame_is_refused():
@@ -203,7 +204,7 @@ def test_a_recipe_is_plain_data_that_another_session_can_apply():
         ALL,
         True,
         "onehot",
-        na="impute",
+        impute=True,
     )
     again = pickle.loads(pickle.dumps(recipe))
     assert again == recipe
@@ -214,5 +215,7 @@ def test_a_recipe_is_plain_data_that_another_session_can_apply():
 def test_same_encoding_ignores_the_labels_statistics_and_names():
     x = np.zeros((4, 2))
     one = encoding.learn_array(x, ALL, False, ["a", "b"])
-    assert compatibility.same_encoding(one, encoding.learn_array(x, ALL, False, []))
-    assert not compatibility.same_encoding(one, encoding.learn_array(x, ALL, True, []))
+    unnamed = encoding.learn_array(x, ALL, False, [])
+    scaled = encoding.learn_array(x, ALL, True, [])
+    assert compatibility.same_encoding(Recipe(one), Recipe(unnamed))
+    assert not compatibility.same_encoding(Recipe(one), Recipe(scaled))

@@ -26,20 +26,20 @@ from gpukeras import DataError, SpecError
 from gpukeras.data import builder, dataset
 from gpukeras.data.preprocessing import serialization
 from gpukeras.data.preprocessing.compatibility import same_encoding
-from gpukeras.data.preprocessing.multi_input import group_columns, input_parts
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.multi_input import group_columns
+from gpukeras.data.preprocessing.recipe import ArrayEncoding
 
 # Packing -----------------------------------------------------------------------------------------
 
 
 def test_inputs_lie_side_by_side_in_one_row():
     data = build()
-    assert data.recipe.kind == "inputs"
+    assert data.recipe.features.kind == "inputs"
     assert data.recipe.shape == (35,)
     rows = data.arrays[0]
     np.testing.assert_array_equal(rows[:, :32], IMAGE.reshape(ROWS, -1).astype(np.float32))
     np.testing.assert_array_equal(rows[:, 32:], TABLE.astype(np.float32))
-    assert [(part.name, part.shape) for part in input_parts(data.recipe)] == [*SHAPES.items()]
+    assert [(part.name, part.shape) for part in data.recipe.parts] == [*SHAPES.items()]
 
 
 def test_each_input_learns_by_itself():
@@ -47,10 +47,10 @@ def test_each_input_learns_by_itself():
     features = inputs(image=array(IMAGE), frame=frame)
     features["inputs"][1]["scale"] = True
     data = build(features, encode={"cut": "codes"}, na="impute")
-    image, table = (part.recipe for part in data.recipe.inputs)
+    image, table = (part.encoding for part in data.recipe.features.inputs)
     assert image.center is None
     assert [rule.name for rule in table.columns] == ["carat", "cut", "depth"]
-    assert data.recipe.known == {"frame$carat", "frame$cut", "frame$depth"}
+    assert data.recipe.features.known == {"frame$carat", "frame$cut", "frame$depth"}
     assert data.arrays[0].shape == (ROWS, 32 + 3)
     assert abs(float(data.arrays[0][:, 32].mean())) < 1e-6
     with pytest.raises(SpecError, match="`encode` names `cup`"):
@@ -106,8 +106,8 @@ def test_what_needs_one_input_is_refused():
 
 def test_columns_are_put_in_the_order_of_their_groups():
     data = build(frame(), scale=True)
-    assert [rule.name for rule in data.recipe.columns] == ["carat", "depth", "cut"]
-    assert [(part.name, part.shape) for part in input_parts(data.recipe)] == [
+    assert [rule.name for rule in data.recipe.features.columns] == ["carat", "depth", "cut"]
+    assert [(part.name, part.shape) for part in data.recipe.parts] == [
         ("numbers", (2,)),
         ("kind", (3,)),
     ]
@@ -133,7 +133,7 @@ def test_each_column_is_in_one_group(groups, message):
 
 def test_groups_need_columns():
     with pytest.raises(SpecError, match="`inputs` groups columns"):
-        group_columns(Recipe("array", (3,)), GROUPS, "x")
+        group_columns(ArrayEncoding((3,)), GROUPS, "x")
 
 
 # Recipes -----------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_recipes_leave_the_session_and_come_back(features):
 def test_a_recipe_that_lost_a_part_is_refused(part):
     plain = serialization.to_portable(build().recipe)
     if part == "inputs":
-        plain["recipe"]["inputs"].pop()
+        plain["recipe"]["features"]["inputs"].pop()
     else:
         plain["recipe"]["label"]["outputs"].pop()
     with pytest.raises(DataError, match="is damaged"):

@@ -20,12 +20,12 @@ def column(lines, name="line", kind="character"):
     return {"name": name, "kind": kind, "values": np.array(codes, np.int32), "levels": levels}
 
 
-def learn(given_column, keep=None, na="error", complete=None, **options):
+def learn(given_column, keep=None, impute=False, complete=None, **options):
     rows = len(given_column["values"]) if complete is None else complete.sum()
     keep = np.ones(rows, bool) if keep is None else np.array(keep)
     spec = TextSpec(columns=given_column["name"], **options)
     return encoding.learn_columns(
-        [given_column], keep, False, "onehot", na=na, complete=complete, text=spec
+        [given_column], keep, False, "onehot", impute=impute, complete=complete, text=spec
     )
 
 
@@ -182,9 +182,9 @@ def test_missing_texts_are_refused_dropped_or_empty():
     with pytest.raises(DataError, match="Column `line` of `x` has 1 missing value"):
         transform(recipe, holey)
     complete = np.array([True, False, True, True])
-    dropped = learn(holey, na="drop", complete=complete, output="count")
+    dropped = learn(holey, complete=complete, output="count")
     assert transform(dropped, holey, complete=complete).shape == (3, 3)
-    imputed = learn(holey, na="impute", output="count")
+    imputed = learn(holey, impute=True, output="count")
     assert imputed.feature_names == ("line:[UNK]", "line:dog", "line:a", "line=NA")
     np.testing.assert_array_equal(transform(imputed, holey)[1], [0, 0, 0, 1])
     assert imputed.indicators == ("line",)
@@ -192,7 +192,7 @@ def test_missing_texts_are_refused_dropped_or_empty():
 
 def test_a_column_without_a_text_in_its_training_rows_is_refused():
     with pytest.raises(DataError, match="Column `line` of `x` is missing in all training rows"):
-        learn(column([None, "a"]), keep=[True, False], na="impute")
+        learn(column([None, "a"]), keep=[True, False], impute=True)
 
 
 @pytest.mark.tf

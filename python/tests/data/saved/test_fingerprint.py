@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
 from gpukeras.data.saved import fingerprint
 from gpukeras.data.saved.fingerprint import NotKeptError, read_fingerprint
 
@@ -93,9 +93,9 @@ def test_what_comes_beside_the_files_counts(table, given):
 
 
 def test_a_recipe_and_a_version_count(table, monkeypatch):
-    plain, with_recipe = key(table), key(table, Recipe("array", (3,)))
+    plain, with_recipe = key(table), key(table, Recipe(ArrayEncoding((3,))))
     assert plain != with_recipe
-    assert with_recipe != key(table, Recipe("array", (3,), scale=(1.0, 2.0, 3.0)))
+    assert with_recipe != key(table, Recipe(ArrayEncoding((3,), scale=(1.0, 2.0, 3.0))))
     monkeypatch.setattr("gpukeras.__version__", "99")
     newer = key(table)
     monkeypatch.setattr(fingerprint, "VERSION", 99)

@@ -13,7 +13,7 @@ from small_fits import make_dataset, make_model
 from gpukeras import DataError, SpecError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data import dataset
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, ImageEncoding, Recipe
 from gpukeras.data.saved import reader as saved
 from gpukeras.data.saved import writer as storage
 from gpukeras.data.sources import npy
@@ -101,7 +101,8 @@ def test_dropped_rows_are_told_again(tmp_path):
 def test_arrays_of_all_ranks_come_back(tmp_path, cache, shape, kind):
     x = np.random.default_rng(6).integers(0, 256, shape).astype(kind)
     rows = np.arange(len(x), dtype=np.int32)
-    recipe = Recipe("images" if kind is np.uint8 else "array", shape[1:])
+    images = kind is np.uint8 and len(shape) == 4
+    recipe = Recipe((ImageEncoding if images else ArrayEncoding)(shape[1:]))
     data = dataset.MapDataset((MemoryRows(x),), recipe, DatasetSpec(), rows, rows[:0])
     check_same(opened(save(tmp_path, data), cache=cache), data)
 
@@ -126,7 +127,11 @@ def test_gathering_is_indexing(tmp_path, monkeypatch, rows, map_bytes, wanted):
     x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
     every = np.arange(rows, dtype=np.int32)
     data = dataset.MapDataset(
-        (MemoryRows(x), MemoryRows(every)), Recipe("array", (3,)), DatasetSpec(), every, every[:0]
+        (MemoryRows(x), MemoryRows(every)),
+        Recipe(ArrayEncoding((3,))),
+        DatasetSpec(),
+        every,
+        every[:0],
     )
     path = save(tmp_path, data, overwrite=True)
     back = opened(path, cache="none")

@@ -87,8 +87,8 @@ def test_standardised_as_the_same_array_in_memory(tmp_path, order):
     file = dataset.build_dataset(features, options)
     array = dataset.build_dataset({"kind": "array", "values": values}, options)
     np.testing.assert_allclose(file.arrays[0], array.arrays[0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(file.recipe.center, array.recipe.center)
-    np.testing.assert_allclose(file.recipe.scale, array.recipe.scale)
+    np.testing.assert_allclose(file.recipe.features.center, array.recipe.features.center)
+    np.testing.assert_allclose(file.recipe.features.scale, array.recipe.features.scale)
 
 
 def test_the_file_is_read_once_when_the_dataset_is_made(tmp_path, monkeypatch):

@@ -151,7 +151,11 @@ def test_columns_are_inputs_by_their_names_and_train_as_keras_does():
 @pytest.mark.nightly  # columns of texts and others, and a matrix, in each run
 def test_columns_of_texts_alone_are_one_input():
     data = build_dataset(frame(column("words", TEXTS)), {**PLAIN, "encode": "none"}, labels())
-    assert (data.recipe.kind, data.recipe.shape, data.recipe.names) == ("strings", (1,), ("words",))
+    assert (data.recipe.features.kind, data.recipe.shape, data.recipe.features.names) == (
+        "strings",
+        (1,),
+        ("words",),
+    )
     mine, theirs = text_model(), text_model()
     fit.fit(mine, data, ROWS)
     fit.fit(theirs, build_dataset(matrix(TEXTS), PLAIN, labels()), ROWS)
@@ -233,11 +237,12 @@ def test_missing_texts_are_not_left_out_or_filled_in():
 
 
 def test_other_columns_than_in_training_are_refused():
-    given = open_features(frame(column("words", TEXTS)), "newdata", recipe=None)
+    given = open_features(frame(column("words", TEXTS)), "newdata", encoding=None)
     assert not isinstance(given, strings.StringFeatures)
     data = build_dataset(frame(column("words", TEXTS)), {**PLAIN, "encode": "none"}, labels())
+    given = frame(column("words", AGES, "numeric"))
     with pytest.raises(DataError, match="`words` of `newdata` must hold texts, as in training"):
-        open_features(frame(column("words", AGES, "numeric")), "newdata", recipe=data.recipe)
+        open_features(given, "newdata", encoding=data.recipe.features)
 
 
 def test_more_texts_than_float32_can_count_are_refused(monkeypatch):

@@ -73,7 +73,7 @@ def open_windows(columns=None, recipe=None, **options):
     given = windows(make_columns() if columns is None else columns, **options)
     if recipe is not None:
         given = {"kind": "windows", "columns": given["columns"], **options}
-    return open_features(given, "x", recipe=recipe)
+    return open_features(given, "x", encoding=recipe)
 
 
 def learn(found, **options):

@@ -66,9 +66,12 @@ def test_what_is_cached_may_be_split_weighed_and_kept_on_disk(monkeypatch):
     assert (len(data.rows("train")), len(data.rows("validation"))) == (80, 20)
     assert "scratch file" in data.sources[0].streamed
     kept = data.rows("train")
-    np.testing.assert_allclose(data.recipe.center, X[kept].mean(axis=0))
+    np.testing.assert_allclose(data.recipe.features.center, X[kept].mean(axis=0))
     np.testing.assert_allclose(
-        data.arrays[0], (X - data.recipe.center) / data.recipe.scale, rtol=1e-4, atol=1e-6
+        data.arrays[0],
+        (X - data.recipe.features.center) / data.recipe.features.scale,
+        rtol=1e-4,
+        atol=1e-6,
     )
 
 
@@ -119,7 +122,7 @@ def test_texts_of_all_chunks_are_levels_when_they_are_cached():
     one = frame(a=[1, 2], f=["v", "w"], kind="character")
     two = frame(a=[3, 4], f=["u", "v"], kind="character")
     data = stream(given_in_turn(one, two), cache=True, batch_size=2)
-    (rule,) = [rule for rule in data.recipe.columns if rule.kind == "category"]
+    (rule,) = [rule for rule in data.recipe.features.columns if rule.kind == "category"]
     assert rule.levels == ("u", "v", "w")
     np.testing.assert_array_equal(
         data.arrays[0], [[1, 0, 1, 0], [2, 0, 0, 1], [3, 1, 0, 0], [4, 0, 1, 0]]
@@ -225,7 +228,7 @@ def test_imputing_needs_a_recipe_or_the_cache():
     with pytest.raises(SpecError, match='`na` = "impute" needs all rows at once'):
         stream(function, na="impute")
     cached = stream(Function(holes, CODES, [50, 50]), na="impute", cache=True)
-    assert cached.recipe.indicators == ("3",)
+    assert cached.recipe.features.indicators == ("3",)
     again = stream(Function(holes, CODES, [50, 50]), recipe=cached.recipe)
     assert list(fed_rows(again)) == [np.float32(value) for value in X[:, 0]]
 

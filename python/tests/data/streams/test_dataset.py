@@ -77,15 +77,15 @@ def test_a_dataset_that_is_repeated_goes_on_where_it_was():
 
 @pytest.mark.parametrize("make", [as_function, as_batched])
 def test_scaling_learns_from_the_first_chunk_or_from_all_that_is_cached(make):
-    assert np.allclose(make(scale=True).recipe.center, X[:32].mean(axis=0))
+    assert np.allclose(make(scale=True).recipe.features.center, X[:32].mean(axis=0))
     assert "first 32 rows" in make(scale=True).plan("CPU:0").reason
-    assert np.allclose(make(scale=True, cache=True).recipe.center, X.mean(axis=0))
+    assert np.allclose(make(scale=True, cache=True).recipe.features.center, X.mean(axis=0))
 
 
 @pytest.mark.parametrize("make", [as_function, as_batched, as_unbatched])
 def test_scaled_rows_are_scaled(make):
     data = make(scale=True)
-    scaled = (X[:, 0] - data.recipe.center[0]) / data.recipe.scale[0]
+    scaled = (X[:, 0] - data.recipe.features.center[0]) / data.recipe.features.scale[0]
     np.testing.assert_allclose(list(fed_rows(data)), scaled, rtol=1e-4, atol=1e-6)
 
 

@@ -9,7 +9,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import EndedEarlyWarning
 from gpukeras.data import builder
 from gpukeras.data.loading import loader, profile
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
 from gpukeras.data.saved import writer
 from gpukeras.data.sharding import BatchSharding
 from gpukeras.data.streams import builder as sequences
@@ -277,11 +277,14 @@ def test_what_cannot_be_batches_is_refused():
 
 
 def test_a_model_of_encoded_rows_does_not_take_batches_as_they_come():
-    scaled = Recipe("array", (4,), center=(0.0,) * 4, scale=(1.0,) * 4)
+    scaled = Recipe(ArrayEncoding((4,), center=(0.0,) * 4, scale=(1.0,) * 4))
     features = {"kind": "tfdata", "dataset": varying(), "steps": None, "batched": None}
     with pytest.raises(DataError, match="gives rows whose shape varies, but `model` was trained"):
         sequences.build_stream(features, {}, scaled)
-    assert sequences.build_stream(features, {}, Recipe("array", (None, 4))).recipe.kind == "batches"
+    assert (
+        sequences.build_stream(features, {}, Recipe(ArrayEncoding((None, 4)))).recipe.features.kind
+        == "batches"
+    )
 
 
 # Functions ---------------------------------------------------------------------------------------

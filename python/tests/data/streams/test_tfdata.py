@@ -10,6 +10,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import EndedEarlyWarning
 from gpukeras.core.pulling import Puller
 from gpukeras.data.loading.loader import open_loader
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
 from gpukeras.data.streams import builder as sequences
 from gpukeras.data.streams import tfdata
 from gpukeras.data.streams.tfdata import TfStream
@@ -94,6 +95,17 @@ def test_missing_and_infinite_values_are_found_in_every_epoch():
         feed_all(stream(dataset(X, np.where(Y == 2, np.inf, Y)[::-1].copy()).batch(1)))
     cached = stream(dataset(holes, Y), na="drop", cache=True)
     assert (cached.na, cached.dropped) == ("drop", 1)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "uint8"])
+def test_a_recipe_that_only_divides_is_applied(dtype):
+    """As one of a sparse matrix, which subtracts no means."""
+    recipe = Recipe(ArrayEncoding((2,), (4.0, 5.0)))
+    features = {"kind": "tfdata", "dataset": dataset(X.astype(dtype)).batch(20)}
+    data = sequences.build_stream(features, {}, recipe)
+    (rows,) = (block.arrays for block in open_loader(data, data.plan("CPU:0")).epoch(1))
+    np.testing.assert_allclose(np.asarray(rows), X / [4, 5], rtol=1e-6)
+    np.testing.assert_allclose(data.sources[0].gather(slice(None)), X / [4, 5], rtol=1e-6)
 
 
 def test_an_epoch_that_ends_before_its_steps_is_shorter():

@@ -5,7 +5,7 @@ import pytest
 from familied import ROWS, features, labels_of, model_of
 
 from gpukeras.data import builder
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, ImageEncoding, Recipe
 from gpukeras.models.families.coefficients import (
     count_parameters,
     find_linear,
@@ -92,11 +92,9 @@ def test_other_models_have_no_coefficients():
     hidden = model_of("poisson", data, units=[3])
     assert find_linear(hidden) is None
     assert read_coefficients(hidden, data.recipe, family_of(hidden)) == ()
-    assert list_encoded(Recipe("images", (2, 2, 1))) == []
-    named = Recipe(
-        "array", (3,), center=(1.0, 2.0), scale=(4.0, 5.0), names=("u", "v"), marked=(0,)
-    )
-    found = [(one.name, one.center, one.scale) for one in list_encoded(named)]
+    assert list_encoded(Recipe(ImageEncoding((2, 2, 1)))) == []
+    named = ArrayEncoding((2,), (4.0, 5.0), center=(1.0, 2.0), names=("u", "v"), marked=(0,))
+    found = [(one.name, one.center, one.scale) for one in list_encoded(Recipe(named))]
     assert found == [("u", 1.0, 4.0), ("u=NA", 0.0, 1.0), ("v", 2.0, 5.0)]
 
 

@@ -2,7 +2,16 @@ import pytest
 
 from gpukeras import DataError
 from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.recipe import Group, Recipe
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    Group,
+    ImageEncoding,
+    Recipe,
+    SeriesEncoding,
+    TableEncoding,
+    TextEncoding,
+)
+from gpukeras.data.preprocessing.windows import WindowRule
 from gpukeras.models.tabular.layout import Factor, embedding_size, plan_layout
 
 LEVELS = ("a", "b", "c")
@@ -16,31 +25,31 @@ RULES = (
 
 
 def test_places_are_those_of_the_recipe():
-    recipe = Recipe("columns", (sum(len(rule.features) for rule in RULES),), RULES)
-    layout = plan_layout(recipe)
+    table = TableEncoding(RULES)
+    layout = plan_layout(Recipe(table))
     assert layout.factors == (
         Factor("colour", 2, 3, 3, onehot=True),
         Factor("shop", 6, 1, 3, onehot=False),
         Factor("street", 7, 4, 4, onehot=True),
     )
-    names = [recipe.feature_names[place] for place in layout.numbers]
-    days = [name for name in recipe.feature_names if name.startswith("day")]
+    names = [table.feature_names[place] for place in layout.numbers]
+    days = [name for name in table.feature_names if name.startswith("day")]
     assert names == ["size", "size=NA", "colour=NA", *days]
 
 
 def test_a_matrix_has_numbers_only():
-    layout = plan_layout(Recipe("array", (3,)))
+    layout = plan_layout(Recipe(ArrayEncoding((3,))))
     assert (layout.numbers, layout.factors) == ((0, 1, 2), ())
 
 
 @pytest.mark.parametrize(
     "recipe",
     [
-        Recipe("array", (3, 2)),
-        Recipe("images", (8, 8, 3)),
-        Recipe("strings", (1,)),
-        Recipe("windows", (4, 2), RULES[:1]),
-        Recipe("columns", (2,), RULES[:1], groups=(Group("one", ("size",)),)),
+        Recipe(ArrayEncoding((3, 2))),
+        Recipe(ImageEncoding((8, 8, 3))),
+        Recipe(TextEncoding((1,))),
+        Recipe(SeriesEncoding(RULES[:1], windows=WindowRule(window=4, time="t"))),
+        Recipe(TableEncoding(RULES[:1], groups=(Group("one", ("size",)),))),
     ],
 )
 def test_other_rows_are_no_table(recipe):

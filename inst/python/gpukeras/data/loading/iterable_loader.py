@@ -14,7 +14,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.data.loading.block import Block, DataLoader, DeviceTransform
 from gpukeras.data.plan import STREAM_BLOCK_BATCHES, PipelinePlan, choose_ahead, choose_capacity
-from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.preprocessing.recipe import BatchesEncoding, Recipe
 from gpukeras.data.sharding import BatchSharding
 from gpukeras.data.stage_timer import end_stage, heard_by
 from gpukeras.data.streams.batch_pass import count_rows
@@ -102,11 +102,11 @@ class IterableLoader(DataLoader):
     def _make_block(
         self, arrays: tuple[Any, ...], batches: int, tail: bool, key: tuple[int, int], count: int
     ) -> Block:
-        if self._data.recipe.kind == AS_IS:
+        if isinstance(self._data.recipe.features, BatchesEncoding):
             return self._leave(arrays, batches, count, tail, self._pass.whole)
         self._look(arrays, count)
         if self._pass.whole:
-            self._check(replace(self._data.recipe, shape=tuple(arrays[0].shape[1:])))
+            self._check(self._data.recipe.with_row_shape(arrays[0].shape[1:]))
         size = count if tail else self.batch_size
         if self.shares is None:
             arrays = _adopt(arrays)

@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from gpukeras.backend import runtime
-from gpukeras.data.preprocessing.multi_input import Part, input_parts
 from gpukeras.data.preprocessing.multi_output import each_place
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import Part, Recipe
 from gpukeras.data.preprocessing.targets import SEVERAL, LabelRule
 from gpukeras.data.preprocessing.weights import each_weight_place
 from gpukeras.data.stage_timer import end_stage
@@ -31,7 +30,7 @@ def build_unpack(
         name, labels a dict by output name, and so weights if outputs have their own; lists if they
         were given without names. None for one input and one output, which take rows as they are.
     """
-    parts, label = input_parts(recipe), recipe.label
+    parts, label = recipe.parts, recipe.label
     several = label is not None and label.kind == SEVERAL
     if not parts and not several and not texts:
         return None
@@ -42,7 +41,7 @@ def build_unpack(
         if parts:
             features = _unpack_features(parts, features)
         features = spell(features)
-        if recipe.listed:
+        if recipe.features.listed:
             features = list(features.values())
         if others and label is not None and several:
             found = [_unpack_labels(label, others[0])]

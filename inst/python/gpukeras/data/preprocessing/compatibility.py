@@ -7,34 +7,40 @@ from typing import Any
 
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.data.preprocessing.column_order import check_same_names
-from gpukeras.data.preprocessing.recipe import AS_IS, STRINGS, Input, Recipe
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    BatchesEncoding,
+    Encoding,
+    ImageEncoding,
+    Input,
+    InputsEncoding,
+    Recipe,
+    SeriesEncoding,
+)
 from gpukeras.data.preprocessing.targets import SEVERAL, LabelRule
-
-
-def keeps_values(recipe: Recipe) -> bool:
-    """Whether the recipe passes values to the model unchanged."""
-    numbers = (recipe.center, recipe.scale, recipe.fill, recipe.mapped or None)
-    own = recipe.kind in ("array", STRINGS, AS_IS) and numbers == (None,) * 4
-    inputs = recipe.kind == "inputs" and all(keeps_values(part.recipe) for part in recipe.inputs)
-    return own or inputs
 
 
 def same_encoding(one: Recipe, other: Recipe) -> bool:
     """Whether two recipes encode the same values as the same numbers; parts are told by name."""
-    if AS_IS in (one.kind, other.kind):
-        return keeps_values(one) and keeps_values(other)
+    if isinstance(one.features, BatchesEncoding) or isinstance(other.features, BatchesEncoding):
+        return one.keeps_values and other.keeps_values
+    if one.mapped != other.mapped or not _same_labels(one, other):
+        return False
+    return _essence(one.features, one.mapped) == _essence(other.features, other.mapped)
 
-    def essence(recipe: Recipe) -> tuple[Any, ...]:
-        numbers = (recipe.center, recipe.scale, recipe.fill, recipe.marked)
-        image = (recipe.interpolation, recipe.crop_to_aspect_ratio, recipe.uncropped)
-        inputs = [(part.name, essence(part.recipe)) for part in _by_name(recipe)]
-        parts = (recipe.groups, inputs)
-        # If values are unchanged, the model itself decides which shapes it takes.
-        shape = () if recipe.kind == "array" and keeps_values(recipe) else recipe.shape
-        own = (recipe.kind, shape, recipe.columns, recipe.mapped)
-        return (own, numbers, image, parts)
 
-    return essence(one) == essence(other) and _same_labels(one, other)
+def _essence(encoding: Encoding, mapped: bool = False) -> Any:
+    """Returns what decides on the numbers that the model gets, to be compared."""
+    match encoding:
+        case InputsEncoding():
+            return [(part.name, _essence(part.encoding)) for part in _by_name(encoding)]
+        case ArrayEncoding() if encoding.keeps_values and not mapped:
+            return ArrayEncoding  # the model itself decides which shapes it takes
+        case SeriesEncoding():
+            return encoding.shape, encoding.columns
+        case ImageEncoding():
+            return replace(encoding, path_column="")
+    return encoding
 
 
 def _same_labels(one: Recipe, other: Recipe) -> bool:
@@ -73,22 +79,22 @@ def check_labels(one: Recipe, other: Recipe, arg: str, owner: str) -> None:
     raise DataError(message, hint=hint, arg=arg)
 
 
-def check_order(one: Recipe, other: Recipe, arg: str) -> None:
+def check_order(one: Encoding, other: Encoding, arg: str) -> None:
     """Checks by name that encoded rows have their columns in the order of training.
 
     Args:
-        one: The recipe of training.
-        other: The recipe of the encoded rows.
+        one: The encoding of training.
+        other: The encoding of the rows.
         arg: The user's name for the rows, for messages.
 
     Raises:
         DataError: if the names of both are known and differ.
     """
-    if AS_IS in (one.kind, other.kind):
+    if isinstance(one, BatchesEncoding) or isinstance(other, BatchesEncoding):
         return
     check_same_names(one.names, other.names, arg)
     for part, own in zip(_by_name(one), _by_name(other), strict=True):
-        check_order(part.recipe, own.recipe, f"{arg}${part.name}")
+        check_order(part.encoding, own.encoding, f"{arg}${part.name}")
 
 
 def check_numbers(data: Any, arg: str) -> None:
@@ -97,9 +103,10 @@ def check_numbers(data: Any, arg: str) -> None:
     Raises:
         SpecError: if they are not.
     """
-    if not data.recipe.has_texts and data.recipe.kind != AS_IS:
+    texts = data.recipe.features.has_texts
+    if not texts and not isinstance(data.recipe.features, BatchesEncoding):
         return
-    gives = "texts" if data.recipe.has_texts else data.obstacle
+    gives = "texts" if texts else data.obstacle
     raise SpecError(
         f"`{arg}` gives {gives}: rows of numbers of one shape are needed.",
         hint="Such rows are taken by gpu_fit(), gpu_evaluate() and gpu_predict().",
@@ -107,9 +114,9 @@ def check_numbers(data: Any, arg: str) -> None:
     )
 
 
-def _by_name(recipe: Recipe) -> list[Input]:
-    """Returns the inputs of a recipe; their order in a row is not the model's."""
-    return sorted(recipe.inputs, key=lambda part: part.name)
+def _by_name(encoding: Encoding) -> list[Input]:
+    """Returns the inputs; their order in a row is not the model's."""
+    return sorted(encoding.inputs, key=lambda part: part.name)
 
 
 def _label_essence(label: LabelRule) -> tuple[Any, ...]:

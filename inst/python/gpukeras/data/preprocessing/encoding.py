@@ -19,7 +19,16 @@ from gpukeras.data.preprocessing.columns import (
     transform_column,
 )
 from gpukeras.data.preprocessing.imputation import learn_fill, observed
-from gpukeras.data.preprocessing.recipe import Recipe, check_columns, check_form, check_names
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    ColumnsEncoding,
+    Encoding,
+    TableEncoding,
+    check_columns,
+    check_form,
+    check_kind,
+    check_names,
+)
 from gpukeras.data.preprocessing.text_vectorization import TextSpec
 
 
@@ -29,34 +38,34 @@ def learn_array(
     scale: bool,
     names: Sequence[str],
     *,
-    na: str = "error",
+    impute: bool = False,
     arg: str = "x",
-) -> Recipe:
-    """Learns the recipe of an array.
+) -> ArrayEncoding:
+    """Learns the encoding of an array.
 
     Args:
         x: The array.
         keep: Mask of the training rows, from which statistics come.
         scale: Standardise numbers.
         names: Column names, or none.
-        na: The policy for missing values.
+        impute: Impute missing values.
         arg: The user's name for the array, for messages.
 
     Raises:
         DataError: for a column without a value to impute from.
     """
     shape, names = tuple(x.shape[1:]), tuple(names)
-    if na == "impute":
+    if impute:
         return _learn_imputing(x, keep, scale, names, arg)
     if not scale:
-        return Recipe("array", shape, na=na, names=names)
+        return ArrayEncoding(shape, names=names)
     center, deviation = moments(x, keep)
-    return Recipe("array", shape, center=tuple(center), scale=tuple(deviation), na=na, names=names)
+    return ArrayEncoding(shape, tuple(deviation), center=tuple(center), names=names)
 
 
 def _learn_imputing(
     x: np.ndarray, keep: np.ndarray, scale: bool, names: tuple[str, ...], arg: str
-) -> Recipe:
+) -> ArrayEncoding:
     """Learns column by column, which needs extra memory for one column only."""
     kind = {"kind": "logical" if x.dtype == bool else "numeric"}
     whole = int(keep.sum()) * (x[0].size // x.shape[-1])
@@ -69,14 +78,12 @@ def _learn_imputing(
             middle, spread = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
             center.append(float(middle[0]))
             deviation.append(float(spread[0]))
-    return Recipe(
-        "array",
-        (*x.shape[1:-1], x.shape[-1] + len(marked)),
+    return ArrayEncoding(
+        tuple(x.shape[1:]),
         center=tuple(center) if scale else None,
         scale=tuple(deviation) if scale else None,
         fill=tuple(fill),
         marked=tuple(marked),
-        na="impute",
         names=names,
     )
 
@@ -88,13 +95,13 @@ def learn_columns(
     encode: str | Mapping[str, str],
     *,
     arg: str = "x",
-    na: str = "error",
+    impute: bool = False,
     complete: np.ndarray | None = None,
     hash_bins: int = 64,
     text: TextSpec | Mapping[str, Any] | None = None,
     new_levels: str = "error",
-) -> Recipe:
-    """Learns the recipe of a data frame.
+) -> TableEncoding:
+    """Learns the encoding of a data frame.
 
     Args:
         columns: The columns, see `columns`.
@@ -103,7 +110,7 @@ def learn_columns(
         encode: "onehot", "codes" or "hash", or a mapping of category names to these; other
             categories are "onehot".
         arg: The user's name for the data, for messages.
-        na: The policy for missing values.
+        impute: Impute missing values.
         complete: Mask of the rows to take, or None for all.
         hash_bins: Bins of a hashed category.
         text: The text columns and their encoding, or None.
@@ -114,23 +121,21 @@ def learn_columns(
         DataError: for a column that cannot be a feature; names the column.
     """
     text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
-    how = Learning(keep, scale, encode, na == "impute", complete, arg, hash_bins, text)
-    return learn_rules(columns, how, na, new_levels=new_levels)
+    how = Learning(keep, scale, encode, impute, complete, arg, hash_bins, text)
+    return learn_rules(columns, how, new_levels=new_levels)
 
 
 def learn_rules(
     columns: Sequence[Mapping[str, Any]],
     how: Learning,
-    na: str,
     learn: Callable[[Mapping[str, Any], Learning], ColumnRule] = learn_column,
     new_levels: str = "error",
-) -> Recipe:
-    """Learns the recipe of columns by `learn`; see `learn_columns()`.
+) -> TableEncoding:
+    """Learns the encoding of columns by `learn`; see `learn_columns()`.
 
     Args:
         columns: The columns.
         how: The options and rows to learn from.
-        na: The policy for missing values.
         learn: Learns the rule of one column.
         new_levels: "own" if categories take levels that training did not see, else "error".
 
@@ -146,21 +151,20 @@ def learn_rules(
     rules = tuple(learn(column, how) for column in columns)
     if new_levels == "own":
         rules = tuple(replace(rule, new_levels=bool(rule.levels)) for rule in rules)
-    shape = (sum(len(rule.features) for rule in rules),)
-    return Recipe("columns", shape, columns=rules, na=na)
+    return TableEncoding(rules)
 
 
 def transform(
-    recipe: Recipe,
+    encoding: Encoding,
     features: Mapping[str, Any],
     arg: str = "x",
     complete: np.ndarray | None = None,
     notes: Notes | None = None,
 ) -> np.ndarray:
-    """Encodes features by a recipe into aligned float32, rows first.
+    """Encodes features into aligned float32, rows first.
 
     Args:
-        recipe: The learned encoding.
+        encoding: The learned encoding.
         features: The rows.
         arg: The user's name for the rows, for messages.
         complete: Mask of the rows to take, or None for all.
@@ -170,10 +174,10 @@ def transform(
         DataError: for a missing column, a new level, a changed type or shape, or values that are
             missing or infinite; names the column.
     """
-    if recipe.kind == features["kind"] == "array":
-        return _transform_array(recipe, features["values"], arg, complete, notes)
-    check_form(recipe, features["kind"], recipe.raw_shape, arg)
-    return _transform_columns(recipe, features["columns"], arg, complete, notes)
+    if features["kind"] == "array":
+        return _transform_array(encoding, features["values"], arg, complete, notes)
+    table = check_kind(encoding, TableEncoding, arg)
+    return _transform_columns(table, features["columns"], arg, complete, notes)
 
 
 def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
@@ -186,41 +190,41 @@ def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
 
 
 def _transform_array(
-    recipe: Recipe,
+    encoding: Encoding,
     values: np.ndarray,
     arg: str,
     complete: np.ndarray | None,
     notes: Notes | None,
 ) -> np.ndarray:
     x = check_features(values, arg)
-    check_form(recipe, "array", x.shape[1:], arg, len(x))
-    learned = (recipe.center, recipe.scale, recipe.fill)
+    array = check_form(encoding, ArrayEncoding, x.shape[1:], arg, len(x))
+    learned = (array.center, array.scale, array.fill)
     center, scale, fill = (None if part is None else np.array(part) for part in learned)
     return stage_float32(
         x,
         center,
         scale,
-        recipe.names,
+        array.names,
         arg,
         complete=complete,
         fill=fill,
-        marked=recipe.marked,
+        marked=array.marked,
         notes=notes,
     )
 
 
 def _transform_columns(
-    recipe: Recipe,
+    encoding: ColumnsEncoding,
     columns: Sequence[Mapping[str, Any]],
     arg: str,
     complete: np.ndarray | None,
     notes: Notes | None,
 ) -> np.ndarray:
     given = {column["name"]: column for column in columns}
-    check_columns(recipe, given, arg)
+    check_columns(encoding, given, arg)
     rows = len(columns[0]["values"]) if complete is None else int(complete.sum())
-    staged, start = aligned_empty((rows, *recipe.shape)), 0
-    for rule in recipe.columns:
+    staged, start = aligned_empty((rows, *encoding.shape)), 0
+    for rule in encoding.columns:
         width = len(rule.features)
         column = take_rows(given[rule.name], complete)
         transform_column(rule, column, staged[:, start : start + width], arg, notes)

@@ -15,9 +15,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from gpukeras.core.errors import DataError
-from gpukeras.data.preprocessing.multi_input import input_parts
-from gpukeras.data.preprocessing.recipe import WINDOWS, Recipe
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.data.preprocessing.recipe import (
+    BaseEncoding,
+    Encoding,
+    MisfitError,
+    Recipe,
+)
 from gpukeras.data.preprocessing.targets import LabelRule
 
 FORMAT = "gpukeras recipe"
@@ -36,7 +40,10 @@ def to_portable(recipe: Recipe) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        plain = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        if isinstance(value, BaseEncoding):  # the shape tells later whether a column was lost
+            plain |= {"kind": value.kind, "shape": list(value.shape)}
+        return plain
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
@@ -54,15 +61,16 @@ def from_portable(plain: Any) -> Recipe:
     if version > VERSION:
         raise _newer(f"has version {version}, this one reads up to {VERSION}")
     recipe = _read_record(Recipe, plain.get("recipe"), "recipe")
-    _check_widths(recipe)
+    if recipe.label is not None:
+        _check_label(recipe.label)
     return recipe
 
 
 def _read_record(kind: type[Record], value: Any, where: str) -> Record:
     if not isinstance(value, Mapping):
         raise _broken(where)
-    hints = get_type_hints(kind)
-    unknown = [name for name in value if name not in hints]
+    hints, known = get_type_hints(kind), {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    unknown = [name for name in value if name not in known]
     if unknown:
         raise _newer(f"has the field `{unknown[0]}`, which is unknown here")
     found = {}
@@ -71,7 +79,28 @@ def _read_record(kind: type[Record], value: Any, where: str) -> Record:
         # NULL means empty if the field may be empty; otherwise, and if left out, the default.
         if needed or item is not None or (field.name in value and _may_be_empty(hint)):
             found[field.name] = _read(hint, item, f"{where}${field.name}")
-    return kind(**found)
+    try:
+        return kind(**found)
+    except MisfitError as error:
+        raise _broken(f"{where}${error}") from error
+    except SpecError as error:
+        raise _broken(where) from error
+
+
+def _read_encoding(hints: Sequence[Any], value: Any, where: str) -> Any:
+    """Reads the encoding that the tag `kind` names, and compares its shape with the stored one."""
+    if not isinstance(value, Mapping):
+        raise _broken(where)
+    kinds, tag = {hint.kind: hint for hint in hints}, value.get("kind")
+    if not isinstance(tag, str):
+        raise _broken(f"{where}$kind")
+    if tag not in kinds:
+        raise _newer(f"has rows of the kind `{tag}`, which is unknown here")
+    stored = {name: item for name, item in value.items() if name not in ("kind", "shape")}
+    encoding = _read_record(kinds[tag], stored, where)
+    if _read(tuple[int, ...], value.get("shape"), f"{where}$shape") != encoding.shape:
+        raise _broken(f"{where}$shape")
+    return encoding
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
@@ -90,7 +119,9 @@ def _read(hint: Any, value: Any, where: str) -> Any:
 
 
 def _read_union(hints: Sequence[Any], value: Any, where: str) -> Any:
-    """Converts a value to None, a string, or the only other type of the union."""
+    """Converts a value to an encoding, None, a string, or the only other type of the union."""
+    if hints == get_args(Encoding):
+        return _read_encoding(hints, value, where)
     if type(None) in hints and (value is None or (isinstance(value, list) and not value)):
         return None
     if str in hints and isinstance(value, str):
@@ -116,43 +147,6 @@ def _number(value: Any, kind: type, where: str) -> Any:
     if not plain or not math.isfinite(value) or kind(value) != value:
         raise _broken(where)
     return kind(value)
-
-
-def _check_widths(recipe: Recipe) -> None:
-    """Refuses a recipe with lost values, as it would encode rows differently."""
-    columns = recipe.kind == "columns" and recipe.shape != (len(recipe.feature_names),)
-    columns = columns or (recipe.kind == WINDOWS and not _fits_windows(recipe))
-    if columns or not recipe.shape:
-        raise _broken("recipe$shape")
-    _check_parts(recipe)
-    if recipe.kind != "array":
-        return
-    for name in ("center", "scale", "fill"):
-        learned = getattr(recipe, name)
-        if learned is not None and len(learned) != recipe.raw_shape[-1]:
-            raise _broken(f"recipe${name}")
-
-
-def _fits_windows(recipe: Recipe) -> bool:
-    if recipe.windows is None:
-        return False
-    width = sum(math.prod(part.shape) for part in input_parts(recipe))
-    plain = (recipe.windows.window, len(recipe.feature_names))
-    return recipe.shape == ((width,) if width else plain)
-
-
-def _check_parts(recipe: Recipe) -> None:
-    """Checks that the recipe's groups, inputs and outputs are complete."""
-    grouped = [name for group in recipe.groups for name in group.columns]
-    if grouped and grouped != [rule.name for rule in recipe.columns]:
-        raise _broken("recipe$groups")
-    for part in recipe.inputs:
-        _check_widths(part.recipe)
-    width = sum(math.prod(part.recipe.shape) for part in recipe.inputs)
-    if recipe.kind == "inputs" and recipe.shape != (width,):
-        raise _broken("recipe$inputs")
-    if recipe.label is not None:
-        _check_label(recipe.label)
 
 
 def _check_label(label: LabelRule) -> None:

@@ -30,7 +30,7 @@ from gpukeras.core.safe_files import DISK_FAULTS, DiskFault, find_disk_fault
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.files.errors import path_error
-from gpukeras.data.preprocessing.recipe import AS_IS, WINDOWS
+from gpukeras.data.preprocessing.recipe import BatchesEncoding, SeriesEncoding
 from gpukeras.data.preprocessing.serialization import to_portable
 from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Field, Manifest, read_manifest
 from gpukeras.data.streams.dataset import IterableDataset
@@ -160,10 +160,11 @@ def open_rows(data: Any) -> Rows:
     """
     if not isinstance(data, Dataset):
         raise refused_value("data", data, "a gpu_dataset")
-    if data.recipe.kind == AS_IS or data.recipe.has_texts:
-        what = "texts" if data.recipe.has_texts else data.obstacle
+    rows = data.recipe.features
+    if isinstance(rows, BatchesEncoding) or rows.has_texts:
+        what = "texts" if rows.has_texts else data.obstacle
         raise SpecError(f"`data` gives {what}: only rows of numbers can be saved.", arg="data")
-    if data.recipe.kind == WINDOWS:
+    if isinstance(rows, SeriesEncoding):
         raise SpecError(
             "`data` gives windows, which share their rows: they cannot be saved one by one.",
             hint="Save the data frame, and the recipe by gpu_recipe().",

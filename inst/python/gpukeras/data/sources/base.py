@@ -1,4 +1,4 @@
-"""Base class of all feature sources: counts rows, fits a recipe and encodes rows."""
+"""Base class of all feature sources: counts rows, learns an encoding and encodes rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes
 from gpukeras.data.preprocessing.columns import note_numbers
 from gpukeras.data.preprocessing.imputation import choose_complete
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Encoding
 from gpukeras.data.sources.row_store import RowSource
 
 
@@ -22,7 +22,6 @@ class Features(ABC):
 
     Attributes:
         arg: Name of the user's argument, for error messages.
-        kind: The kind of the recipes that encode the features, see `Recipe`.
         refuses: Noun for error messages if rows can be neither dropped nor imputed, or "".
         formula: R's formula of the label and the feature columns, or "".
         skipped: Description of what `on_error = "skip"` left out, or "".
@@ -30,7 +29,6 @@ class Features(ABC):
     """
 
     arg: str
-    kind: str = "array"
     refuses: str = ""
     formula: str = ""
     skipped: str = ""
@@ -44,13 +42,13 @@ class Features(ABC):
     @property
     @abstractmethod
     def row_shape(self) -> tuple[int, ...] | None:
-        """Shape of one row, or None if only a recipe defines it."""
+        """Shape of one row, or None if only an encoding defines it."""
 
     @abstractmethod
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Fits and returns the recipe.
+    ) -> Encoding:
+        """Learns the encoding.
 
         Args:
             keep: Mask of the training rows among the rows used; statistics come from these rows.
@@ -60,36 +58,40 @@ class Features(ABC):
 
     @abstractmethod
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
-        """Returns the rows as the recipe encodes them.
+        """Returns the encoded rows.
 
         Args:
-            recipe: The recipe to apply.
+            encoding: The encoding to apply.
             complete: Mask of the rows to use, or None for all rows.
             notes: Collects notes on integers that lose digits in float32, or None.
         """
 
-    def encode_later(self, recipe: Recipe) -> RowSource:
+    def plain_encoding(self) -> Encoding:
+        """Returns an encoding that uses numbers unchanged, for rows whose shape is known."""
+        return ArrayEncoding(self.row_shape or ())
+
+    def encode_later(self, encoding: Encoding) -> RowSource:
         """Returns all rows for a single pass; encodes each on access where that costs nothing more.
 
         The errors are those of `encode()`, but may be raised later.
         """
-        return self.encode(recipe)
+        return self.encode(encoding)
 
-    def order_as(self, recipe: Recipe) -> Features:
-        """Returns the same rows with columns in the recipe's order, if columns have names."""
+    def order_as(self, encoding: Encoding) -> Features:
+        """Returns the same rows with columns in the encoding's order, if columns have names."""
         return self
 
     def texts(self) -> Collection[str]:
         """Returns the names of the text columns."""
         return ()
 
-    def remarks(self, recipe: Recipe, spec: DatasetSpec) -> tuple[str, ...]:
-        """Returns sentences about surprising properties of the fitted recipe."""
+    def remarks(self, encoding: Encoding, spec: DatasetSpec) -> tuple[str, ...]:
+        """Returns sentences about surprising properties of the learned encoding."""
         chosen = () if isinstance(spec.encode, str) else spec.encode
         texts = [name for name in self.texts() if name not in chosen]
-        return note_numbers(recipe.columns, texts, self.arg)
+        return note_numbers(encoding.columns, texts, self.arg)
 
     def labels(self) -> Mapping[str, Any] | None:
         """Returns the labels in the data, as R passes labels, or None; call it once."""

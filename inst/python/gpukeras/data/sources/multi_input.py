@@ -1,4 +1,4 @@
-"""Several inputs given as a list: each has its own recipe, and encoded rows lie side by side.
+"""Several inputs given as a list: each has its own encoding, and encoded rows lie side by side.
 
     {image: array, table: columns} --encode()--> rows of float32: [image, flattened | table]
 
@@ -20,12 +20,16 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_lengths, row_blocks
 from gpukeras.data.preprocessing.multi_output import check_part_names
-from gpukeras.data.preprocessing.recipe import Input, Recipe, check_form
+from gpukeras.data.preprocessing.recipe import (
+    Encoding,
+    Input,
+    InputsEncoding,
+    check_kind,
+)
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.input_rows import InputRows
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 
-KIND = "inputs"
 Opener = Callable[..., Features]
 INSIDE = (
     "array",
@@ -48,13 +52,11 @@ class InputsFeatures(Features):
         arg: Name of the user's argument, for error messages.
         open_part: Opens the features of one input: `sources.open_features()`.
         spec: The dataset options for reading.
-        recipe: Recipe that encodes them, or None.
+        encoding: The learned encoding, or None.
 
     Raises:
         DataError: for inputs without names, or of a kind that cannot be combined.
     """
-
-    kind = KIND
 
     def __init__(
         self,
@@ -62,12 +64,12 @@ class InputsFeatures(Features):
         arg: str,
         open_part: Opener,
         spec: DatasetSpec | None = None,
-        recipe: Recipe | None = None,
+        encoding: Encoding | None = None,
     ) -> None:
         """Opens each input."""
         self.arg, given = arg, features["inputs"]
         check_part_names([part["name"] for part in given], arg)
-        own = {} if recipe is None else {part.name: part.recipe for part in recipe.inputs}
+        own = {} if encoding is None else {part.name: part.encoding for part in encoding.inputs}
         self.inputs = {
             part["name"]: open_part(
                 _check_kind(part["features"], f"{arg}${part['name']}"),
@@ -97,18 +99,15 @@ class InputsFeatures(Features):
 
     @property
     def row_shape(self) -> tuple[int, ...] | None:
-        """Shape of a row with all inputs, or None if only a recipe defines it."""
+        """Shape of a row with all inputs, or None if only an encoding defines it."""
         shapes = [each.row_shape for each in self.inputs.values()]
         if any(shape is None for shape in shapes):
             return None
         return (sum(math.prod(shape) for shape in shapes if shape is not None),)
 
-    def plain_recipe(self) -> Recipe:
-        """Returns a recipe that uses the numbers of arrays unchanged."""
-        recipes = {
-            name: Recipe(each.kind, each.row_shape or ()) for name, each in self.inputs.items()
-        }
-        return self._join(recipes, "error")
+    def plain_encoding(self) -> Encoding:
+        """Returns an encoding that uses the numbers of arrays unchanged."""
+        return self._join({name: each.plain_encoding() for name, each in self.inputs.items()})
 
     def check_policy(self, na: str) -> None:
         """Checks that each input supports a policy for missing values."""
@@ -117,26 +116,27 @@ class InputsFeatures(Features):
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Fits and returns the recipe, one per input; see `Features.learn()`.
+    ) -> InputsEncoding:
+        """Learns the encoding, one per input; see `Features.learn()`.
 
         Raises:
             SpecError: if `encode` names a column that no input has.
         """
         self._check_encode(spec)
-        recipes = {
-            name: each.learn(keep, self._spec_of(name, spec), complete)
-            for name, each in self.inputs.items()
-        }
-        return self._join(recipes, spec.na)
+        return self._join(
+            {
+                name: each.learn(keep, self._spec_of(name, spec), complete)
+                for name, each in self.inputs.items()
+            }
+        )
 
-    def remarks(self, recipe: Recipe, spec: DatasetSpec) -> tuple[str, ...]:
-        """Returns sentences about surprising properties of each input's recipe."""
-        each = (self.inputs[part.name].remarks(part.recipe, spec) for part in recipe.inputs)
+    def remarks(self, encoding: Encoding, spec: DatasetSpec) -> tuple[str, ...]:
+        """Returns sentences about surprising properties of each input's encoding."""
+        each = (self.inputs[part.name].remarks(part.encoding, spec) for part in encoding.inputs)
         return tuple(sentence for part in each for sentence in part)
 
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the rows, all inputs side by side; see `Features.encode()`.
 
@@ -144,16 +144,16 @@ class InputsFeatures(Features):
             DataError: if the inputs differ from those in training, or as each input's `encode()`
                 raises.
         """
-        self._check_inputs(recipe)
-        if recipe.images is not None:
-            encoded = ((part.recipe, self.inputs[part.name]) for part in recipe.inputs)
+        encoding = self._check_inputs(encoding)
+        if encoding.images is not None:
+            encoded = ((part.encoding, self.inputs[part.name]) for part in encoding.inputs)
             return InputRows([each.encode(own, complete, notes) for own, each in encoded])
         rows = self.rows if complete is None else int(complete.sum())
-        packed, start = aligned_empty((rows, *recipe.shape)), 0
+        packed, start = aligned_empty((rows, *encoding.shape)), 0
         texts: dict[str, Sequence[str]] = {}
-        for part in recipe.inputs:
-            source = self.inputs[part.name].encode(part.recipe, complete, notes)
-            stop = start + math.prod(part.recipe.shape)
+        for part in encoding.inputs:
+            source = self.inputs[part.name].encode(part.encoding, complete, notes)
+            stop = start + math.prod(part.encoding.shape)
             for block in row_blocks(rows, source.row_bytes):
                 packed[block, start:stop] = source.gather(block).reshape(-1, stop - start)
             texts.update((part.name, own) for own in source.texts.values())
@@ -199,21 +199,20 @@ class InputsFeatures(Features):
                     column=column,
                 )
 
-    def _join(self, recipes: Mapping[str, Recipe], na: str) -> Recipe:
-        width = sum(math.prod(recipe.shape) for recipe in recipes.values())
-        inputs = tuple(map(Input, recipes, recipes.values()))
-        return Recipe(KIND, (width,), na=na, inputs=inputs, listed=self._listed)
+    def _join(self, encodings: Mapping[str, Encoding]) -> InputsEncoding:
+        inputs = tuple(map(Input, encodings, encodings.values()))
+        return InputsEncoding(inputs, listed=self._listed)
 
-    def _check_inputs(self, recipe: Recipe) -> None:
-        expected = [part.name for part in recipe.inputs]
-        if recipe.kind != KIND:
-            check_form(recipe, KIND, (), self.arg)
+    def _check_inputs(self, encoding: Encoding) -> InputsEncoding:
+        found = check_kind(encoding, InputsEncoding, self.arg)
+        expected = [part.name for part in found.inputs]
         if set(expected) != set(self.inputs):
             raise DataError(
                 f"`{self.arg}` must have the inputs {', '.join(expected)}, as in training, "
                 f"not {', '.join(self.inputs)}.",
                 arg=self.arg,
             )
+        return found
 
 
 def _check_kind(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:

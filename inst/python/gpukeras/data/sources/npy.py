@@ -24,7 +24,12 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import FLOAT32_MAX, Notes, row_blocks, standardise
 from gpukeras.data.files.errors import AGAIN, check_unchanged, file_error, opening_error, read_stamp
 from gpukeras.data.files.remote_file import Stamp
-from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    Encoding,
+    check_form,
+    check_unmarked,
+)
 from gpukeras.data.preprocessing.running_stats import RunningStats
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
@@ -77,23 +82,23 @@ class NpyFile(Features):
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Fits and returns the recipe; statistics come from the rows where `keep` is true."""
+    ) -> ArrayEncoding:
+        """Learns the encoding; statistics come from the rows where `keep` is true."""
         found = self.scan(keep if spec.scale else None)
         if not spec.scale:
-            return Recipe("array", self.row_shape)
+            return ArrayEncoding(self.row_shape)
         center, scale = tuple(found.mean), tuple(found.deviation)
-        return Recipe("array", self.row_shape, center=center, scale=scale)
+        return ArrayEncoding(self.row_shape, center=center, scale=scale)
 
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> NpyRows:
-        """Returns the rows as the recipe encodes them."""
-        check_unmarked(recipe, self.arg)
-        check_form(recipe, "array", self.row_shape, self.arg)
+        """Returns the encoded rows."""
+        check_unmarked(encoding, self.arg)
+        encoding = check_form(encoding, ArrayEncoding, self.row_shape, self.arg)
         if not self._ends:
             self.scan(None)
-        source = NpyRows(self, recipe.center, recipe.scale)
+        source = NpyRows(self, encoding.center, encoding.scale)
         with np.errstate(over="ignore"):
             ends = np.abs([source.standardise(end) for end in self._ends])
         if ends.max() > FLOAT32_MAX:
@@ -243,7 +248,7 @@ class NpyRows(RowSource):
         self._scale = None if scale is None else np.array(scale)
 
     def standardise(self, values: np.ndarray) -> np.ndarray:
-        """Returns the values as the recipe standardises them, still in float64."""
+        """Returns the standardised values, still in float64."""
         return standardise(values, self._center, self._scale)
 
     def gather(self, rows: Rows) -> np.ndarray:

@@ -14,7 +14,7 @@ from gpukeras.data.arrays import Notes, check_features
 from gpukeras.data.preprocessing.column_order import order_columns
 from gpukeras.data.preprocessing.encoding import count_rows, learn_array, learn_columns, transform
 from gpukeras.data.preprocessing.imputation import count_missing
-from gpukeras.data.preprocessing.recipe import Recipe, check_form
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Encoding, check_form
 from gpukeras.data.preprocessing.targets import MASKS, SEVERAL
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.image.paths import list_column
@@ -55,10 +55,10 @@ class InMemory(Features):
         return count_missing(self.features, self.rows, known, self.arg)
 
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the staged rows."""
-        return MemoryRows(transform(recipe, self.features, self.arg, complete, notes))
+        return MemoryRows(transform(encoding, self.features, self.arg, complete, notes))
 
 
 class ArrayFeatures(InMemory):
@@ -71,27 +71,27 @@ class ArrayFeatures(InMemory):
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Fits and returns the recipe of the array."""
+    ) -> Encoding:
+        """Learns the encoding of the array."""
         x = check_features(self.features["values"], self.arg)
         among = keep if complete is None else _spread(keep, complete)
         names = self.features.get("names") or ()
-        return learn_array(x, among, spec.scale, names, na=spec.na, arg=self.arg)
+        return learn_array(x, among, spec.scale, names, impute=spec.na == "impute", arg=self.arg)
 
-    def order_as(self, recipe: Recipe) -> Features:
-        """Returns the same rows with columns in the recipe's order, if columns have names."""
-        return replace(self, features=order_columns(self.features, recipe.names, self.arg))
+    def order_as(self, encoding: Encoding) -> Features:
+        """Returns the same rows with columns in the encoding's order, if columns have names."""
+        return replace(self, features=order_columns(self.features, encoding.names, self.arg))
 
-    def encode_later(self, recipe: Recipe) -> RowSource:
+    def encode_later(self, encoding: Encoding) -> RowSource:
         """Returns a view of R's rows that encodes them as they are gathered."""
-        return GivenRows(recipe, self.features, self.arg)
+        return GivenRows(encoding, self.features, self.arg)
 
 
 class GivenRows(RowSource):
     """Rows of an array, encoded on access and never staged.
 
     Args:
-        recipe: The recipe to apply.
+        encoding: The encoding to apply.
         features: The array, as R passes it.
         arg: Name of the user's argument, for error messages.
 
@@ -99,12 +99,12 @@ class GivenRows(RowSource):
         DataError: if the row shape differs from training.
     """
 
-    def __init__(self, recipe: Recipe, features: Given, arg: str) -> None:
+    def __init__(self, encoding: Encoding, features: Given, arg: str) -> None:
         """Checks the shape; encodes no rows."""
         self._x = check_features(features["values"], arg)
-        check_form(recipe, "array", self._x.shape[1:], arg, len(self._x))
-        super().__init__((len(self._x), *recipe.staged_shape))
-        self._recipe, self._arg = recipe, arg
+        encoding = check_form(encoding, ArrayEncoding, self._x.shape[1:], arg, len(self._x))
+        super().__init__((len(self._x), *encoding.staged_shape))
+        self._encoding, self._arg = encoding, arg
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows, encoded."""
@@ -115,13 +115,12 @@ class GivenRows(RowSource):
             raise
 
     def _encode(self, x: np.ndarray) -> np.ndarray:
-        return transform(self._recipe, {"kind": "array", "values": x}, self._arg)
+        return transform(self._encoding, {"kind": "array", "values": x}, self._arg)
 
 
 class ColumnFeatures(InMemory):
     """The columns of a data frame."""
 
-    kind = "columns"
     row_shape = None
 
     def texts(self) -> Collection[str]:
@@ -131,15 +130,15 @@ class ColumnFeatures(InMemory):
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Fits and returns the recipe of the columns."""
+    ) -> Encoding:
+        """Learns the encoding of the columns."""
         return learn_columns(
             self.features["columns"],
             keep,
             spec.scale,
             spec.encode,
             arg=self.arg,
-            na=spec.na,
+            impute=spec.na == "impute",
             complete=complete,
             hash_bins=spec.hash_bins,
             new_levels=spec.new_levels,
@@ -158,7 +157,7 @@ def open_features(
     features: Given,
     arg: str,
     spec: DatasetSpec | None = None,
-    recipe: Recipe | None = None,
+    encoding: Encoding | None = None,
     text: Given | None = None,
 ) -> Features:
     """Opens features in the form that R passes them.
@@ -170,11 +169,11 @@ def open_features(
             (`tfrecord.source`), "inputs" (`multi_input`) or "windows" (`windows`).
         arg: Name of the user's argument, for error messages.
         spec: The dataset options for reading files.
-        recipe: Recipe that encodes them, if it is known.
+        encoding: The learned encoding, if it is known.
         text: Which columns are text, and how they are encoded.
     """
-    given = OPENERS[features["kind"]](features, arg, spec, recipe, text)
-    return given if recipe is None else given.order_as(recipe)
+    given = OPENERS[features["kind"]](features, arg, spec, encoding, text)
+    return given if encoding is None else given.order_as(encoding)
 
 
 def _open_table(*given: Any) -> Features:
@@ -191,10 +190,14 @@ def _open_records(*given: Any) -> Features:
 
 
 def _open_columns(
-    features: Given, arg: str, spec: DatasetSpec | None, recipe: Recipe | None, text: Given | None
+    features: Given,
+    arg: str,
+    spec: DatasetSpec | None,
+    encoding: Encoding | None,
+    text: Given | None,
 ) -> Features:
-    if keeps_text(spec, recipe):
-        return open_kept(features["columns"], arg, recipe, open_features)
+    if keeps_text(spec, encoding):
+        return open_kept(features["columns"], arg, encoding, open_features)
     return ColumnFeatures(features, arg, text)
 
 
@@ -206,11 +209,13 @@ OPENERS: dict[str, Callable[..., Features]] = {
     "sparse": lambda features, arg, *_: open_sparse(features, arg),
     "table": _open_table,
     "records": _open_records,
-    "images": lambda features, arg, spec, recipe, _: open_images(features, arg, spec, recipe),
-    "inputs": lambda features, arg, spec, recipe, _: InputsFeatures(
-        features, arg, open_features, spec, recipe
+    "images": lambda features, arg, spec, encoding, _: open_images(features, arg, spec, encoding),
+    "inputs": lambda features, arg, spec, encoding, _: InputsFeatures(
+        features, arg, open_features, spec, encoding
     ),
-    "windows": lambda features, arg, _, recipe, text: WindowFeatures(features, arg, recipe, text),
+    "windows": lambda features, arg, _, encoding, text: WindowFeatures(
+        features, arg, encoding, text
+    ),
 }
 
 

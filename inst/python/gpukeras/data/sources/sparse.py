@@ -18,7 +18,12 @@ from gpukeras.core.messages import mib
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, column_error, standardise
 from gpukeras.data.preprocessing.column_order import order_names
-from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    Encoding,
+    check_form,
+    check_unmarked,
+)
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.row_store import Rows, RowSource, row_numbers
 from gpukeras.data.stage_timer import end_stage
@@ -63,16 +68,16 @@ class SparseMatrix(Features):
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Fits and returns the recipe; it scales by deviations and subtracts no mean.
+    ) -> ArrayEncoding:
+        """Learns the encoding; it scales by deviations and subtracts no mean.
 
         Statistics come from the rows where `keep` is true. Subtracting a mean would make every zero
         a stored value.
         """
         if not spec.scale:
-            return Recipe("array", self.row_shape, names=self.names)
+            return ArrayEncoding(self.row_shape, names=self.names)
         scale = tuple(self._deviations(keep))
-        return Recipe("array", self.row_shape, scale=scale, names=self.names)
+        return ArrayEncoding(self.row_shape, scale=scale, names=self.names)
 
     def _deviations(self, keep: np.ndarray) -> np.ndarray:
         kept, width = keep[self.indices], self.shape[1]
@@ -84,18 +89,18 @@ class SparseMatrix(Features):
         return np.where(deviation > 0, deviation, 1.0)
 
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> SparseRows:
-        """Returns the rows as the recipe encodes them.
+        """Returns the encoded rows.
 
         Raises:
             DataError: if the number of columns differs from training, or values are too large for
                 float32.
         """
-        check_unmarked(recipe, self.arg)
-        check_form(recipe, "array", self.row_shape, self.arg)
-        center = np.zeros(self.shape[1]) if recipe.center is None else np.array(recipe.center)
-        scale = np.ones(self.shape[1]) if recipe.scale is None else np.array(recipe.scale)
+        check_unmarked(encoding, self.arg)
+        encoding = check_form(encoding, ArrayEncoding, self.row_shape, self.arg)
+        center = np.zeros(self.shape[1]) if encoding.center is None else np.array(encoding.center)
+        scale = np.ones(self.shape[1]) if encoding.scale is None else np.array(encoding.scale)
         columns = self.columns
         with np.errstate(over="ignore"):
             values = standardise(self.values, center[columns], scale[columns]).astype(np.float32)
@@ -103,9 +108,9 @@ class SparseMatrix(Features):
         background = standardise(np.zeros(self.shape[1]), center, scale).astype(np.float32)
         return SparseRows(self.shape, by_rows(self.rows, self.indices, columns, values), background)
 
-    def order_as(self, recipe: Recipe) -> SparseMatrix:
-        """Returns the same rows with columns in the recipe's order, if columns have names."""
-        order = order_names(recipe.names, self.names, self.arg)
+    def order_as(self, encoding: Encoding) -> SparseMatrix:
+        """Returns the same rows with columns in the encoding's order, if columns have names."""
+        order = order_names(encoding.names, self.names, self.arg)
         if order is None:
             return self
         counts = np.diff(self.starts)[list(order)]
@@ -117,7 +122,7 @@ class SparseMatrix(Features):
             starts=np.concatenate([[0], np.cumsum(counts)]),
             indices=self.indices[places],
             values=self.values[places],
-            names=recipe.names,
+            names=encoding.names,
         )
 
     def check(self) -> SparseMatrix:

@@ -20,8 +20,9 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import EXACT_FLOAT32, Notes, column_fault
 from gpukeras.data.preprocessing.recipe import (
-    STRINGS,
-    Recipe,
+    Encoding,
+    InputsEncoding,
+    TextEncoding,
     check_form,
     check_names,
     lacking_column,
@@ -37,7 +38,6 @@ TEXTS = ("character", "factor")
 class StringFeatures(Features):
     """Strings in memory: `{kind: "strings", values, levels, names}` with R's codes as `values`."""
 
-    kind = STRINGS
     refuses = "text"
 
     def __init__(self, features: Mapping[str, Any], arg: str) -> None:
@@ -57,16 +57,20 @@ class StringFeatures(Features):
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Returns the recipe; it has nothing to fit."""
-        return Recipe(STRINGS, self.row_shape, names=tuple(self.features.get("names") or ()))
+    ) -> TextEncoding:
+        """Returns the encoding; there is nothing to learn."""
+        return TextEncoding(self.row_shape, names=tuple(self.features.get("names") or ()))
+
+    def plain_encoding(self) -> TextEncoding:
+        """Returns an encoding that passes texts on."""
+        return TextEncoding(self.row_shape)
 
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
         """Returns an all-true mask: missing strings are an error, see `encode()`."""
         return np.ones(self.rows, dtype=bool), {}
 
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> MemoryRows:
         """Returns rows of codes, with the strings that they stand for.
 
@@ -74,7 +78,7 @@ class StringFeatures(Features):
             DataError: if the row shape differs from training, strings are missing, or there are too
                 many distinct strings.
         """
-        check_form(recipe, STRINGS, self.row_shape, self.arg)
+        check_form(encoding, TextEncoding, self.row_shape, self.arg)
         codes, levels = np.asarray(self.features["values"]), list(self.features["levels"])
         missing = int((codes < 1).any(axis=1).sum())
         if missing:
@@ -93,17 +97,17 @@ class StringFeatures(Features):
         return kept
 
 
-def keeps_text(spec: DatasetSpec | None, recipe: Recipe | None) -> bool:
+def keeps_text(spec: DatasetSpec | None, encoding: Encoding | None) -> bool:
     """Whether a data frame's columns reach the model unencoded, strings as strings."""
-    if recipe is not None:
-        return recipe.kind in (STRINGS, "inputs")
+    if encoding is not None:
+        return isinstance(encoding, (TextEncoding, InputsEncoding))
     return spec is not None and spec.encode == "none"
 
 
 def open_kept(
     columns: Sequence[Mapping[str, Any]],
     arg: str,
-    recipe: Recipe | None,
+    encoding: Encoding | None,
     open_part: Callable[..., Features],
 ) -> StringFeatures | InputsFeatures:
     """Opens unencoded columns: one input if all are strings, else one input per column.
@@ -111,29 +115,29 @@ def open_kept(
     Args:
         columns: Columns of a data frame, see `columns`.
         arg: Name of the user's argument, for error messages.
-        recipe: Recipe that encodes them, or None to use all columns.
+        encoding: The learned encoding, or None to use all columns.
         open_part: Opens the features of one input: `sources.open_features()`.
 
     Raises:
         DataError: for a column that is missing, or holds neither strings nor numbers.
     """
     check_names([column["name"] for column in columns], arg)
-    columns = _choose(columns, arg, recipe)
-    single = recipe.kind == STRINGS if recipe else all(c["kind"] in TEXTS for c in columns)
-    if single:
+    columns = _choose(columns, arg, encoding)
+    single = isinstance(encoding, TextEncoding)
+    if single or (encoding is None and all(c["kind"] in TEXTS for c in columns)):
         return StringFeatures(_join_texts(columns, arg), arg)
     inputs = [
         {"name": column["name"], "features": _as_input(column, arg), "scale": False}
         for column in columns
     ]
-    return InputsFeatures({"kind": "inputs", "inputs": inputs}, arg, open_part, None, recipe)
+    return InputsFeatures({"kind": "inputs", "inputs": inputs}, arg, open_part, None, encoding)
 
 
 def _choose(
-    columns: Sequence[Mapping[str, Any]], arg: str, recipe: Recipe | None
+    columns: Sequence[Mapping[str, Any]], arg: str, encoding: Encoding | None
 ) -> Sequence[Mapping[str, Any]]:
-    """Selects the columns of a recipe, in its order."""
-    names = () if recipe is None else recipe.names or [part.name for part in recipe.inputs]
+    """Selects the columns of an encoding, in its order."""
+    names = () if encoding is None else encoding.names or [part.name for part in encoding.parts]
     given = {column["name"]: column for column in columns}
     for name in names:
         if name not in given:
@@ -161,7 +165,7 @@ def _join_texts(columns: Sequence[Mapping[str, Any]], arg: str) -> dict[str, Any
         parts.append(np.array([0, *own])[codes])
     names = [column["name"] for column in columns]
     values = np.stack(parts, axis=1)
-    return {"kind": STRINGS, "values": values, "levels": list(levels), "names": names}
+    return {"kind": "strings", "values": values, "levels": list(levels), "names": names}
 
 
 def _refuse(column: Mapping[str, Any], arg: str, expected: str) -> DataError:

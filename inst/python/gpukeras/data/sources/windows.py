@@ -20,8 +20,13 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes
 from gpukeras.data.preprocessing.columns import take_rows, transform_column
 from gpukeras.data.preprocessing.encoding import learn_columns
-from gpukeras.data.preprocessing.multi_input import input_parts
-from gpukeras.data.preprocessing.recipe import WINDOWS, Recipe, check_columns, check_form
+from gpukeras.data.preprocessing.recipe import (
+    ColumnsEncoding,
+    Encoding,
+    SeriesEncoding,
+    check_columns,
+    check_kind,
+)
 from gpukeras.data.preprocessing.recipe import check_names as check_unique
 from gpukeras.data.preprocessing.series import Column, order_series
 from gpukeras.data.preprocessing.windows import WindowRule, describe_forecasts, last_windows
@@ -125,7 +130,7 @@ class WindowFeatures(Features):
     Args:
         features: `{kind: "windows", columns, ...}`, with the fields of `WindowRule`.
         arg: Name of the user's argument, for error messages.
-        recipe: Recipe that encodes them and has the rule of the windows, or None.
+        encoding: The learned encoding and has the rule of the windows, or None.
         text: Which columns are text, and how they are encoded.
 
     Attributes:
@@ -137,14 +142,13 @@ class WindowFeatures(Features):
         DataError: for times that are missing, repeated or have gaps, see `order_series()`.
     """
 
-    kind = WINDOWS
     row_shape = None
 
     def __init__(
         self,
         features: Mapping[str, Any],
         arg: str,
-        recipe: Recipe | None = None,
+        encoding: Encoding | None = None,
         text: Mapping[str, Any] | None = None,
     ) -> None:
         """Orders the rows; encodes none."""
@@ -152,9 +156,9 @@ class WindowFeatures(Features):
         given = {name: value for name, value in features.items() if name not in NOT_OPTIONS}
         check_unique([column["name"] for column in features["columns"]], arg)
         self.columns: dict[str, Column] = {one["name"]: one for one in features["columns"]}
-        rule = _choose_rule(given, recipe, arg)
-        if recipe is not None:
-            check_columns(recipe, self.columns, arg)
+        rule = _choose_rule(given, encoding, arg)
+        if isinstance(encoding, ColumnsEncoding):
+            check_columns(encoding, self.columns, arg)
         rule.check(self.columns, arg)
         group = [self.columns[name] for name in rule.group]
         self.series = order_series(self.columns[rule.time], group, rule.gaps, rule.step, arg)
@@ -184,49 +188,49 @@ class WindowFeatures(Features):
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Fits and returns the recipe; `keep` is the mask of training rows among those given."""
+    ) -> SeriesEncoding:
+        """Learns the encoding; `keep` is the mask of training rows among those given."""
         learned = learn_columns(
             self._used(),
             keep,
             spec.scale,
             spec.encode,
             arg=self.arg,
-            na=spec.na,
+            impute=spec.na == "impute",
             complete=complete,
             hash_bins=spec.hash_bins,
             new_levels=spec.new_levels,
             text=self._text,
         )
-        shape = (self.rule.window, *learned.shape)
-        made = replace(learned, kind=WINDOWS, shape=shape, windows=self.rule)
-        parts = input_parts(made)
-        return replace(made, shape=(parts[-1].columns.stop,)) if parts else made
+        return SeriesEncoding(learned.columns, windows=self.rule)
 
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the last window of each group, which predicts what follows.
 
         If columns are known ahead, the last rows of each group are those of the horizon: other
         columns may have missing values there, which are not read.
         """
-        check_form(recipe, WINDOWS, recipe.raw_shape, self.arg)
+        encoding = check_kind(encoding, SeriesEncoding, self.arg)
         span = self.rule.span if self.rule.known else self.rule.window
         starts = last_windows(self.series, span)
         rows = np.add.outer(starts, np.arange(span)).reshape(-1)
         past = np.add.outer(starts, np.minimum(np.arange(span), self.rule.window - 1)).reshape(-1)
-        array = self.encode_rows(recipe, rows, past, notes)
+        array = self.encode_rows(encoding, rows, past, notes)
         places = span * np.arange(len(starts), dtype=np.int32)
-        return self._window_rows(recipe, array, places, starts)
+        return self._window_rows(encoding, array, places, starts)
 
-    def windows(self, recipe: Recipe, starts: np.ndarray, notes: Notes | None = None) -> WindowRows:
+    def windows(
+        self, encoding: Encoding, starts: np.ndarray, notes: Notes | None = None
+    ) -> WindowRows:
         """Returns the windows that begin at some rows of the series."""
-        return self._window_rows(recipe, self.encode_rows(recipe, notes=notes), starts, starts)
+        encoding = check_kind(encoding, SeriesEncoding, self.arg)
+        return self._window_rows(encoding, self.encode_rows(encoding, notes=notes), starts, starts)
 
     def encode_rows(
         self,
-        recipe: Recipe,
+        encoding: SeriesEncoding,
         rows: np.ndarray | None = None,
         past: np.ndarray | None = None,
         notes: Notes | None = None,
@@ -234,14 +238,14 @@ class WindowFeatures(Features):
         """Returns encoded rows of the series.
 
         Args:
-            recipe: The recipe to apply.
+            encoding: The encoding to apply.
             rows: The rows of the series, or None for all.
             past: The rows from which columns that are not known ahead come, or None for `rows`.
             notes: Collects notes on integers that lose digits, or None.
         """
         count = self.series.rows if rows is None else len(rows)
-        array, start = aligned_empty((count, len(recipe.feature_names))), 0
-        for rule in recipe.columns:
+        array, start = aligned_empty((count, len(encoding.feature_names))), 0
+        for rule in encoding.columns:
             ahead = past is None or rule.name in self.rule.known
             column = self.take(rule.name, rows if ahead else past)
             stop = start + len(rule.features)
@@ -268,9 +272,9 @@ class WindowFeatures(Features):
         return [one for name, one in self.columns.items() if name not in apart] + known
 
     def _window_rows(
-        self, recipe: Recipe, array: np.ndarray, places: np.ndarray, starts: np.ndarray
+        self, encoding: SeriesEncoding, array: np.ndarray, places: np.ndarray, starts: np.ndarray
     ) -> WindowRows:
-        rule, parts = self.rule, input_parts(recipe)
+        rule, parts = self.rule, encoding.parts
         spans = [Span(np.arange(rule.window))]
         if parts:
             first = array.shape[1] - parts[-1].shape[-1]
@@ -283,16 +287,15 @@ class WindowFeatures(Features):
 NOT_OPTIONS = ("kind", "columns", "groups")
 
 
-def _choose_rule(given: Mapping[str, Any], recipe: Recipe | None, arg: str) -> WindowRule:
-    """Returns the rule of the windows: the recipe's, if there is one."""
-    if recipe is None and "window" not in given:
+def _choose_rule(given: Mapping[str, Any], encoding: Encoding | None, arg: str) -> WindowRule:
+    """Returns the rule of the windows: the encoding's, if there is one."""
+    if encoding is None and "window" not in given:
         name = "y" if "targets" in given else next(iter(given))
         raise SpecError(f"`{name}` needs `window`: the rows of a window.", arg="window")
-    if recipe is None:
+    if encoding is None:
         ahead = {"horizon": 1} if given.get("targets") else {}
         return WindowRule.from_dict({**ahead, **given})
-    check_form(recipe, WINDOWS, recipe.raw_shape, arg)
-    assert recipe.windows is not None  # a recipe of windows has their rule
+    windows = check_kind(encoding, SeriesEncoding, arg).windows
     if given:
         name = "y" if "targets" in given else next(iter(given))
         raise SpecError(
@@ -300,4 +303,4 @@ def _choose_rule(given: Mapping[str, Any], recipe: Recipe | None, arg: str) -> W
             hint="Leave it out: windows are made as in training.",
             arg=name,
         )
-    return recipe.windows
+    return windows

@@ -17,7 +17,14 @@ from gpukeras.data.dataset import build_dataset
 from gpukeras.data.plan import StreamFacts
 from gpukeras.data.preprocessing.imputation import choose_policy
 from gpukeras.data.preprocessing.multi_input import check_settled
-from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    InputsEncoding,
+    Recipe,
+    check_form,
+    check_kind,
+    check_unmarked,
+)
 from gpukeras.data.preprocessing.weights import Weights
 from gpukeras.data.sources.registry import open_features
 from gpukeras.data.streams.chunks import (
@@ -142,7 +149,7 @@ def _build_generator(
         if recipe is None:
             recipe = learn_chunk(first, spec, na, arg, text=text, groups=groups)
         else:
-            check_settled(recipe, groups)
+            check_settled(recipe.features, groups)
         recipe = weigh_chunk(recipe, first)
     except DataError as error:
         raise first.blame(error) from error
@@ -163,11 +170,9 @@ def _build_generator(
 
 
 def _learned_text(recipe: Recipe, rows: int) -> str:
-    scaled = any(
-        own.scale is not None or any(rule.scale != 1.0 for rule in own.columns)
-        for own in (recipe, *(part.recipe for part in recipe.inputs))
-    )
-    return f"means and deviations are those of the first {count_of(rows, 'row')}" if scaled else ""
+    if not recipe.features.standardises:
+        return ""
+    return f"means and deviations are those of the first {count_of(rows, 'row')}"
 
 
 def _build_tfdata(
@@ -179,12 +184,15 @@ def _build_tfdata(
     first = _as_chunk(given, layout, given.peek(), 1)
     recipe = recipe or learn_chunk(first, spec, na, "x", text=None, groups=features.get("groups"))
     recipe = weigh_chunk(recipe, first)
-    check_unmarked(recipe, "x")
-    check_form(recipe, first.features["kind"], given.elements.row_shape, "x")
-    check_plain(recipe, spec.scale and bool(recipe.inputs))
+    encoding = recipe.features
+    check_unmarked(encoding, "x")
+    if layout.inputs:
+        check_plain(check_kind(encoding, InputsEncoding, "x"), spec.scale)
+    else:
+        check_form(encoding, ArrayEncoding, given.elements.row_shape, "x")
     head, _ = encode_chunk(first, recipe, na, "x")
     recipe = measure_labels(recipe, head)
-    plain_bytes = given.elements.dtype == "uint8" and recipe.center is None
+    plain_bytes = given.elements.dtype == "uint8" and encoding.keeps_values
     if plain_bytes:  # they are sent to the device as bytes
         head = (_bytes(first.features["values"]), *head[1:])
     chunk_rows = len(head[0])

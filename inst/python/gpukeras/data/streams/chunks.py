@@ -103,8 +103,8 @@ def learn_chunk(
     label = None
     if first.labels is not None:
         label = learn_labels(take_labels(first.labels, complete), keep)
-    recipe = group_columns(given.learn(keep, spec, complete), groups, arg)
-    return replace(recipe, label=label)
+    features = group_columns(given.learn(keep, spec, complete), groups, arg)
+    return Recipe(features, label=label, na=na)
 
 
 def measure_labels(recipe: Recipe, head: Arrays) -> Recipe:
@@ -133,15 +133,15 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
     Raises:
         DataError: for rows that the recipe does not fit, or that cannot be trained on.
     """
-    given = open_features(chunk.features, arg, None, recipe)
+    given = open_features(chunk.features, arg, None, recipe.features)
     rows, labels = given.rows, chunk.labels
     _check_chunk(chunk, rows, arg)
-    complete = _find_complete(given, labels, recipe.known) if na == "drop" else None
+    complete = _find_complete(given, labels, recipe.features.known) if na == "drop" else None
     if complete is not None and not complete.any():
-        return tuple(np.empty((0, *shape)) for shape in (recipe.staged_shape, ())), rows
+        return tuple(np.empty((0, *shape)) for shape in (recipe.features.staged_shape, ())), rows
     if na == "impute" and labels is not None:
         check_labels(labels)
-    arrays = [given.encode(recipe, complete).gather(slice(None))]
+    arrays = [given.encode(recipe.features, complete).gather(slice(None))]
     if labels is not None:
         arrays.append(_encode_labels(recipe, labels, complete))
     if chunk.weights is not None and recipe.label is not None:

@@ -22,7 +22,6 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.base import Dataset
 from gpukeras.data.plan import PipelinePlan, StreamFacts, plan_stream
-from gpukeras.data.preprocessing.compatibility import keeps_values
 from gpukeras.data.preprocessing.multi_output import widen_labels
 from gpukeras.data.preprocessing.recipe import Recipe
 from gpukeras.data.sources.row_store import MemoryRows
@@ -148,7 +147,7 @@ class IterableDataset(Dataset):
         shape = self.recipe.shape
         given = np.shape(features["values"])[1:] if features["kind"] == "array" else shape
         axes = {a for a, (one, other) in enumerate(zip(given, shape, strict=False)) if one != other}
-        same_rank = len(given) == len(shape) and keeps_values(self.recipe)
+        same_rank = len(given) == len(shape) and self.recipe.keeps_values
         if not axes or not same_rank or not axes <= self.variable_axes:
             return self.recipe
         asked = "batch_size" if self.spec.batch_size != "auto" else "buffer"
@@ -158,7 +157,7 @@ class IterableDataset(Dataset):
                 hint="Leave it out: batches are then taken as they come.",
                 arg=asked,
             )
-        return replace(self.recipe, shape=given)
+        return self.recipe.with_row_shape(given)
 
     @property
     def buffer(self) -> int | None:
@@ -295,7 +294,7 @@ class TensorStream:
             training: See `Stream.open()`.
         """
         return self.given.open(
-            data.recipe,
+            data.recipe.features,
             size,
             capacity,
             rows=self.rows,

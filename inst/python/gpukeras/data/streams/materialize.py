@@ -21,7 +21,7 @@ from gpukeras.data.preprocessing.columns import kind_of
 from gpukeras.data.preprocessing.datetimes import read_number
 from gpukeras.data.preprocessing.encoding import transform
 from gpukeras.data.preprocessing.multi_output import check_label_rows
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import Encoding
 from gpukeras.data.preprocessing.targets import CATEGORIES, SEVERAL
 from gpukeras.data.preprocessing.weights import Weights, check_weights, each_weights
 from gpukeras.data.sources.registry import OPENERS, ArrayFeatures, open_features
@@ -148,7 +148,7 @@ def _dense(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
         ]
         return {**features, "inputs": inputs}
     given = open_features(features, arg)
-    values = given.encode(Recipe("array", tuple(given.row_shape or ()))).gather(slice(None))
+    values = given.encode(given.plain_encoding()).gather(slice(None))
     return {"kind": "array", "values": values, "names": features.get("names") or ()}
 
 
@@ -357,15 +357,15 @@ class StoredArray(ArrayFeatures):
     keep: str = "auto"
 
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Encodes the rows, in memory or in another scratch file; see `Features.encode()`."""
         values = self.features["values"]
-        with RowsWriter(recipe.staged_shape, keep=self.keep, arg=self.arg) as writer:
+        with RowsWriter(encoding.staged_shape, keep=self.keep, arg=self.arg) as writer:
             for rows in row_blocks(len(values), 8 * values[0].size):
                 taken = None if complete is None else complete[rows]
                 part = {**self.features, "values": values[rows]}
-                writer.write(transform(recipe, part, self.arg, taken, notes))
+                writer.write(transform(encoding, part, self.arg, taken, notes))
         return writer.finish()
 
 

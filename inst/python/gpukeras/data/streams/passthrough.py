@@ -23,8 +23,7 @@ from gpukeras.backend.joined_batches import JoinedBatches, Pulled
 from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.options import DatasetSpec, check_flag
 from gpukeras.data.plan import PipelinePlan, StreamFacts
-from gpukeras.data.preprocessing.compatibility import keeps_values
-from gpukeras.data.preprocessing.recipe import AS_IS, Recipe
+from gpukeras.data.preprocessing.recipe import BatchesEncoding, Recipe
 from gpukeras.data.streams.batch_pass import VARIES, BatchPass, count_rows
 from gpukeras.data.streams.dataset import IterableDataset, Stream
 from gpukeras.data.streams.elements import choose_batched
@@ -103,7 +102,7 @@ def build_as_is(
     """
     require_feature("pipeline as it is")
     _check_options(spec, why)
-    if recipe is not None and not keeps_values(recipe):
+    if recipe is not None and not recipe.keeps_values:
         raise DataError(
             f"The tf.data dataset gives {why}, but `model` was trained on encoded rows.",
             hint="Give rows of the kind that trained it.",
@@ -270,7 +269,7 @@ class AsIsDataset(IterableDataset):
     ) -> None:
         """Stores the parts."""
         given = replace(spec, shuffle=False)  # the pipeline determines the order
-        super().__init__(stream, Recipe(AS_IS, ()), given, (), facts)
+        super().__init__(stream, Recipe(BatchesEncoding()), given, (), facts)
         self.obstacle = why
         self._head = head if isinstance(head, tuple) else (head,)
 

@@ -20,7 +20,7 @@ from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import check_count, refused_value
 from gpukeras.core.pulling import Puller
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Encoding
 from gpukeras.data.streams.elements import parse_elements
 from gpukeras.data.streams.rebatch import HostBlock
 
@@ -81,7 +81,7 @@ class TfStream:
 
     def open(
         self,
-        recipe: Recipe,
+        encoding: Encoding,
         batch_size: int,
         capacity: int,
         *,
@@ -93,7 +93,7 @@ class TfStream:
         """Opens a pass over the encoded rows.
 
         Args:
-            recipe: The encoding.
+            encoding: The encoding.
             batch_size: Rows per batch.
             capacity: Batches per block.
             rows: Rows per epoch, or None to read to the dataset's end.
@@ -110,7 +110,7 @@ class TfStream:
             if rows is not None and self.cardinality >= 0:
                 made = made.repeat()
             made = self._rebatch(made, batch_size, capacity, rows, buffer is None)
-            return prefetch_one(made.map(lambda *parts: self._encode(recipe, parts)))
+            return prefetch_one(made.map(lambda *parts: self._encode(encoding, parts)))
 
         once = functools.cache(lambda: make(0))  # without a buffer TensorFlow traces it once
         given = make if buffer is not None else lambda epoch: once()
@@ -127,12 +127,12 @@ class TfStream:
             return made.rebatch([room] * (rows // room) + [rows % room] * (rows % room > 0))
         return made.rebatch(room) if batched else made
 
-    def _encode(self, recipe: Recipe, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _encode(self, encoding: Encoding, parts: tuple[Any, ...]) -> tuple[Any, ...]:
         """Encodes a block in the dataset's graph; bytes stay bytes and become floats later."""
         tf = runtime.reader()
         x = tf.reshape(parts[0], (-1, *self.elements.row_shape))
-        if recipe.center is not None:
-            x = (tf.cast(x, tf.float64) - recipe.center) / recipe.scale
+        if isinstance(encoding, ArrayEncoding) and not encoding.keeps_values:
+            x = (tf.cast(x, tf.float64) - (encoding.center or 0.0)) / (encoding.scale or 1.0)
         if x.dtype != tf.uint8:
             x = tf.debugging.check_numerics(
                 tf.cast(x, tf.float32), "`x` has missing or infinite values"

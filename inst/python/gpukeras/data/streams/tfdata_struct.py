@@ -20,7 +20,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import check_flag
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import InputsEncoding, Recipe
 from gpukeras.data.preprocessing.targets import SEVERAL
 from gpukeras.data.preprocessing.weights import Weights
 from gpukeras.data.streams.elements import check_known, check_part, choose_batched, parse_labels
@@ -149,10 +149,15 @@ def pack_elements(
 def _unname(dataset: Any, recipe: Recipe | None) -> Any:
     """Converts elements {x, y}, as tfdatasets' `dataset_prepare()` makes them, to pairs (x, y)."""
     spec = getattr(dataset, "element_spec", None)
-    inputs = set() if recipe is None else {part.name for part in recipe.inputs}
+    inputs = set(_input_names(recipe) or ())
     if not isinstance(spec, Mapping) or set(spec) != {"x", "y"} or inputs == {"x", "y"}:
         return dataset
     return dataset.map(lambda element: (element["x"], element["y"]))
+
+
+def _input_names(recipe: Recipe | None) -> list[str] | None:
+    """Returns the names of a recipe's inputs, none for a single one; None without a recipe."""
+    return None if recipe is None else [part.name for part in recipe.features.inputs]
 
 
 def _join(values: Mapping[str, Any], slots: Sequence[Slot], batched: bool) -> Any:
@@ -189,7 +194,7 @@ def parse_layout(parts: Sequence[Any], batched: bool | None, recipe: Recipe | No
     inputs: tuple[Slot, ...] = ()
     outputs: tuple[Slot, ...] = ()
     if isinstance(parts[0], Mapping):
-        known = None if recipe is None else [part.name for part in recipe.inputs]
+        known = _input_names(recipe)
         inputs = tuple(_input(name, parts[0][name], many) for name in _order(parts[0], known, "x"))
     if len(parts) > 1 and isinstance(parts[1], Mapping):
         rule = None if recipe is None else recipe.label
@@ -257,14 +262,13 @@ def _weight_slots(
     return tuple(slots)
 
 
-def check_plain(recipe: Recipe, scale: bool) -> None:
+def check_plain(encoding: InputsEncoding, scale: bool) -> None:
     """Checks that several inputs of a pipeline are not encoded.
 
     Raises:
         SpecError: if one is to be scaled or imputed, which needs `cache = TRUE`.
     """
-    subs = [part.recipe for part in recipe.inputs]
-    if scale or any(sub != Recipe("array", sub.shape, na=sub.na) for sub in subs):
+    if scale or not encoding.keeps_values or encoding.has_texts:
         raise SpecError(
             "Several inputs of a tf.data dataset are taken as they are, not scaled or imputed.",
             hint="Use `cache = TRUE`, which keeps the rows.",

@@ -38,7 +38,7 @@ def write_rows(data: MapDataset, folder: Path) -> None:
     """
     if data.map is not None:
         raise RowsError("rows are mapped by a function")
-    if data.recipe.has_texts:
+    if data.recipe.features.has_texts:
         raise RowsError("rows have texts")
     about = _describe(data)
     if _describe(_open(about, [])) != about:

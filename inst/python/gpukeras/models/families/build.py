@@ -11,8 +11,7 @@ import numpy as np
 from gpukeras.core.errors import SpecError
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
-from gpukeras.data.preprocessing.multi_input import Part, input_parts
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import Part, Recipe
 from gpukeras.data.preprocessing.targets import LabelRule, name_label
 from gpukeras.models.families.labels import SURVIVAL, check_label, explain_choice
 from gpukeras.models.families.spec import MOST_STRATA, Family, FamilySpec, parse_family
@@ -45,9 +44,9 @@ class Extras:
 
 def find_extras(recipe: Recipe) -> Extras:
     """Returns a recipe's inputs that belong to the family's layer."""
-    parts, stratum, strata = list(input_parts(recipe)), None, 0
-    if parts and parts[-1].name == STRATA and recipe.columns and recipe.columns[-1].strata:
-        stratum, strata = parts.pop(), recipe.columns[-1].strata
+    parts, rules, stratum, strata = list(recipe.parts), recipe.features.columns, None, 0
+    if parts and parts[-1].name == STRATA and rules and rules[-1].strata:
+        stratum, strata = parts.pop(), rules[-1].strata
     last = parts[-1] if parts and parts[-1].name == OFFSET else None
     return Extras(last if last and last.shape == (1,) else None, stratum, strata)
 

@@ -19,7 +19,13 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.data.arrays import column_name
 from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.recipe import WINDOWS, Recipe
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    Encoding,
+    InputsEncoding,
+    Recipe,
+    TableEncoding,
+)
 from gpukeras.models.families.counts import ZEROS
 from gpukeras.models.families.keras_classes import family_layer
 from gpukeras.models.families.registry import likelihood
@@ -66,27 +72,30 @@ def find_linear(model: Model) -> Any:
 
 def list_encoded(recipe: Recipe) -> list[Encoded]:
     """Returns the columns of an encoded row, without an offset; none for images and windows."""
-    return list(_walk(recipe)) if recipe.kind != WINDOWS else []
+    return list(_walk(recipe.features))
 
 
-def _walk(recipe: Recipe) -> Iterator[Encoded]:
-    for part in recipe.inputs:
-        for one in _walk(part.recipe):
-            yield Encoded(f"{part.name}${one.name}", one.center, one.scale)
-    for rule in recipe.columns:
-        for place, name in enumerate(() if rule.offset else rule.features):
-            # Only a number is standardised; days of the week and indicators beside it are not.
-            yield Encoded(name, rule.center, rule.scale) if place == 0 else Encoded(name)
-    if recipe.kind == "array" and len(recipe.shape) == 1 and not recipe.inputs:
-        yield from _walk_array(recipe)
+def _walk(encoding: Encoding) -> Iterator[Encoded]:
+    match encoding:
+        case InputsEncoding():
+            for part in encoding.inputs:
+                for one in _walk(part.encoding):
+                    yield Encoded(f"{part.name}${one.name}", one.center, one.scale)
+        case TableEncoding():
+            for rule in encoding.columns:
+                for place, name in enumerate(() if rule.offset else rule.features):
+                    # Only a number is standardised; weekdays and indicators beside it are not.
+                    yield Encoded(name, rule.center, rule.scale) if place == 0 else Encoded(name)
+        case ArrayEncoding() if len(encoding.shape) == 1:
+            yield from _walk_array(encoding)
 
 
-def _walk_array(recipe: Recipe) -> Iterator[Encoded]:
-    for place in range(recipe.raw_shape[-1]):
-        name = column_name(recipe.names, place)
-        center = 0.0 if recipe.center is None else recipe.center[place]
-        yield Encoded(name, center, 1.0 if recipe.scale is None else recipe.scale[place])
-        if place in recipe.marked:
+def _walk_array(encoding: ArrayEncoding) -> Iterator[Encoded]:
+    for place in range(encoding.row_shape[-1]):
+        name = column_name(encoding.names, place)
+        center = 0.0 if encoding.center is None else encoding.center[place]
+        yield Encoded(name, center, 1.0 if encoding.scale is None else encoding.scale[place])
+        if place in encoding.marked:
             yield Encoded(f"{name}=NA")
 
 
@@ -195,7 +204,7 @@ def contrast_terms(terms: tuple[Term, ...], recipe: Recipe, family: Family) -> t
         recipe: The encoding of the model.
         family: The family.
     """
-    for rule in recipe.columns:
+    for rule in recipe.features.columns:
         terms = _contrast(terms, rule, family)
     if family.name != "multinomial" or not terms:
         return terms

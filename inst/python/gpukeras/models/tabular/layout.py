@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpukeras.core.errors import DataError
 from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe, TableEncoding
 
 LARGEST = 600  # numbers per level
 
@@ -49,27 +49,26 @@ def plan_layout(recipe: Recipe) -> TableLayout:
     Raises:
         DataError: if the recipe is not that of a table with a single input.
     """
-    known = recipe.kind == "columns" or (recipe.kind == "array" and len(recipe.shape) == 1)
-    if not known or recipe.has_texts or recipe.groups:
+    features = recipe.features
+    matrix = isinstance(features, ArrayEncoding) and len(features.shape) == 1
+    if not matrix and not (isinstance(features, TableEncoding) and not features.groups):
         raise DataError(
             "gpu_tabular() makes models for one table: a data frame, a file of columns or a "
-            f"matrix, but `data` has rows of another kind ({recipe.kind}, {recipe.shape}).",
+            f"matrix, but `data` has rows of another kind ({features.kind}, {features.shape}).",
             hint="Use gpu_mlp() for several inputs, or a model of keras3 for images and texts.",
             arg="data",
         )
     numbers: list[int] = []
     factors: list[Factor] = []
     start = 0
-    for rule in recipe.columns:
+    for rule in features.columns:
         width = len(rule.features)
         own = _factor_width(rule)
         if own:
             factors.append(_factor(rule, start, own))
         numbers += range(start + own, start + width)
         start += width
-    return TableLayout(
-        tuple(numbers) if recipe.columns else tuple(range(*recipe.shape)), (*factors,)
-    )
+    return TableLayout(tuple(range(*features.shape)) if matrix else tuple(numbers), (*factors,))
 
 
 def _factor_width(rule: ColumnRule) -> int:

@@ -19,7 +19,7 @@ from pictures import (
 )
 
 from gpukeras import DataError, SpecError
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ImageEncoding
 
 
 def damage(kind):
@@ -93,11 +93,11 @@ def test_what_is_skipped_stays_the_same_when_training_had_another_size(tmp_path)
     folder = tmp_path / "pets"
     make_folder(folder)
     write(folder / "cats" / "00.jpg", b"")
-    recipe = Recipe("images", (6, 7, 3), interpolation="bilinear")
-    for known in (recipe, None):
-        features = opened(str(folder), None, on_error="skip", recipe=known)
+    encoding = ImageEncoding((6, 7, 3))
+    for known in (encoding, None):
+        features = opened(str(folder), None, on_error="skip", encoding=known)
         assert features.rows == 5
-        assert features.encode(recipe).shape == (5, 6, 7, 3)
+        assert features.encode(encoding).shape == (5, 6, 7, 3)
         assert features.skipped == "1 damaged image file, the first cats/00.jpg"
 
 

@@ -25,7 +25,7 @@ from gpukeras import DataError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.preprocessing.compatibility import same_encoding
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ArrayEncoding, ImageEncoding, Recipe
 from gpukeras.data.sources.image import decode as image_rows
 from gpukeras.data.sources.image import paths as image_files
 from gpukeras.data.sources.image import source as images
@@ -212,10 +212,10 @@ def test_recipes_and_labels(tmp_path):
     assert (labels["kind"], labels["name"], labels["levels"]) == ("factor", "y", ["a", "b"])
     assert labels["values"].tolist() == [1, 1, 2]
     recipe = features.learn(np.ones(3, dtype=bool), PLAIN)
-    assert recipe == Recipe("images", (16, 20, 1), interpolation="bilinear")
+    assert recipe == ImageEncoding((16, 20, 1))
     scaled = features.learn(np.ones(3, dtype=bool), DatasetSpec(scale=True))
     assert scaled.scale == (255.0,)
-    assert not same_encoding(recipe, scaled)
+    assert not same_encoding(Recipe(recipe), Recipe(scaled))
 
 
 def test_labels_need_two_classes(tmp_path):
@@ -245,17 +245,17 @@ def test_new_files_are_read_as_in_training(tmp_path):
 )
 def test_options_that_training_had_not_are_refused(tmp_path, options, message):
     path = write(tmp_path / "1.jpg", b"-")
-    recipe = Recipe("images", (16, 20, 3), interpolation="bilinear")
+    encoding = ImageEncoding((16, 20, 3))
     with pytest.raises(SpecError, match=message):
-        opened([path], None, options=options).encode(recipe)
+        opened([path], None, options=options).encode(encoding)
     with pytest.raises(SpecError, match=message):
-        opened([path], None, options=options, recipe=recipe)
+        opened([path], None, options=options, encoding=encoding)
 
 
 def test_other_kinds_of_rows_are_refused(tmp_path):
     path = write(tmp_path / "1.jpg", b"-")
     with pytest.raises(DataError, match="must be a matrix or array, as in training"):
-        opened(path).encode(Recipe("array", (16, 20, 3)))
+        opened(path).encode(ArrayEncoding((16, 20, 3)))
 
 
 @pytest.mark.parametrize(

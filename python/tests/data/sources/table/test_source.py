@@ -103,7 +103,9 @@ def make_column(values, of_type):
 
 def check_same(found, expected):
     """The recipes agree, numbers to 12 digits, and so do the rows."""
-    for one, other in zip(found.recipe.columns, expected.recipe.columns, strict=True):
+    for one, other in zip(
+        found.recipe.features.columns, expected.recipe.features.columns, strict=True
+    ):
         scale = max(abs(other.center), other.scale)
         np.testing.assert_allclose(one.center, other.center, rtol=1e-12, atol=1e-12 * scale)
         np.testing.assert_allclose(one.scale, other.scale, rtol=1e-12)
@@ -195,7 +197,7 @@ def test_csv_is_parquet_is_feather(tmp_path):
     ]
     for data in built[1:]:
         check_same(data, built[0])
-    assert built[0].recipe.feature_names == ("größe", "f=a", "f=b")
+    assert built[0].recipe.features.feature_names == ("größe", "f=a", "f=b")
     assert built[0].recipe.formula == "`y` ~ `größe` + `f`"
 
 
@@ -209,7 +211,7 @@ def test_dictionaries_that_differ_are_joined(tmp_path):
         for i, column in enumerate(columns)
     ]
     data = build(features(paths, label="y"), {"encode": "codes", "shuffle": False})
-    assert data.recipe.columns[0].levels == ("a", "unused", "b", "c")
+    assert data.recipe.features.columns[0].levels == ("a", "unused", "b", "c")
     np.testing.assert_array_equal(gathered(data)[0][:, 0], [0, 2, 3, 2])
 
 
@@ -279,7 +281,7 @@ def test_texts_are_learned_as_in_memory(tmp_path):
     found = dataset.build_dataset(features(path, label="y"), options, text=text)
     expected = dataset.build_dataset(in_memory(table, ["t"]), options, label, text=text)
     check_same(found, expected)
-    assert found.recipe.columns[0].kind == "text"
+    assert found.recipe.features.columns[0].kind == "text"
 
 
 def test_dates_cannot_be_labels(tmp_path):
@@ -294,7 +296,7 @@ def test_weights_come_from_the_file(tmp_path):
     table = simple().append_column("w", pa.array([1.0, 2, 3, 4, 5, 6]))
     path = write(table, tmp_path / "x.csv")
     data = build(features(path, label="y", weights="w"), {"validation": 0.5})
-    assert data.recipe.known == {"größe", "f"}
+    assert data.recipe.features.known == {"größe", "f"}
     np.testing.assert_array_equal(gathered(data)[2], [1, 2, 3, 4, 5, 6])
 
 
@@ -333,7 +335,7 @@ def test_times_are_read_in_the_zone_of_training(tmp_path):
         for n, zone in enumerate(["Asia/Tokyo", "UTC"])
     ]
     train = build(features(paths[0]), {})
-    assert train.recipe.columns[0].zone == "Asia/Tokyo"
+    assert train.recipe.features.columns[0].zone == "Asia/Tokyo"
     test = build(features(paths[1]), recipe=train.recipe)
     np.testing.assert_array_equal(gathered(test)[0], gathered(train)[0])
 

@@ -133,7 +133,7 @@ def test_a_dataset_of_records_trains_as_the_same_rows(tmp_path):
     keep = np.zeros(30, dtype=bool)
     keep[data.train_rows] = True
     recipe = given.learn(keep, DatasetSpec(**options))
-    assert recipe.columns == data.recipe.columns
+    assert recipe.columns == data.recipe.features.columns
     np.testing.assert_array_equal(
         given.encode(recipe).gather(slice(30)), data.sources[0].gather(slice(30))
     )

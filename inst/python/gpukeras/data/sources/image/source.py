@@ -30,7 +30,7 @@ from gpukeras.core.options import (
     option,
 )
 from gpukeras.data.arrays import Notes
-from gpukeras.data.preprocessing.recipe import Recipe, check_form
+from gpukeras.data.preprocessing.recipe import Encoding, ImageEncoding, check_kind
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.image import tiff
 from gpukeras.data.sources.image.decode import FLOATS, ImageForm, ImageRows, decode_all
@@ -82,14 +82,15 @@ class ImageSpec(Spec):
         return ImageForm(shape, self.interpolation or "bilinear", bool(self.crop_to_aspect_ratio))
 
 
-def choose_form(spec: ImageSpec, recipe: Recipe) -> ImageForm:
-    """Returns the image form that a recipe was trained with.
+def choose_form(spec: ImageSpec, encoding: ImageEncoding) -> ImageForm:
+    """Returns the image form that an encoding was learned with.
 
     Raises:
         SpecError: if a given option differs from training.
     """
-    height, width, channels = recipe.raw_shape
-    form = ImageForm((height, width, channels), recipe.interpolation, recipe.crop_to_aspect_ratio)
+    height, width, channels = encoding.row_shape
+    size = (height, width, channels)
+    form = ImageForm(size, encoding.interpolation, encoding.crop_to_aspect_ratio)
     colors = {count: name for name, count in COLORS.items()}
     had = {
         "image_size": form.shape[:2],
@@ -124,13 +125,12 @@ class ImageFeatures(Features):
         keep: Storage of decoded rows: "memory", "disk", "auto" (see `RowsWriter`), or "none" to
             decode on each access.
         on_error: "stop" or "skip".
-        recipe: Recipe that encodes them, or None.
+        encoding: The learned encoding, or None.
 
     Attributes:
         files: The files; without skipped files after the first access to `rows`.
     """
 
-    kind = "images"
     refuses = "a set of image files"
 
     def __init__(
@@ -139,7 +139,7 @@ class ImageFeatures(Features):
         spec: ImageSpec,
         keep: str = "auto",
         on_error: str = "stop",
-        recipe: Recipe | None = None,
+        encoding: Encoding | None = None,
     ) -> None:
         """Stores the arguments; reads no data."""
         require_feature("images")
@@ -150,7 +150,7 @@ class ImageFeatures(Features):
         if files.column:  # rows without a path can be dropped
             self.refuses = ""
         self._spec, self._keep = spec, keep
-        self._form = spec.form if recipe is None else self._form_of(recipe)
+        self._form = spec.form if encoding is None else self._form_of(encoding)
         self._kept: tuple[ImageForm, RowSource] | None = None
         self._checked = on_error == "stop"
 
@@ -187,11 +187,10 @@ class ImageFeatures(Features):
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Returns the recipe; it fits nothing, and `scale` maps values to the range 0 to 1."""
+    ) -> ImageEncoding:
+        """Returns the encoding; nothing is learned, and `scale` maps values to the range 0 to 1."""
         form = self._form
-        return Recipe(
-            "images",
+        return ImageEncoding(
             form.shape,
             scale=(255.0,) * form.shape[2] if spec.scale else None,
             interpolation=form.interpolation,
@@ -211,19 +210,19 @@ class ImageFeatures(Features):
         return ~missing, {self.files.column: int(missing.sum())}
 
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the rows; decodes all of them now unless they are decoded on access.
 
         Args:
-            recipe: The recipe to apply.
+            encoding: The encoding to apply.
             complete: Mask of the rows to use, or None for all rows.
             notes: Unused: uint8 values lose no digits.
 
         Raises:
             DataError: for a file that is gone, damaged or no image; names it.
         """
-        form = self._form_of(recipe)
+        form = self._form_of(encoding)
         self._skip()
         if complete is not None:
             return self._read(self.files.take(complete), form)
@@ -231,9 +230,8 @@ class ImageFeatures(Features):
             self._kept = form, self._read(self.files, form)
         return self._kept[1]
 
-    def _form_of(self, recipe: Recipe) -> ImageForm:
-        check_form(recipe, "images", recipe.raw_shape, self.arg)
-        return choose_form(self._spec, recipe)
+    def _form_of(self, encoding: Encoding) -> ImageForm:
+        return choose_form(self._spec, check_kind(encoding, ImageEncoding, self.arg))
 
     def _read(
         self, files: ImageFiles, form: ImageForm, good: np.ndarray | None = None
@@ -267,7 +265,7 @@ def open_images(
     features: Mapping[str, Any],
     arg: str,
     spec: DatasetSpec | None = None,
-    recipe: Recipe | None = None,
+    encoding: Encoding | None = None,
 ) -> ImageFeatures:
     """Opens image files as features.
 
@@ -279,7 +277,7 @@ def open_images(
         spec: Dataset options: `cache` chooses the storage of decoded rows, `on_error` the treatment
             of a damaged file. Only files of a class folder can be skipped: files given by path must
             match labels or rows by position.
-        recipe: Recipe that encodes them, if it is known.
+        encoding: The learned encoding, if it is known.
 
     Raises:
         SpecError: for an invalid option.
@@ -299,7 +297,7 @@ def open_images(
             arg="on_error",
         )
     keep = KEEPS.get(spec.cache, "auto")
-    return ImageFeatures(files, image_spec, keep, spec.on_error, recipe)
+    return ImageFeatures(files, image_spec, keep, spec.on_error, encoding)
 
 
 def _check_classes(files: ImageFiles) -> None:

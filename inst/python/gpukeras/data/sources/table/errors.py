@@ -18,7 +18,7 @@ from gpukeras.data.files.table import open_table
 from gpukeras.data.preprocessing.columns import ColumnRule, kind_of, transform_column
 from gpukeras.data.preprocessing.datetimes import read_number
 from gpukeras.data.preprocessing.imputation import is_missing
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import ColumnsEncoding
 from gpukeras.data.preprocessing.targets import count_codes, recode
 from gpukeras.data.sources.table.summaries import LevelUnion
 
@@ -26,12 +26,12 @@ Columns = Mapping[str, Mapping[str, Any]]
 
 
 def explain_fault(
-    recipe: Recipe, blocks: Iterable[tuple[Columns, int]], arg: str
+    encoding: ColumnsEncoding, blocks: Iterable[tuple[Columns, int]], arg: str
 ) -> DataError | None:
     """Returns the error for the first column that cannot be encoded, with counts over all rows.
 
     Args:
-        recipe: The recipe to apply.
+        encoding: The encoding to apply.
         blocks: Columns by name, and the number of rows, of each block.
         arg: Name of the user's argument, for error messages.
 
@@ -39,7 +39,7 @@ def explain_fault(
         The error, with the `row` (from 1) of the first faulty value if it is known; or None if no
         fault is found.
     """
-    faults = [_Fault(rule, arg) for rule in recipe.columns]
+    faults = [_Fault(rule, arg) for rule in encoding.columns]
     start = 0
     for columns, rows in blocks:
         for fault in faults:

@@ -1,6 +1,6 @@
 """Tables in files (CSV, Parquet and Feather) of any size, as rows of a data frame's columns.
 
-    files --reader--> spool --learn()--> recipe --encode()--> rows, in memory or a scratch file
+    files --reader--> spool --learn()--> encoding --encode()--> rows, in memory or a scratch file
 
 The files are parsed once. Later steps work on one block of rows at a time, so that memory does not
 grow with the files, except for labels, row numbers, the distinct strings of a category, and (if
@@ -26,7 +26,13 @@ from gpukeras.data.files.time_zones import utc_offsets
 from gpukeras.data.preprocessing.columns import Learning, take_rows
 from gpukeras.data.preprocessing.encoding import learn_rules
 from gpukeras.data.preprocessing.imputation import is_missing
-from gpukeras.data.preprocessing.recipe import Recipe, check_columns, check_form, check_names
+from gpukeras.data.preprocessing.recipe import (
+    Encoding,
+    TableEncoding,
+    check_columns,
+    check_kind,
+    check_names,
+)
 from gpukeras.data.preprocessing.targets import SEVERAL
 from gpukeras.data.preprocessing.text_vectorization import TextSpec
 from gpukeras.data.sources.base import Features
@@ -53,7 +59,7 @@ class TableFeatures(Features):
             worker's number from 0 and the number of workers, only its part of the files is read.
         arg: Name of the user's argument, for error messages.
         spec: The dataset options for reading and learning.
-        recipe: Recipe that encodes the rows, if it is known: then only its columns are read.
+        encoding: The learned encoding, if it is known: then only its columns are read.
         text: Which columns are text.
 
     Raises:
@@ -68,11 +74,11 @@ class TableFeatures(Features):
         features: Mapping[str, Any],
         arg: str,
         spec: DatasetSpec | None = None,
-        recipe: Recipe | None = None,
+        encoding: Encoding | None = None,
         text: TextSpec | Mapping[str, Any] | None = None,
     ) -> None:
         """Reads the files' headers; their rows are read on first use."""
-        self.arg, self._spec, self._recipe = arg, spec or DatasetSpec(), recipe
+        self.arg, self._spec, self._encoding = arg, spec or DatasetSpec(), encoding
         self._text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
         self._labels = _texts(features.get("label")) or []
         self._weights = features.get("weights") or None
@@ -100,7 +106,7 @@ class TableFeatures(Features):
     def _choose(self, names: Sequence[str], asked: Sequence[str] | None) -> list[str]:
         """Chooses the feature columns; returns them and the columns beside them."""
         check_names(names, self.arg)
-        self.columns = choose_columns(names, self._beside, asked, self._recipe, self.arg)
+        self.columns = choose_columns(names, self._beside, asked, self._encoding, self.arg)
         return [*self.columns, *(name for name in self._beside if name not in self.columns)]
 
     @property
@@ -187,41 +193,41 @@ class TableFeatures(Features):
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Fits and returns the recipe, as `encoding.learn_columns()` does for rows in memory."""
+    ) -> TableEncoding:
+        """Learns the encoding, as `encoding.learn_columns()` does for rows in memory."""
         how = _learning(spec, self.arg, self._text, keep, complete)
         learner = TableLearner(self)
         try:
             given = [*map(self.empty, self.columns)]
-            return learn_rules(given, how, spec.na, learner.rule, spec.new_levels)
+            return learn_rules(given, how, learner.rule, spec.new_levels)
         except DataError as error:
             raise self._located(error, complete) from error
 
     # Encoding
 
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
-        """Returns the rows as the recipe encodes them.
+        """Returns the encoded rows.
 
         Args:
-            recipe: The recipe to apply.
+            encoding: The encoding to apply.
             complete: Mask of the rows to use, or None for all rows.
             notes: Collects notes on integers that lose digits in float32, or None.
 
         Raises:
             DataError: as `encoding.transform()` raises, with the first faulty row.
         """
-        check_form(recipe, "columns", recipe.raw_shape, self.arg)
-        check_columns(recipe, self.columns, self.arg)
+        encoding = check_kind(encoding, TableEncoding, self.arg)
+        check_columns(encoding, self.columns, self.arg)
         rows = self.rows if complete is None else int(complete.sum())
         keep = STORAGES.get(self._spec.cache, "auto")
-        with RowsWriter(recipe.shape, np.float32, keep, self.arg, rows) as writer:
+        with RowsWriter(encoding.shape, np.float32, keep, self.arg, rows) as writer:
             try:
-                self._write(Encoder(recipe.columns, self.arg, notes), recipe, complete, writer)
+                self._write(Encoder(encoding.columns, self.arg, notes), encoding, complete, writer)
             except DataError as error:
-                blocks = self._encodable(recipe, complete)
-                error = explain_fault(recipe, blocks, self.arg) or error
+                blocks = self._encodable(encoding, complete)
+                error = explain_fault(encoding, blocks, self.arg) or error
                 raise self._located(error, complete) from error
         self._scanned().close()
         return writer.finish()
@@ -238,21 +244,25 @@ class TableFeatures(Features):
         return error if found is None else name_row(error, *found)
 
     def _write(
-        self, encoder: Encoder, recipe: Recipe, complete: np.ndarray | None, writer: RowsWriter
+        self,
+        encoder: Encoder,
+        encoding: TableEncoding,
+        complete: np.ndarray | None,
+        writer: RowsWriter,
     ) -> None:
-        for columns, count in self._encodable(recipe, complete):
+        for columns, count in self._encodable(encoding, complete):
             out = writer.room(count)
             encoder.encode(columns, out)
             writer.write(out)
 
     def _encodable(
-        self, recipe: Recipe, complete: np.ndarray | None
+        self, encoding: TableEncoding, complete: np.ndarray | None
     ) -> Iterator[tuple[Columns, int]]:
-        """Yields each block's columns that the recipe uses, and its number of rows.
+        """Yields each block's columns that the encoding uses, and its number of rows.
 
-        Times are converted to the recipe's zones.
+        Times are converted to the encoding's zones.
         """
-        zones = {rule.name: rule.zone for rule in recipe.columns}
+        zones = {rule.name: rule.zone for rule in encoding.columns}
         for columns, _, count in self.blocks(list(zones), complete):
             yield {name: in_zone(column, zones[name]) for name, column in columns.items()}, count
 
@@ -306,7 +316,7 @@ class TableFeatures(Features):
     def _read(self) -> Scan:
         spec = self._spec
         watch = choose_watch(
-            [] if self._recipe else [*map(self.empty, self.columns)],
+            [] if self._encoding else [*map(self.empty, self.columns)],
             [*map(self.empty, self._beside)],
             _learning(spec, self.arg, self._text),
             whole=spec.validation == 0 and spec.na != "drop",
@@ -318,7 +328,7 @@ def choose_columns(
     names: Sequence[str],
     beside: Sequence[str],
     asked: Sequence[str] | None,
-    recipe: Recipe | None,
+    encoding: Encoding | None,
     arg: str,
 ) -> list[str]:
     """Selects the feature columns.
@@ -327,7 +337,7 @@ def choose_columns(
         names: Names of all columns of the files.
         beside: Names of the label and weight columns.
         asked: Columns that the user names, or None for all others.
-        recipe: Recipe that encodes them, or None; only columns that it knows are selected.
+        encoding: The learned encoding, or None; only columns that it knows are selected.
         arg: Name of the user's argument, for error messages.
 
     Raises:
@@ -343,8 +353,8 @@ def choose_columns(
                 column=name,
             )
     chosen = [name for name in asked or names if name not in beside]
-    if recipe is not None:
-        return [name for name in chosen if name in recipe.known]
+    if encoding is not None:
+        return [name for name in chosen if name in encoding.known]
     if not chosen:
         raise DataError(
             f"`{arg}` has no feature columns.",

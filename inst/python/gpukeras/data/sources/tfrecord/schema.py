@@ -8,6 +8,7 @@ array, one encoded image becomes an image.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,12 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import check_choice, check_counts, describe, refused_value
 from gpukeras.data.files.errors import path_error
 from gpukeras.data.files.paths import FORMATS, check_local, find_files
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    Encoding,
+    ImageEncoding,
+    TableEncoding,
+)
 from gpukeras.data.sources.image.decode import ImageForm, decode_content
 from gpukeras.data.sources.tfrecord.reader import Arrays, RecordFiles
 
@@ -121,7 +127,7 @@ def open_files(features: Mapping[str, Any], arg: str, on_error: str) -> RecordFi
 
 
 def read_description(
-    features: Mapping[str, Any], files: RecordFiles, arg: str, recipe: Recipe | None = None
+    features: Mapping[str, Any], files: RecordFiles, arg: str, encoding: Encoding | None = None
 ) -> tuple[Description, str]:
     """Returns the fields to read, and the name of the file whose first record was examined.
 
@@ -129,7 +135,7 @@ def read_description(
         features: `{paths, description, label, weights}`; the last three may be missing.
         files: The files.
         arg: Name of the user's argument, for error messages.
-        recipe: Recipe that encodes them, if it is known; it replaces a description.
+        encoding: The learned encoding, if it is known; it replaces a description.
 
     Raises:
         SpecError: for an invalid description.
@@ -139,7 +145,7 @@ def read_description(
     label, weights = features.get("label") or None, features.get("weights") or None
     path, record = files.read_first()
     found = _read_kinds(record, path, arg)
-    described = described or _describe_by_recipe(found, recipe)
+    described = described or _describe_by_encoding(found, encoding)
     requested = [*(described or found), label, weights]
     fields, inferred = {}, []
     for name in dict.fromkeys(name for name in requested if name):
@@ -201,25 +207,28 @@ def _read_kinds(record: bytes, path: Path, arg: str) -> dict[str, tuple[str, int
     return kinds
 
 
-def _describe_by_recipe(
-    found: Mapping[str, tuple[str, int, bytes]], recipe: Recipe | None
+def _describe_by_encoding(
+    found: Mapping[str, tuple[str, int, bytes]], encoding: Encoding | None
 ) -> dict[str, RecordField]:
-    """Returns the fields that a recipe uses, or none if they are ambiguous."""
-    if recipe is None:
-        return {}
-    if recipe.kind == "columns":
-        rules = [rule for rule in recipe.columns if rule.name in found]
+    """Returns the fields that an encoding uses, or none if they are ambiguous."""
+    if isinstance(encoding, TableEncoding):
+        rules = [rule for rule in encoding.columns if rule.name in found]
         return {
             rule.name: RecordField("factor" if rule.levels else FOUND[found[rule.name][0]])
             for rule in rules
         }
-    size, fields = int(np.prod(recipe.raw_shape)), {}
+    fields: dict[str, RecordField] = {}
     for name, (kind, count, content) in found.items():
-        if recipe.kind == "images" and content.startswith(IMAGES):
+        if isinstance(encoding, ImageEncoding) and content.startswith(IMAGES):
             fields[name] = RecordField("image")
-        elif recipe.kind == "array" and kind != "bytes_list" and count == size:
-            fields[name] = RecordField(FOUND[kind], recipe.raw_shape)
+        if isinstance(encoding, ArrayEncoding) and _holds(encoding.row_shape, kind, count):
+            fields[name] = RecordField(FOUND[kind], encoding.row_shape)
     return fields if len(fields) == 1 else {}
+
+
+def _holds(row_shape: tuple[int, ...], kind: str, count: int) -> bool:
+    """Whether a field has the numbers of a row."""
+    return kind != "bytes_list" and count == math.prod(row_shape)
 
 
 def _complete(

@@ -10,7 +10,13 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_some, row_blocks, standardise
-from gpukeras.data.preprocessing.recipe import Recipe, check_form, check_unmarked
+from gpukeras.data.preprocessing.recipe import (
+    ArrayEncoding,
+    Encoding,
+    ImageEncoding,
+    check_form,
+    check_unmarked,
+)
 from gpukeras.data.preprocessing.running_stats import RunningStats
 from gpukeras.data.sources.base import Features
 from gpukeras.data.sources.image.source import ImageSpec, choose_form
@@ -39,7 +45,7 @@ class RecordArray(Features):
         arg: Name of the user's argument, for error messages.
         spec: The options.
         image: Options for decoding images.
-        recipe: Recipe that encodes them, if it is known.
+        encoding: The learned encoding, if it is known.
         note: Sentence about what was inferred, or "".
     """
 
@@ -51,7 +57,7 @@ class RecordArray(Features):
         spec: DatasetSpec,
         *,
         image: ImageSpec,
-        recipe: Recipe | None = None,
+        encoding: Encoding | None = None,
         note: str = "",
     ) -> None:
         """Stores the arguments; reads no data."""
@@ -62,11 +68,11 @@ class RecordArray(Features):
         self._name = description.array or ""
         self._field = description.fields[self._name]
         self._note, self._seen = note, Notes()
-        if self._field.dtype == "image":
-            self.kind = "images"
+        self._images = self._field.dtype == "image"
+        if self._images:
             self._form = image.form
-            if recipe is not None and recipe.kind == "images":
-                self._form = choose_form(image, recipe)
+            if isinstance(encoding, ImageEncoding):
+                self._form = choose_form(image, encoding)
         self._source: RowSource | None = None
         self._beside: dict[str, list[np.ndarray]] = {}
 
@@ -78,7 +84,7 @@ class RecordArray(Features):
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of one row."""
-        return self._form.shape if self.kind == "images" else self._field.shape
+        return self._form.shape if self._images else self._field.shape
 
     @property
     def skipped(self) -> str:  # type: ignore[override] # known when the files were read
@@ -107,31 +113,34 @@ class RecordArray(Features):
 
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Recipe:
-        """Fits and returns the recipe; fits nothing for images."""
+    ) -> Encoding:
+        """Learns the encoding; there is nothing to learn of images."""
         shape = self.row_shape
-        if self.kind == "images":
+        if self._images:
             scale = (255.0,) * shape[-1] if spec.scale else None
-            return Recipe("images", shape, scale=scale, interpolation=self._form.interpolation)
+            return ImageEncoding(shape, scale, interpolation=self._form.interpolation)
         if not spec.scale:
-            return Recipe("array", shape)
+            return ArrayEncoding(shape)
         source, moments = self._read(), RunningStats()
         for rows in row_blocks(len(source), source.row_bytes):
             block = source.gather(rows)[keep[rows]]
             moments.add(block.reshape(-1, shape[-1]))
-        return Recipe("array", shape, center=tuple(moments.mean), scale=tuple(moments.deviation))
+        return ArrayEncoding(shape, tuple(moments.deviation), center=tuple(moments.mean))
 
     def encode(
-        self, recipe: Recipe, complete: np.ndarray | None = None, notes: Notes | None = None
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> RowSource:
         """Returns the rows: unchanged, or standardised."""
-        check_form(recipe, self.kind, self.row_shape, self.arg)
-        check_unmarked(recipe, self.arg)
+        if self._images:
+            check_form(encoding, ImageEncoding, self.row_shape, self.arg)
+            return self._read()
+        encoding = check_form(encoding, ArrayEncoding, self.row_shape, self.arg)
+        check_unmarked(encoding, self.arg)
         source = self._read()
-        if self.kind == "images" or (recipe.center is None and recipe.scale is None):
+        if encoding.center is None and encoding.scale is None:
             return source
         center, scale = (
-            None if part is None else np.array(part) for part in (recipe.center, recipe.scale)
+            None if part is None else np.array(part) for part in (encoding.center, encoding.scale)
         )
         with RowsWriter(source.shape[1:], np.float32, self._keep, self.arg, len(source)) as writer:
             for rows in row_blocks(len(source), source.row_bytes):
@@ -143,7 +152,7 @@ class RecordArray(Features):
         """Returns all rows, read once: float32, or uint8 for images."""
         if self._source is not None:
             return self._source
-        dtype = np.uint8 if self.kind == "images" else np.float32
+        dtype = np.uint8 if self._images else np.float32
         self._beside = {kind: [] for kind, _ in self._names_beside()}
         with RowsWriter(self.row_shape, dtype, self._keep, self.arg) as writer:
             self._write(writer)
@@ -152,7 +161,7 @@ class RecordArray(Features):
         return self._source
 
     def _write(self, writer: RowsWriter) -> None:
-        shape = self._form.shape if self.kind == "images" else None
+        shape = self._form.shape if self._images else None
         parse, done = build_parser(self._description.fields, shape), 0
         self._seen = Notes()
         for arrays in self._files.read(parse, explain_fault, self._description.record_bytes):
@@ -225,7 +234,7 @@ def open_records(
     features: Mapping[str, Any],
     arg: str,
     spec: DatasetSpec | None = None,
-    recipe: Recipe | None = None,
+    encoding: Encoding | None = None,
     text: Any = None,
 ) -> Features:
     """Opens features of foreign TFRecord files.
@@ -237,7 +246,7 @@ def open_records(
             first record.
         arg: Name of the user's argument, for error messages.
         spec: The options.
-        recipe: Recipe that encodes them, if it is known.
+        encoding: The learned encoding, if it is known.
         text: Which columns are text, and how they are encoded.
 
     Raises:
@@ -247,12 +256,12 @@ def open_records(
     spec = spec or DatasetSpec()
     image = ImageSpec(**{name: features.get(name) for name in IMAGE_OPTIONS})
     files = open_files(features, arg, spec.on_error)
-    description, file = read_description(features, files, arg, recipe)
+    description, file = read_description(features, files, arg, encoding)
     note = description.note(file)
     if description.array is not None:
-        return RecordArray(files, description, arg, spec, image=image, recipe=recipe, note=note)
+        return RecordArray(files, description, arg, spec, image=image, encoding=encoding, note=note)
     # Imports pyarrow, which takes 0.3 s.
     from gpukeras.data.sources.tfrecord.tables import RecordReader, RecordTable
 
     reader = RecordReader(files, description, arg, note)
-    return RecordTable({**features, "reader": reader}, arg, spec, recipe, text)
+    return RecordTable({**features, "reader": reader}, arg, spec, encoding, text)

@@ -89,8 +89,8 @@ class RecordTable(TableFeatures):
 
     def _open(self, features: Mapping[str, Any]) -> None:
         reader: RecordReader = features["reader"]
-        arg, recipe = self.arg, self._recipe
-        self.columns = choose_columns(reader.names, self._beside, None, recipe, arg)
+        arg, encoding = self.arg, self._encoding
+        self.columns = choose_columns(reader.names, self._beside, None, encoding, arg)
         self._records = reader.only({*self.columns, *self._beside})
         self.reader = self._records  # has all that is asked of a reader
 
