@@ -1,8 +1,9 @@
 # Packages of Python, environments, and R processes that have chosen no Python, for the tests of
 # install_gpukeras().
 
-# The interpreter that environments are made of here.
+# The interpreter that environments are made of here. Nothing is installed on CRAN.
 a_starter <- function() {
+  skip_on_cran()
   if (is.null(known$starter)) {
     found <- find_interpreter(NULL, "numpy", choose_requirements(read_computer())$python)
     known$starter <- found$python

@@ -205,6 +205,7 @@ test_that("the user's own graphics device stays the current one", {
 # In a browser -----------------------------------------------------------------------------------
 
 find_chromium <- function() {
+  skip_on_cran() # it keeps files in the home folder
   found <- Sys.which(c("chromium", "chromium-browser", "google-chrome"))
   found <- found[nzchar(found)]
   skip_if(length(found) == 0, "no chromium to open the page in")
