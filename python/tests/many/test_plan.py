@@ -1,6 +1,7 @@
 """Which models train at a time, and why."""
 
 import pytest
+from small_fits import make_dataset, make_model
 
 from gpukeras.many.plan import (
     CPU_FLOPS,
@@ -8,6 +9,7 @@ from gpukeras.many.plan import (
     STEP_FLOPS,
     ModelFacts,
     describe_work,
+    find_refusal,
     plan_stacks,
     read_model_facts,
 )
@@ -112,3 +114,11 @@ def test_the_work_of_a_step_counts_weights_at_each_place():
     words = [keras.Input((4,)), keras.layers.Embedding(100, 3), keras.layers.GRU(2)]
     weights = 3 * 6 + 2 * 6 + 2 * 6
     assert products(*words) == 4 * weights
+
+
+@pytest.mark.tf
+def test_a_model_whose_optimizer_averages_weights_is_not_stacked():
+    import keras
+
+    model = make_model(optimizer=keras.optimizers.SGD(0.1, use_ema=True))
+    assert find_refusal(model, make_dataset()) == "its optimizer averages weights"

@@ -268,6 +268,7 @@ def find_refusal(model: Model, data: MapDataset) -> str:
         "it has several optimizers": bool(
             other_optimizers(model) or keras_private.inner_optimizers(optimizer)
         ),
+        "its optimizer averages weights": bool(optimizer.use_ema),
         "its recurrent layers keep a state between batches": fixed_rows(model) is not None,
         "it runs eagerly": bool(model.run_eagerly),
         "it takes texts": data.recipe.features.has_texts,
