@@ -8,7 +8,7 @@ import pytest
 from nightly import few
 from small_fits import make_dataset, make_model
 
-from gpukeras.engine import trace_cache
+from gpukeras.engine import program_cache, trace_cache
 from gpukeras.engine.model_identity import list_state
 from gpukeras.training import evaluate
 from gpukeras.training import fit as training_fit
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.tf
 
 @pytest.fixture(autouse=True)
 def nothing_shared():
-    trace_cache._shared.clear()
+    program_cache._kept.clear()
 
 
 def with_dropout(rate=0.1, seed=2):
@@ -38,13 +38,13 @@ def train(model, engine, data):
 def test_a_shared_program_trains_bit_by_bit_as_a_traced_one(engine):
     data, others = make_dataset(100, validation=0.2), make_dataset(100, seed=2, validation=0.2)
     traced = train(with_dropout(), engine, data)
-    assert trace_cache._shared
-    before = list(trace_cache._shared)
+    assert program_cache._kept
+    before = list(program_cache._kept)
     model = with_dropout()
     shared = train(model, engine, data)
-    assert list(trace_cache._shared) == before
+    assert list(program_cache._kept) == before
     again = train(model, engine, others)
-    trace_cache._shared.clear()
+    program_cache._kept.clear()
     fresh = with_dropout()
     for one, other in zip(shared, train(fresh, engine, data), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -59,10 +59,10 @@ def test_a_shared_program_trains_bit_by_bit_as_a_traced_one(engine):
 def test_a_model_of_another_seed_draws_its_own_numbers_in_a_shared_program(engine):
     data = make_dataset(100)
     first = train(with_dropout(), engine, data)
-    before = list(trace_cache._shared)
+    before = list(program_cache._kept)
     shared = train(with_dropout(seed=9), engine, data)
-    assert list(trace_cache._shared) == before
-    trace_cache._shared.clear()
+    assert list(program_cache._kept) == before
+    program_cache._kept.clear()
     for one, other in zip(shared, train(with_dropout(seed=9), engine, data), strict=True):
         np.testing.assert_array_equal(one, other)
     assert not all(np.array_equal(*pair) for pair in zip(first, shared, strict=True))
@@ -129,9 +129,9 @@ MODELS = [residual, normalized, recurrent, frozen, scaling, accumulating]
 def test_five_equal_models_train_as_if_each_was_alone(make):
     data = [make_dataset(100, seed=seed, validation=0.2) for seed in range(5)]
     together = [fit_and_evaluate(make(), each) for each in data]
-    assert len(trace_cache._shared) == 3  # to train, to validate, to evaluate
+    assert len(program_cache._kept) == 3  # to train, to validate, to evaluate
     for each, (weights, logs) in list(zip(data, together, strict=True))[4:]:
-        trace_cache._shared.clear()
+        program_cache._kept.clear()
         alone, said = fit_and_evaluate(make(), each)
         assert said == logs
         for one, other in zip(alone, weights, strict=True):
@@ -152,20 +152,20 @@ def test_models_of_other_rates_share_programs_and_keep_their_rates():
     for clear in (False, True):
         for rate in (0.1, 0.01):
             if clear:
-                trace_cache._shared.clear()
+                program_cache._kept.clear()
             found.append(train(compiled_with(keras.optimizers.Adam(rate)), "graph_loop", data))
-    assert len(trace_cache._shared) == 1
+    assert len(program_cache._kept) == 1
     for one, other in zip((*found[0], *found[1]), (*found[2], *found[3]), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_unlike_models_and_batches_share_nothing():
     train(with_dropout(), "graph_loop", make_dataset(100))
-    found = len(trace_cache._shared)
+    found = len(program_cache._kept)
     train(with_dropout(0.2), "graph_loop", make_dataset(100))
-    assert len(trace_cache._shared) == 2 * found
+    assert len(program_cache._kept) == 2 * found
     train(with_dropout(), "graph_loop", make_dataset(100, batch_size=20))
-    assert len(trace_cache._shared) == 3 * found
+    assert len(program_cache._kept) == 3 * found
 
 
 def test_a_step_of_the_users_is_not_shared():
@@ -173,23 +173,23 @@ def test_a_step_of_the_users_is_not_shared():
     own = model.train_step
     model.train_step = lambda data: own(data)
     train(model, "graph_loop", make_dataset(100))
-    assert not trace_cache._shared
+    assert not program_cache._kept
 
 
 def test_averages_belong_to_one_training():
     training_fit.fit(with_dropout(), make_dataset(100), {"epochs": 1, "ema": 0.9})
-    assert not trace_cache._shared
+    assert not program_cache._kept
 
 
 @pytest.mark.slow
 def test_a_shared_program_keeps_no_weights_and_the_oldest_goes(monkeypatch):
-    monkeypatch.setattr(trace_cache, "MOST_PROGRAMS", 1)
+    monkeypatch.setattr(program_cache, "MOST", 1)
     model = with_dropout()
     train(model, "graph_loop", make_dataset(100))
     weights = weakref.ref(model.trainable_variables[0].value.handle)
     del model
     gc.collect()
-    assert len(trace_cache._shared) == 1
+    assert len(program_cache._kept) == 1
     assert weights() is None
 
 
@@ -202,5 +202,5 @@ def test_a_program_that_captures_other_numbers_is_not_shared():
     traced = trace_cache.hold(concrete)
     state = list_state(model, None)
     assert trace_cache._share("key", traced, state, 0.0) is traced
-    assert not trace_cache._shared
+    assert not program_cache._kept
     assert float(traced()[0]) == 2.0

@@ -40,11 +40,11 @@ def structure_of(model):
 
 
 def test_only_the_last_programs_are_kept():
-    from gpukeras.many.programs import KEPT
+    from gpukeras.engine.program_cache import MOST
 
     first = open_for(make())
-    others = [open_for(make(), size=size) for size in range(10, 10 + KEPT)]
-    assert open_for(make(), size=10 + KEPT - 1) is others[-1]
+    others = [open_for(make(), size=size) for size in range(10, 10 + MOST)]
+    assert open_for(make(), size=10 + MOST - 1) is others[-1]
     assert open_for(make()) is not first
 
 

@@ -1,16 +1,14 @@
 """Shares traced programs between equal models of a session.
 
-Tracing takes 0.3 to 0.5 s of processor time for a small model, and compiling 1.5 s. A program
-refers to its model by captured variables alone, so those of an equal model can take their place,
-and TensorFlow finds what XLA has compiled for it. Programs are shared only between models that are
-provably equal, see `describe_model()`. A shared program holds no variables, and so none of the
-first model's memory.
+A program refers to its model by captured variables alone, so those of an equal model can take
+their place, and TensorFlow finds what XLA has compiled for it. Programs are shared only between
+models that are provably equal, see `describe_model()`. A shared program holds no variables, and so
+none of the first model's memory.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,11 +17,9 @@ from gpukeras.backend import keras_private
 from gpukeras.backend.graph_reader import read_program
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.model_identity import describe_model, list_state
+from gpukeras.engine.program_cache import find_program, keep_program
 from gpukeras.engine.row_guard import RowGuard
 from gpukeras.engine.value_ranges import CHECKED
-
-MOST_PROGRAMS = 8
-_shared: OrderedDict[Hashable, tuple[Traced, tuple[int, ...]]] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -77,9 +73,9 @@ def open_traced(
         guarded: Whether XLA runs it, so that its rows are to be checked.
     """
     state, key = list_state(model, step), make_key(model, step, terms)
-    if key is not None and key in _shared:
-        _shared.move_to_end(key)
-        traced, places = _shared[key]
+    shared = None if key is None else find_program(key)
+    if shared is not None:
+        traced, places = shared
         return replace(traced, captured=tuple(state[place] for place in places))
     began = time.perf_counter()
     concrete = trace()
@@ -106,7 +102,7 @@ def make_key(model: Model, step: Any, terms: Sequence[Any]) -> Hashable | None:
     if not getattr(step, "is_plain", getattr(step, "__self__", None) is model):
         return None
     described = describe_model(model, step)
-    return None if described is None else (described, str(terms))
+    return None if described is None else ("traced", described, str(terms))
 
 
 def _share(key: Hashable, traced: Traced, state: Sequence[Any], seconds: float) -> Traced:
@@ -119,7 +115,5 @@ def _share(key: Hashable, traced: Traced, state: Sequence[Any], seconds: float) 
     except AttributeError:  # another TensorFlow's insides
         return traced
     taken = tuple(places[id(each)] for each in traced.captured)
-    _shared[key] = replace(shared, captured=(), saved_s=seconds), taken
-    while len(_shared) > MOST_PROGRAMS:
-        _shared.popitem(last=False)
+    keep_program(key, (replace(shared, captured=(), saved_s=seconds), taken))
     return shared

@@ -5,7 +5,6 @@ Tracing and compiling take seconds, so the programs of the last stacks are kept 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,12 +14,11 @@ import numpy as np
 
 from gpukeras.backend import cpp_log, devices, runtime, stacking, tensor_ops
 from gpukeras.core.keras_types import Model
+from gpukeras.engine.program_cache import find_program, keep_program
 from gpukeras.engine.programs import cut, take
 from gpukeras.engine.trip_counts import choose_loop, choose_sizes, split_count
 from gpukeras.many.step import Batch, State, StatelessModel
 from gpukeras.many.structure import Path, Structure, bind_numbers, is_rate
-
-KEPT = 8  # stacks whose programs are kept; each holds a model, and some MiB of code
 
 
 @dataclass(frozen=True)
@@ -166,11 +164,6 @@ def _row(values: Any, place: Any) -> Any:
     return ops.slice(values, (place, 0), (1, values.shape[1]))[0]
 
 
-# The last ones -----------------------------------------------------------------------------------
-
-_kept: OrderedDict[tuple[Any, ...], tuple[StackPrograms, Structure]] = OrderedDict()
-
-
 def open_programs(
     model: Model,
     structure: Structure,
@@ -192,10 +185,9 @@ def open_programs(
     """
     fixed = [(path, number) for path, number in structure.numbers.items() if not is_rate(path)]
     constants = tuple(sorted((item for item in fixed if item[0] not in paths), key=str))
-    key = structure.key, constants, tuple(paths), size, device, compiled
-    if key not in _kept:
-        _kept[key] = StackPrograms(model, paths, size, device, compiled), structure
-    _kept.move_to_end(key)
-    while len(_kept) > KEPT:
-        _kept.popitem(last=False)
-    return _kept[key][0]
+    key = "stack", structure.key, constants, tuple(paths), size, device, compiled
+    kept = find_program(key)
+    if kept is None:  # the structure holds objects whose identity is in its key
+        kept = keep_program(key, (StackPrograms(model, paths, size, device, compiled), structure))
+    programs: StackPrograms = kept[0]
+    return programs

@@ -5,7 +5,6 @@ A stack is one program of XLA. Models that train alone meet the checks, see `eng
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,13 +14,10 @@ from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import iterate_rows, sample_rows
+from gpukeras.engine.program_cache import find_program, keep_program
 from gpukeras.engine.row_guard import RowGuard
 from gpukeras.engine.value_ranges import CHECKED
 from gpukeras.many.structure import describe_structure
-
-KEPT = 8  # structures whose checks are kept: tracing a small model takes 50 ms
-
-_guards: OrderedDict[tuple[str, str], RowGuard] = OrderedDict()
 
 
 def find_unchecked_rows(model: Model, data: MapDataset) -> str:
@@ -57,15 +53,14 @@ def _open_guard(model: Model, arrays: Any) -> RowGuard:
     tf = runtime.tensorflow()
     flat = tree.flatten(arrays)
     specs = [tf.TensorSpec([2, *array.shape[1:]], array.dtype) for array in flat]
-    key = structure.key, str(tree.pack_sequence_as(arrays, specs))
-    if key not in _guards:
+    key = "checks", structure.key, str(tree.pack_sequence_as(arrays, specs))
+    kept = find_program(key)
+    if kept is None:  # the structure holds objects whose identity is in its key
         traced = tf.function(lambda *given: _step(model, tree.pack_sequence_as(arrays, given)))
-        concrete = traced.get_concrete_function(*specs)
-        _guards[key] = RowGuard(read_program(concrete, CHECKED))
-    _guards.move_to_end(key)
-    while len(_guards) > KEPT:
-        _guards.popitem(last=False)
-    return _guards[key]
+        program = read_program(traced.get_concrete_function(*specs), CHECKED)
+        kept = keep_program(key, (RowGuard(program), structure))
+    guard: RowGuard = kept[0]
+    return guard
 
 
 def _step(model: Model, arrays: Sequence[Any]) -> Any:
