@@ -159,7 +159,7 @@ def test_without_resamples_the_rows_kept_apart_are_measured():
 def test_a_split_has_the_rows_of_its_resample_and_the_sources_of_the_dataset():
     data = make_dataset(20)
     fold = open_resamples(data, 4)[0]
-    split = split_dataset(data, fold)
+    split = split_dataset(data, fold.train, fold.held_out)
     assert split.sources is data.sources
     assert split.rows("train").tolist() == fold.train.tolist()
     assert split.rows("validation").tolist() == fold.held_out.tolist()

@@ -6,7 +6,7 @@ from familied import dataset as family_dataset
 from familied import model_of
 from nightly import few
 from small_fits import make_dataset, make_model
-from stacked import ALONE, difference, fit_many
+from stacked import ALONE, difference, fit_alone, fit_many
 
 pytestmark = pytest.mark.tf
 SIZES = [5, 33, 20]
@@ -31,6 +31,17 @@ def test_rates_are_those_of_each_model_s_own_steps(drop_last):
     schedule = {"kind": "one_cycle", "max_rate": 0.5}
     fits = fit_many([model], data, groups=GROUPS, schedule=schedule, epochs=2)
     assert max(difference(fits, 3, schedule=schedule, epochs=2)) < ALONE
+
+
+def test_a_plateau_lowers_the_rates_of_each_model_by_itself():
+    schedule = {"kind": "plateau", "patience": 1, "min_delta": 0.2, "min_rate": 1e-3}
+    data = make_dataset(rows=60)
+    fits = fit_many([make_model()], data, folds=2, schedule=schedule, epochs=4)
+    assert max(difference(fits, 2, schedule=schedule, epochs=4)) < ALONE
+    _, alone = fit_alone(fits, 2, schedule=schedule, epochs=4)
+    rates = fits.fitted[1].history.rates
+    assert rates == pytest.approx(alone.learning_rate)
+    assert rates[-1] < rates[0]
 
 
 @pytest.mark.slow

@@ -36,7 +36,11 @@ def test_a_trial_is_trained_as_by_fit_on_each_resample(tmp_path):
     (outcome,) = sequential.train([TRIAL], 2)
     for place, fold in enumerate(sequential.resamples):
         model = build_model(build, TRIAL, sequential.data)
-        report = fit(model, split_dataset(sequential.data, fold), {"epochs": 2, "engine": "keras"})
+        report = fit(
+            model,
+            split_dataset(sequential.data, fold.train, fold.held_out),
+            {"epochs": 2, "engine": "keras"},
+        )
         for name, values in outcome.metrics.items():
             assert values[place] == report.history[name][-1]
     assert set(outcome.metrics) == {"val_loss", "val_accuracy"}

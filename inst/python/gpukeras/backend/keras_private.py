@@ -95,7 +95,7 @@ def forget_losses(model: Any) -> None:
 
 def initial_epoch(model: Any) -> int | None:
     """Returns the epoch at which BackupAndRestore makes `fit()` begin, or None."""
-    return model._initial_epoch
+    return getattr(model, "_initial_epoch", None)  # a stack of models has none
 
 
 def set_initial_epoch(model: Any, epoch: int | None) -> None:
@@ -105,7 +105,8 @@ def set_initial_epoch(model: Any, epoch: int | None) -> None:
 
 def epoch_logs(model: Any, logs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a model's metrics, or the logs of its last step if that has others."""
-    return dict(model._get_metrics_result_or_logs(logs or model.get_metrics_result()))
+    metrics = dict(model.get_metrics_result())
+    return metrics if not logs or logs.keys() == metrics.keys() else dict(logs)
 
 
 def plain_logs(logs: Mapping[str, Any]) -> dict[str, Any]:

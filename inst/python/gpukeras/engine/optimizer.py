@@ -93,8 +93,7 @@ class Rates:
             lowest: Lower bound of the table's highest rate.
         """
         before = np.float32(self.factor.numpy())
-        floor = np.float32(lowest / self._top) if self._top > 0 else before
-        after = max(before * np.float32(by), min(before, floor))
+        after = reduce_factor(before, by, lowest, self._top)
         self.factor.assign(after)
         return bool(after != before)
 
@@ -106,6 +105,19 @@ class Rates:
         """Restores the result of `get_state()`."""
         self._start.assign(int(state["start"]))
         self.factor.assign(float(state["factor"]))
+
+
+def reduce_factor(before: np.float32, by: float, lowest: float, highest: float) -> np.float32:
+    """Returns the factor of rates after they were multiplied.
+
+    Args:
+        before: The factor before.
+        by: What to multiply it by.
+        lowest: Lower bound of the highest rate.
+        highest: The highest rate at a factor of 1.
+    """
+    floor = np.float32(lowest / highest) if highest > 0 else before
+    return max(before * np.float32(by), min(before, floor))
 
 
 class _TableSchedule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from gpukeras.engine.predict import predict_rows
 from gpukeras.many.copies import make_initial
 from gpukeras.many.fits import Fitted, Ran, Start
 from gpukeras.many.histories import ModelHistory
-from gpukeras.many.resamples import Resample, split_dataset
+from gpukeras.many.resamples import split_dataset
 from gpukeras.many.stack import read_state
 from gpukeras.many.training import Task
 from gpukeras.training.fit import fit
@@ -68,9 +68,7 @@ def run_job(model: Model, data: MapDataset, job: Job, on_event: OnEvent | None =
     Raises:
         CheckpointError: if the folder of the checkpoints cannot be used.
     """
-    rows = split_dataset(data, Resample("", job.train, job.held_out))
-    if job.seed is not None:
-        rows.spec = replace(rows.spec, seed=job.seed)
+    rows = split_dataset(data, job.train, job.held_out, job.seed)
     until = time.monotonic() + FREE_S
     while True:
         try:
@@ -116,14 +114,13 @@ def as_job(start: Start, task: Task) -> Job:
         start: Where it begins, without a state.
         task: What the models share.
     """
-    stopping = None if task.stopping is None else asdict(task.stopping)
+    spec, member = task.spec, start.member
     options = {
-        "epochs": task.epochs,
-        "schedule": task.schedule,
-        "early_stopping": stopping,
-        "engine": task.engine,
+        "epochs": spec.epochs,
+        "schedule": spec.schedule,
+        "early_stopping": None if spec.early_stopping is None else asdict(spec.early_stopping),
+        "engine": spec.engine,
     }
-    member = start.member
     return Job(
         member.train,
         member.held_out,
@@ -131,7 +128,7 @@ def as_job(start: Start, task: Task) -> Job:
         task.batch_size,
         member.seed,
         keeps_state=True,
-        predicts=task.predictions,
+        predicts=spec.predictions,
     )
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset import MapDataset
-from gpukeras.many.members import Member
-from gpukeras.many.resamples import Resample, split_dataset
 from gpukeras.many.step import state_variables
 from gpukeras.models import clone, model_checks
 from gpukeras.models.label_numbers import NOTHING, LabelNumbers, apply_numbers
@@ -36,14 +33,6 @@ def make_initial(
     apply_numbers(copy, learned)
     build_on(copy, data)
     return copy
-
-
-def rows_of_member(data: MapDataset, member: Member) -> MapDataset:
-    """Returns the dataset that a model alone is trained on; no features are copied."""
-    rows = split_dataset(data, Resample(member.fold, member.train, member.held_out))
-    seed = rows.spec.seed if member.seed is None else member.seed
-    rows.spec = replace(rows.spec, seed=seed)
-    return rows
 
 
 def write_state(model: Model, state: Mapping[str, Sequence[np.ndarray]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,16 @@ from gpukeras.backend import devices
 from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
-from gpukeras.core.options import Spec, check_count, check_flag, option
+from gpukeras.core.options import check_count
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
-from gpukeras.many.copies import make_initial, prepare, rows_of_member
+from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels, Start
 from gpukeras.many.group_scaling import GroupScaling, choose_scaling, find_table
 from gpukeras.many.members import Groups, Member, list_members
+from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import StackPlan, explain_alone, plan_stacks, read_model_facts
 from gpukeras.many.resamples import (
     Resample,
@@ -30,12 +31,12 @@ from gpukeras.many.resamples import (
     note_absent,
     open_resamples,
     read_classes,
+    split_dataset,
 )
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import StackingError, Task, train_stack
 from gpukeras.many.workers.members import train_members
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
-from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 from gpukeras.training.listener import OnEvent, ProgressReporter
 
 UNSCALED = (
@@ -44,32 +45,6 @@ UNSCALED = (
 )
 # Arguments of gpu_tune() as gpu_fit_many() calls them, whose `group` has models of their own.
 NAMES = {"`resamples`": "folds", "`group`": "together"}
-
-
-@dataclass(frozen=True)
-class ManySpec(Spec):
-    """Options of a training of many models.
-
-    Args:
-        epochs: Passes of each model over its training rows.
-        batch_size: Rows per step of each model, or "auto": those of the dataset, or by the rows of
-            the median model.
-        schedule: Learning rate schedule, see `lr_tables`; None for the optimizers' own rates.
-        early_stopping: Patience in epochs, or options, see `early_stopping`; None for none.
-        most: Models that train at a time, or "auto" (by memory).
-        predictions: Whether the models predict the rows that they held out.
-        workers: Processes that train models which do not stack, or "auto", see `workers.plan`.
-        repeats: Whether the user gave seeds, so that no clock chooses an engine.
-    """
-
-    epochs: int = option(10, check_count)
-    batch_size: str | int = option("auto", check_count)
-    schedule: Mapping[str, Any] | None = None
-    early_stopping: Any = None
-    most: str | int = option("auto", check_count)
-    predictions: bool = option(True, check_flag)
-    workers: str | int = option("auto", check_count)
-    repeats: bool = option(False, check_flag)
 
 
 def fit_many(
@@ -108,7 +83,10 @@ def fit_many(
     members = list_members(len(models), _check_seeds(seeds), resamples, codes)
     if codes is not None and scaling is not None:
         rows = _scale(rows, scaling, codes)
-    parts = {split: rows_of_member(rows, one) for split, one in _first_of_each(members).items()}
+    parts = {
+        split: split_dataset(rows, one.train, one.held_out, one.seed)
+        for split, one in _first_of_each(members).items()
+    }
     joined, firsts = join_parts(rows, list(parts.values()))
     first_rows = dict(zip(parts, firsts, strict=True))
     task = _make_task(spec, joined, members, on_event)
@@ -120,10 +98,10 @@ def fit_many(
     began, built = time.perf_counter(), _build(models, members, rows)
     structures = [describe_structure(model) for model in models]
     starts = list(_list_starts(models, members, built, structures, rows, parts))
-    plan = _plan(models, structures, members, task, spec)
+    plan = _plan(models, structures, members, task)
     shifts = [one.member.shift(first_rows[_split(one.member)]) for one in starts]
     shifted = [replace(one, member=member) for one, member in zip(starts, shifts, strict=True)]
-    found, plan = _train(shifted, plan, task, spec.workers)
+    found, plan = _train(shifted, plan, task)
     return FittedModels(
         rows,
         starts,
@@ -154,22 +132,17 @@ def _make_task(
 ) -> Task:
     sizes = [len(one.train) for one in members]
     wanted = data.spec.batch_size if spec.batch_size == "auto" else spec.batch_size
-    given = spec.early_stopping
     return Task(
         data,
-        spec.epochs,
+        spec,
         choose_batch_size(int(np.median(sizes)), wanted)[0],
         devices.current().device,
         ProgressReporter(on_event, spec.epochs),
-        stopping=None if given is None else parse_early_stopping(given),
-        schedule=spec.schedule,
-        predictions=spec.predictions,
-        engine="repeatable" if spec.repeats else "auto",
     )
 
 
 def _train(
-    starts: Sequence[Start], plan: StackPlan, task: Task, workers: int | str
+    starts: Sequence[Start], plan: StackPlan, task: Task
 ) -> tuple[dict[int, Fitted], StackPlan]:
     """Returns what each model has become, by its number, and the plan as it was carried out."""
     found: dict[int, Fitted] = {}
@@ -178,7 +151,7 @@ def _train(
             found |= train_stack([starts[place] for place in stack], task)
         except StackingError as error:
             plan = plan.without([stack], f"a stack of them failed: {error}")
-    alone, how = train_members([starts[place] for place in plan.alone], task, workers)
+    alone, how = train_members([starts[place] for place in plan.alone], task)
     return found | alone, replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
 
 
@@ -247,8 +220,8 @@ def _plan(
     structures: Sequence[Structure],
     members: Sequence[Member],
     task: Task,
-    spec: ManySpec,
 ) -> StackPlan:
+    spec = task.spec
     facts = [read_model_facts(one, task.data.row_bytes, task.batch_size) for one in models]
     alone = {
         setting: explain_alone(model, task.data, facts[setting], task.device, spec.most)
@@ -266,7 +239,7 @@ def _plan(
     if spec.workers == "auto" or spec.most not in ("auto", 1):
         return plan
     short = task.data.spec.drop_last
-    steps = [count_steps(len(one.train), task.batch_size, short) * task.epochs for one in members]
+    steps = [count_steps(len(one.train), task.batch_size, short) * spec.epochs for one in members]
     return plan.without_small(steps)
 
 

@@ -26,9 +26,9 @@ from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.sources.row_store import MemoryRows
 from gpukeras.engine.autotune import EngineChoice
 from gpukeras.many.copies import make_initial, prepare
-from gpukeras.many.fit_many import ManySpec
 from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.histories import ModelHistory
+from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import (
     explain_alone,
     is_worth,
@@ -37,12 +37,11 @@ from gpukeras.many.plan import (
 )
 from gpukeras.many.stack import read_state
 from gpukeras.many.structure import describe_structure
-from gpukeras.many.training import StackingError, Task, train_stack
+from gpukeras.many.training import StackingError, train_stack
 from gpukeras.many.training_request import STACKED, TrainingRequest, finish
 from gpukeras.many.workers.members import train_beside
 from gpukeras.many.workers.plan import plan_workers, read_worker_facts
 from gpukeras.many.workers.pool import TaskResult
-from gpukeras.training.callbacks.early_stopping import parse_early_stopping
 from gpukeras.training.listener import OnEvent, ProgressReporter
 from gpukeras.training.report import FitReport
 
@@ -91,21 +90,22 @@ def fit_together(
     """
     workers = ManySpec.from_dict({"workers": workers}).workers
     trained: dict[int, Trained] = {}
-    groups: dict[str, list[TrainingRequest]] = {}
+    requests: list[TrainingRequest] = []
     device = devices.current().device
     for place, given in enumerate(zip(models, datasets, seeds, options, strict=True)):
         request = _check(place, device, *given)
         if isinstance(request, str):
             trained[place] = Trained(None, request)
         else:
-            groups.setdefault(request.kind, []).append(request)
-    for group in groups.values():
-        left, several = _split_few(group)
-        trained |= {one.place: Trained(None, one.alone or FEW) for one in left}
-        trained |= {one.place: Trained(None, INTERRUPTED) for one in several}
-        if several and not _ended(trained):
-            trained |= _train_group(several, device, on_event)
-    waiting = [one for group in groups.values() for one in group if trained[one.place].refused]
+            requests.append(request)
+    counts = Counter(one.key for one in requests if not one.alone)
+    several = [one for one in requests if not one.alone and is_worth(counts[one.key], one.steps)]
+    trained |= {one.place: Trained(None, one.alone or FEW) for one in requests}
+    trained |= {one.place: Trained(None, INTERRUPTED) for one in several}
+    for stack in _plan(several, device):
+        if not _ended(trained):
+            trained |= _train_stack(stack, device, on_event)
+    waiting = [one for one in requests if trained[one.place].refused]
     for rows in _group_by_layout(waiting).values():
         if not _ended(trained):
             trained |= _train_beside(rows, trained, device, on_event, workers)
@@ -133,8 +133,6 @@ def _check(
         return "its rows have no numbers, or are varied"
     try:
         spec = ManySpec.from_dict({**options, "predictions": False})
-        if spec.early_stopping is not None:
-            parse_early_stopping(spec.early_stopping)
         prepare(model, data)
         batch, _ = choose_batch_size(len(data.train_rows), data.spec.batch_size)
         facts = read_model_facts(model, data.row_bytes, batch)
@@ -144,41 +142,25 @@ def _check(
     return TrainingRequest(place, model, data, int(seed), spec, batch, structure, facts, why)
 
 
-def _split_few(
-    group: Sequence[TrainingRequest],
-) -> tuple[list[TrainingRequest], list[TrainingRequest]]:
-    """Returns those that do not stack, or for which a stack is no gain, and the others."""
-    counts = Counter(one.structure.key for one in group if not one.alone)
-    worth = [not one.alone and is_worth(counts[one.structure.key], one.steps) for one in group]
-    pairs = list(zip(group, worth, strict=True))
-    return [one for one, gains in pairs if not gains], [one for one, gains in pairs if gains]
-
-
-def _train_group(
-    group: Sequence[TrainingRequest], device: str, on_event: OnEvent | None
-) -> dict[int, Trained]:
-    """Trains models whose rows and options are of one kind, by their places."""
-    data, starts = join_rows([one.data for one in group])
-    task = group[0].make_task(data, device, ProgressReporter(on_event, group[0].spec.epochs))
+def _plan(requests: Sequence[TrainingRequest], device: str) -> list[list[TrainingRequest]]:
+    """Returns stacks of trainings that may share a program."""
     plan = plan_stacks(
-        [one.structure.key for one in group],
-        [len(one.data.train_rows) for one in group],
-        [one.facts for one in group],
-        range(len(group)),
+        [one.key for one in requests],
+        [len(one.data.train_rows) for one in requests],
+        [one.facts for one in requests],
+        range(len(requests)),
         free_bytes=devices.free_bytes(device),
         most="auto",
     )
-    trained: dict[int, Trained] = {}
-    for places in plan.stacks:
-        stack = [group[place] for place in places]
-        trained |= _train_stack(stack, [starts[place] for place in places], task)
-    return trained
+    return [[requests[place] for place in places] for places in plan.stacks]
 
 
 def _train_stack(
-    stack: Sequence[TrainingRequest], starts: Sequence[int], task: Task
+    stack: Sequence[TrainingRequest], device: str, on_event: OnEvent | None
 ) -> dict[int, Trained]:
-    """Trains models of one structure, each on its rows from a first row on."""
+    """Trains models that share a program, by their places."""
+    data, starts = join_rows([one.data for one in stack])
+    task = stack[0].make_task(data, device, ProgressReporter(on_event, stack[0].spec.epochs))
     # Programs are kept with the model that they were made for, and the user may change his own.
     models = [make_initial(stack[0].model, None, stack[0].data), *(one.model for one in stack[1:])]
     given = [

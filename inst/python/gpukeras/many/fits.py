@@ -13,19 +13,20 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.preprocessing.decoding import decode_outputs
-from gpukeras.many.copies import make_initial, rows_of_member, write_state
+from gpukeras.many.copies import make_initial, write_state
 from gpukeras.many.group_scaling import GroupScaling
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.members import Member
 from gpukeras.many.plan import StackPlan
+from gpukeras.many.resamples import split_dataset
 from gpukeras.many.structure import Structure
 from gpukeras.models import model_recipes
 from gpukeras.models.families import predictions
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.spec import Family
 from gpukeras.models.label_numbers import NOTHING, LabelNumbers
-from gpukeras.models.training_rows import tie_training_rows
 from gpukeras.training.baseline import fill_baseline
+from gpukeras.training.fit import tie_data
 
 State = Mapping[str, Sequence[np.ndarray]]
 
@@ -131,8 +132,7 @@ class FittedModels:
             )
         made, rows = self.initial(place + 1)
         write_state(made, self.fitted[place].state)
-        model_recipes.tie_recipe(made, rows.recipe)
-        tie_training_rows(made, rows)
+        tie_data(made, rows)
         fill_baseline(made, rows)
         return made
 
@@ -140,9 +140,10 @@ class FittedModels:
         """Returns a model before its training, and its rows: what `fit()` takes for the same."""
         start = self.starts[number - 1]
         made = make_initial(start.model, None, self.data, start.learned)
-        rows = rows_of_member(self.data, start.member)
+        member = start.member
+        rows = split_dataset(self.data, member.train, member.held_out, member.seed)
         if self.scaling is not None:
-            rows.recipe = self.scaling.recipe(rows.recipe, start.member.group)
+            rows.recipe = self.scaling.recipe(rows.recipe, member.group)
         return made, rows
 
     def encoder(self) -> Any:

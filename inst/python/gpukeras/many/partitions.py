@@ -16,7 +16,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.prefetch import count_workers
-from gpukeras.many.stack import Epoch, ModelState, Orders, Stack, StoppedError
+from gpukeras.many.stack import Check, Epoch, ModelState, Orders, Stack
 from gpukeras.many.step import State
 
 LEAST = 8  # models of a partition: what a step costs besides its models, they share
@@ -24,6 +24,10 @@ POLL_S = 0.1  # between two questions whether the user wants to stop
 UNEVEN_STEPS = 20_000  # of all models: then a program for each of two sizes is worth its seconds
 
 Result = TypeVar("Result")
+
+
+class EndedError(Exception):
+    """Another partition failed, or the epoch was ended."""
 
 
 def count_partitions(models: int, steps: int, cores: int, device: str) -> int:
@@ -62,6 +66,8 @@ class PartitionedStack:
         stacks: The stacks.
     """
 
+    stop_training = stop_evaluating = False
+
     def __init__(self, stacks: Sequence[Stack]) -> None:
         """Starts no thread yet."""
         self._stacks = list(stacks)
@@ -80,21 +86,23 @@ class PartitionedStack:
         for stack, state in zip(self._stacks, states, strict=True):
             stack.state = state
 
-    def train(
-        self, epoch: Epoch, stops: Callable[[], bool] = lambda: False
-    ) -> dict[str, np.ndarray]:
-        """Trains an epoch, see `Stack.train()`; `stops()` is called in this thread."""
-        return _join(
-            self._map(lambda stack, part, ends: stack.train(epoch.part(part), ends), stops)
-        )
+    def train(self, epoch: Epoch, check: Check = lambda: None) -> None:
+        """Trains an epoch, see `Stack.train()`; `check()` is called in this thread."""
+        self._map(lambda stack, part, ends: stack.train(epoch.part(part), ends), check)
 
-    def evaluate(
-        self, orders: Orders, batch_size: int | None = None, exact: bool = False
-    ) -> dict[str, np.ndarray]:
-        """Returns the loss and metrics of each model, see `Stack.evaluate()`."""
-        return _join(
-            self._map(lambda stack, part, _: stack.evaluate(orders[part], batch_size, exact))
-        )
+    def evaluate(self, orders: Orders, batch_size: int | None = None, exact: bool = False) -> None:
+        """Updates the metrics of each model, see `Stack.evaluate()`."""
+        self._map(lambda stack, part, _: stack.evaluate(orders[part], batch_size, exact))
+
+    def get_metrics_result(self) -> dict[str, np.ndarray]:
+        """Returns the loss and the metrics of each model, see `Stack.get_metrics_result()`."""
+        logs = [stack.get_metrics_result() for stack in self._stacks]
+        return {name: np.concatenate([one[name] for one in logs]) for name in logs[0]}
+
+    def reset_metrics(self) -> None:
+        """Resets the metrics."""
+        for stack in self._stacks:
+            stack.reset_metrics()
 
     def predict(self, orders: Orders) -> list[Any]:
         """Returns each model's outputs for its rows, see `Stack.predict()`."""
@@ -124,42 +132,38 @@ class PartitionedStack:
         return [state for stack in self._stacks for state in stack.read()]
 
     def _map(
-        self,
-        work: Callable[[Stack, slice, Callable[[], bool]], Result],
-        stops: Callable[[], bool] = lambda: False,
+        self, work: Callable[[Stack, slice, Check], Result], check: Check = lambda: None
     ) -> list[Result]:
         """Returns what a function makes of each stack, in threads; the first error ends all."""
         ending = threading.Event()
+
+        def ends() -> None:
+            if ending.is_set():
+                raise EndedError
+
         with ThreadPoolExecutor(len(self._stacks), thread_name_prefix="gpukeras-partition") as pool:
             given = zip(self._stacks, self._slices, strict=True)
-            futures = [pool.submit(work, stack, part, ending.is_set) for stack, part in given]
+            futures = [pool.submit(work, stack, part, ends) for stack, part in given]
             try:
-                _await(futures, stops, ending)
+                _await(futures, check)
             finally:  # an interrupt too: the pool waits for its threads
                 ending.set()
         _raise_first([future.exception() for future in futures])
         return [future.result() for future in futures]
 
 
-def _await(
-    futures: Sequence[Future[Result]], stops: Callable[[], bool], ending: threading.Event
-) -> None:
-    """Waits for threads, up to the first error, and asks now and then whether to end them."""
+def _await(futures: Sequence[Future[Result]], check: Check) -> None:
+    """Waits for threads, up to the first error, and now and then calls a function."""
     while True:
         done, left = wait(futures, POLL_S, FIRST_EXCEPTION)
         if not left or any(future.exception() for future in done):
             return
-        if not ending.is_set() and stops():
-            ending.set()
+        check()
 
 
 def _raise_first(errors: Sequence[BaseException | None]) -> None:
     """Raises the first error; that other threads were ended is none where one failed."""
     found = [error for error in errors if error is not None]
-    found.sort(key=lambda error: isinstance(error, StoppedError))
+    found.sort(key=lambda error: isinstance(error, EndedError))
     if found:
         raise found[0]
-
-
-def _join(logs: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([one[name] for one in logs]) for name in logs[0]}

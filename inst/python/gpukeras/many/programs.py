@@ -6,7 +6,6 @@ Tracing and compiling take seconds, so the programs of the last stacks are kept 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,32 +13,13 @@ import numpy as np
 
 from gpukeras.backend import cpp_log, devices, runtime, stacking, tensor_ops
 from gpukeras.core.keras_types import Model
+from gpukeras.data.loading.block import Block
 from gpukeras.engine.program_cache import find_program, keep_program
 from gpukeras.engine.programs import cut, take
 from gpukeras.engine.trip_counts import choose_loop, choose_sizes, split_count
+from gpukeras.many.batches import Piece
 from gpukeras.many.step import Batch, State, StatelessModel
 from gpukeras.many.structure import Path, Structure, bind_numbers, is_rate
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Consecutive steps, as one call takes them.
-
-    Args:
-        arrays: A block's arrays, of (steps * models * batch size) rows or more.
-        counts: Rows that count, (steps, models), int32, with zeros up to the block's capacity.
-        rates: See `Batch.rates`, with an axis of models first; none for those in the state.
-        number: How many steps to take.
-        batch_size: Rows per batch of a model.
-        partial: Whether some of a batch's rows may only fill it up.
-    """
-
-    arrays: Any
-    counts: Any
-    rates: tuple[Any, ...]
-    number: int
-    batch_size: int
-    partial: bool
 
 
 class StackPrograms:
@@ -62,15 +42,35 @@ class StackPrograms:
         self._static = choose_loop(device, devices.current().deterministic).static
         self._made: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
-    def run(self, kind: str, state: State, numbers: Any, steps: Steps) -> State:
-        """Returns the state after steps; `kind` is "train" or "evaluate"."""
+    def run(
+        self,
+        kind: str,
+        state: State,
+        numbers: Any,
+        block: Block,
+        *,
+        piece: Piece,
+        counts: Any,
+        rates: tuple[Any, ...] = (),
+    ) -> State:
+        """Returns the state after the steps of a block.
+
+        Args:
+            kind: "train" or "evaluate".
+            state: The state.
+            numbers: The settings in which the models differ, (models, settings).
+            block: The rows; a step has those of all models, one after another.
+            piece: The steps that the block is a part of.
+            counts: Rows that count, (steps, models), int32, with zeros up to the block's capacity.
+            rates: See `Batch.rates`, with an axis of models first; none for those in the state.
+        """
         done = 0
-        for count in self._split(steps.number):
-            key = kind, steps.partial, len(steps.rates), steps.batch_size, count * self._static
+        for count in self._split(block.batches):
+            key = kind, piece.partial, len(rates), piece.batch_size, count * self._static
             program = self._program(key, partial(self._loop, *key))
             scalars = [done] if self._static else [done, count]
             given = [self._put(np.int32(one)) for one in scalars]
-            state = program(state, numbers, steps.arrays, steps.counts, *steps.rates, *given)
+            state = program(state, numbers, block.arrays, counts, *rates, *given)
             done += count
         return state
 

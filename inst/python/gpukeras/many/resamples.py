@@ -159,20 +159,30 @@ def plan_resamples(
     return planned
 
 
-def split_dataset(data: MapDataset, resample: Resample) -> MapDataset:
-    """Returns a dataset of the same encoded rows with the training and held-out rows of a resample.
+def split_dataset(
+    data: MapDataset, train: np.ndarray, held_out: np.ndarray, seed: int | None = None
+) -> MapDataset:
+    """Returns a dataset of the same encoded rows with other training and validation rows.
 
     No features are copied. Their encoding stays that of `data`, which was learned from all its
-    training rows. What is learned from labels is learned from those of the resample: means and
+    training rows. What is learned from labels is learned from those trained on: means and
     deviations, and class weights.
+
+    Args:
+        data: The rows.
+        train: Numbers of the rows to train on.
+        held_out: Numbers of the rows to validate on.
+        seed: Seed of the rows' order; None for that of the dataset.
     """
     split = copy.copy(data)
-    split.train_rows, split.validation_rows = resample.train, resample.held_out
-    if data.recipe.label is not None and not np.array_equal(data.train_rows, resample.train):
-        labels = np.asarray(data.sources[1].gather(resample.train))
+    split.train_rows, split.validation_rows = train, held_out
+    if seed is not None:
+        split.spec = replace(data.spec, seed=seed)
+    if data.recipe.label is not None and not np.array_equal(data.train_rows, train):
+        labels = np.asarray(data.sources[1].gather(train))
         label = relearn_labels(data.recipe.label, labels)
         split.recipe = replace(data.recipe, label=label)
-        split.sources = weigh_classes(data, resample.train)
+        split.sources = weigh_classes(data, train)
     return split
 
 

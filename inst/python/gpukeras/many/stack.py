@@ -21,7 +21,7 @@ from gpukeras.data.loading.transforms import device_transform_for
 from gpukeras.engine.optimizer import STUCK_STEPS
 from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
 from gpukeras.many.batches import Piece, plan_epoch
-from gpukeras.many.programs import StackPrograms, Steps, open_programs
+from gpukeras.many.programs import StackPrograms, open_programs
 from gpukeras.many.step import METRICS, OPTIMIZER, State, state_variables
 from gpukeras.many.structure import Path, Structure, is_rate
 
@@ -30,8 +30,7 @@ ModelState = Mapping[str, Sequence[np.ndarray]]
 NO_ROWS = np.zeros(0, np.int32)
 
 
-class StoppedError(Exception):
-    """The user wants to stop within an epoch."""
+Check = Callable[[], None]  # called between blocks of an epoch, which it ends by an error
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Epoch:
 
 
 class Stack:
-    """Models in training.
+    """Models in training: a kind of model to `run_epochs()`, whose metrics are arrays.
 
     Args:
         programs: The programs of such a stack.
@@ -72,7 +71,11 @@ class Stack:
 
     Attributes:
         state: The models' state: the tensors of `state_variables()`, with an axis of models first.
+        stop_training: See `run_epochs()`.
+        stop_evaluating: See `evaluate_rows()`.
     """
+
+    stop_training = stop_evaluating = False
 
     def __init__(
         self,
@@ -94,42 +97,37 @@ class Stack:
         self._blank = [self._put(np.stack([array] * self.size)) for array in blank]
         self._outputs = count_row_bytes(self._model)
 
-    def train(
-        self, epoch: Epoch, stops: Callable[[], bool] = lambda: False
-    ) -> dict[str, np.ndarray]:
-        """Trains an epoch; returns the models' logs.
+    def train(self, epoch: Epoch, check: Check = lambda: None) -> None:
+        """Trains an epoch.
 
         Args:
             epoch: The rows of each model and how they train on them.
-            stops: Called between blocks; true ends the epoch.
-
-        Raises:
-            StoppedError: if `stops()` was true; the state is one within the epoch.
+            check: Called before each block. After its error the state is one within the epoch.
         """
-        self._reset()
         rates = () if epoch.rates is None else self._put_rates(epoch.rates)
         pieces = plan_epoch(epoch.orders, epoch.batch_size, epoch.exact, epoch.drop_last)
         for place, piece in enumerate(pieces):
-            self._run("train", piece, rates, epoch.number * len(pieces) + place, stops)
-        return self._read_logs()
+            self._run("train", piece, rates, epoch.number * len(pieces) + place, check)
 
-    def evaluate(
-        self, orders: Orders, batch_size: int | None = None, exact: bool = False
-    ) -> dict[str, np.ndarray]:
-        """Returns the loss and metrics of each model on its rows.
+    def evaluate(self, orders: Orders, batch_size: int | None = None, exact: bool = False) -> None:
+        """Updates the metrics of each model with its rows.
 
         Args:
             orders: Each model's row numbers.
             batch_size: Rows per batch, or None for large batches.
             exact: See `plan_epoch()`.
         """
-        kept = self.state[METRICS]
-        self._reset()
         for piece in plan_epoch(orders, batch_size or self._large(orders), exact):
             self._run("evaluate", piece)
-        logs = self._read_logs()
-        self.state = {**self.state, METRICS: kept}
-        return logs
+
+    def get_metrics_result(self) -> dict[str, np.ndarray]:
+        """Returns the loss and the metrics of each model since they were reset."""
+        found = self._programs.read_logs(self.state)
+        return {name: np.asarray(values) for name, values in found.items()}
+
+    def reset_metrics(self) -> None:
+        """Resets the metrics."""
+        self.state = {**self.state, METRICS: list(self._blank)}
 
     def predict(self, orders: Orders) -> list[Any]:
         """Returns each model's outputs for its rows, in order, as NumPy arrays."""
@@ -203,25 +201,19 @@ class Stack:
         piece: Piece,
         rates: tuple[Any, ...] = (),
         draw: int = 0,
-        stops: Callable[[], bool] = lambda: False,
+        check: Check = lambda: None,
     ) -> None:
         """Runs all steps of a piece; `draw` is the number by which augmentation draws."""
         for block, first in self._blocks(piece, kind == "train", draw):
-            if stops():
-                raise StoppedError
+            check()
             room, last = self._capacity(block, piece), first + block.batches
-            steps = Steps(
-                block.arrays,
-                self._put(_pad(piece.counts[first:last], room)),
-                rates,
-                block.batches,
-                piece.batch_size,
-                piece.partial,
+            counts = self._put(_pad(piece.counts[first:last], room))
+            self.state = self._programs.run(
+                kind, self.state, self._numbers, block, piece=piece, counts=counts, rates=rates
             )
-            self.state = self._programs.run(kind, self.state, self._numbers, steps)
 
     def _put_rates(self, rates: np.ndarray) -> tuple[Any, Any]:
-        """Returns `Steps.rates`; trainings of about as many steps share a program."""
+        """Returns the rates of a call; trainings of about as many steps share a program."""
         room = 2 ** int(rates.shape[1] - 1).bit_length()
         padded = np.pad(rates, ((0, 0), (0, room - rates.shape[1])), mode="edge")
         return self._put(padded), self._put(self.count_steps().astype(np.int32))
@@ -229,13 +221,6 @@ class Stack:
     def _find_variable(self, variable: Any) -> int:
         """Returns the place of a variable among the optimizer's."""
         return [one is variable for one in self._model.optimizer.variables].index(True)
-
-    def _read_logs(self) -> dict[str, np.ndarray]:
-        found = self._programs.read_logs(self.state)
-        return {name: np.asarray(values) for name, values in found.items()}
-
-    def _reset(self) -> None:
-        self.state = {**self.state, METRICS: list(self._blank)}
 
     # Rows ----------------------------------------------------------------------------------------
 

@@ -1,30 +1,45 @@
-"""Trains a stack: its epochs, histories and early stopping, halved where memory runs out."""
+"""Trains a stack by the loop of all trainings; halves it where memory runs out.
+
+train_stack() --> StackTraining.train() --> run_epochs() --> StackTraining.run() --> Stack.train()
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, tensor_ops
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.arrays import epoch_order
 from gpukeras.data.dataset import MapDataset
 from gpukeras.engine import rowwise
-from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
-from gpukeras.engine.optimizer import count_steps as count_done
-from gpukeras.engine.optimizer import read_own_rate, read_rate
+from gpukeras.engine.lr_schedules import PlateauSpec
+from gpukeras.engine.programs import Logs
 from gpukeras.many.batches import count_steps
+from gpukeras.many.callbacks import (
+    Divergence,
+    Recording,
+    StackEarlyStopping,
+    StackEvents,
+    StackPlateau,
+    StoppedError,
+)
 from gpukeras.many.fits import Fitted, Start
-from gpukeras.many.histories import begin_histories, record_epoch
+from gpukeras.many.histories import ModelHistory
+from gpukeras.many.options import ManySpec
 from gpukeras.many.partitions import PartitionedStack, count_cores, count_partitions, split_evenly
-from gpukeras.many.stack import Epoch, Stack, StoppedError, open_stack
-from gpukeras.training.callbacks.early_stopping import EarlyStoppingSpec
+from gpukeras.many.rates import StackRates
+from gpukeras.many.stack import Epoch, Stack, open_stack
+from gpukeras.training.callbacks.keras_class import as_callback
 from gpukeras.training.listener import ProgressReporter
+from gpukeras.training.loop import Call, run_epochs, tell_call_end
 
 
 @dataclass(frozen=True)
@@ -33,28 +48,20 @@ class Task:
 
     Args:
         data: The rows.
-        epochs: Epochs that each model is to have trained in all.
+        spec: The options; the epochs are those that each model is to have trained in all.
         batch_size: Rows per step of a model.
         device: Where the models are.
         listener: Hears of the progress, and says when to stop.
         first_epoch: Epochs that the given states have trained already.
-        stopping: When to stop a model early; None for never.
-        schedule: Learning rate schedule, see `lr_tables`; None for the optimizers' own rates.
-        predictions: Whether the models predict the rows that they held out.
-        engine: The engine of models that do not stack.
         after_epoch: Called after each epoch with a function that reads what the models have become.
     """
 
     data: MapDataset
-    epochs: int
+    spec: ManySpec
     batch_size: int
     device: str
     listener: ProgressReporter
     first_epoch: int = 0
-    stopping: EarlyStoppingSpec | None = None
-    schedule: Mapping[str, Any] | None = None
-    predictions: bool = True
-    engine: str = "auto"
     after_epoch: Callable[[Callable[[], dict[int, Fitted]]], None] | None = None
 
 
@@ -72,7 +79,7 @@ def train_stack(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
         StackingError: if the backend cannot make a program of them, or it fails.
     """
     try:
-        return _train_together(starts, task)
+        return StackTraining(starts, task).train()
     except tensor_ops.exhausted() as error:
         if len(starts) == 1:  # `fit()` can train it in parts of a batch
             raise StackingError(find_reason(error)) from error
@@ -84,20 +91,11 @@ def train_stack(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
     return train_stack(starts[:half], task) | train_stack(starts[half:], task)
 
 
-def _train_together(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
-    training = _Training(starts, task)
-    for epoch in range(task.first_epoch, task.epochs):
-        if task.listener.stopped or not training.going:
-            break
-        training.run(epoch)
-        if task.after_epoch is not None:
-            task.after_epoch(training.read)
-    return training.finish()
-
-
 def _open_stack(starts: Sequence[Start], task: Task) -> Stack | PartitionedStack:
     """Returns a stack of models, or several where a CPU has cores for them."""
-    steps = task.epochs * count_steps(max(len(one.member.train) for one in starts), task.batch_size)
+    steps = task.spec.epochs * count_steps(
+        max(len(one.member.train) for one in starts), task.batch_size
+    )
     partitions = count_partitions(len(starts), steps, count_cores(), task.device)
     if partitions > 1:
         return PartitionedStack(
@@ -131,133 +129,114 @@ def _may_mix(model: Model) -> bool:
     return bool(rowwise.find_unknown_layer(model) or rowwise.explain_results(model))
 
 
-class _Training:
-    """The training of a stack."""
+class StackTraining:
+    """A training of a stack that is open, and the calls of its epochs, see `EpochCalls`.
+
+    An epoch is one call to callbacks, whatever its programs.
+    """
 
     def __init__(self, starts: Sequence[Start], task: Task) -> None:
-        """Starts before the first epoch."""
+        """Opens it.
+
+        Args:
+            starts: Where each model begins.
+            task: What they share.
+        """
         self._members, self._task = [one.member for one in starts], task
-        self._stack = _open_stack(starts, task)
-        self._histories = begin_histories(len(starts), task.stopping)
-        self._best: Any = self._stack.state
         models = [one.model for one in starts]
-        self._exact, self._batched = mixes_rows(models[0]), _may_mix(models[0])
-        self._models, self._first = models, [read_rate(model) for model in models]
-        self._schedule = None if task.schedule is None else parse_schedule(task.schedule)
+        self._stack = _open_stack(starts, task)
+        self._histories = [ModelHistory() for _ in starts]
         short = task.data.spec.drop_last
-        self._steps = [count_steps(len(one.train), task.batch_size, short) for one in self._members]
-        self._began = np.array([count_done(model) for model in models])
-        self._epoch = 0
+        steps = [count_steps(len(one.train), task.batch_size, short) for one in self._members]
+        self._rates = StackRates(models, steps, task.spec.epochs, task.spec.schedule)
+        self._exact, self._batched = mixes_rows(models[0]), _may_mix(models[0])
+        self._divergence = as_callback(Divergence, self._histories)
+        stopping = task.spec.early_stopping
+        self._early = stopping and as_callback(StackEarlyStopping, self._histories, stopping)
 
-    @property
-    def going(self) -> bool:
-        """Whether some model still trains."""
-        return any(not one.stopped for one in self._histories)
-
-    def run(self, epoch: int) -> None:
-        """Trains an epoch, from 0; one that the user ends in the middle has never been."""
-        before: Any = self._stack.state
-        done = self._stack.count_steps()
-        self._epoch = epoch
+    def train(self) -> dict[int, Fitted]:
+        """Trains, and returns what each model has become; an epoch that was ended never was."""
+        task, stack = self._task, self._stack
+        holds_out = any(len(one.held_out) for one in self._members)
         try:
-            logs = self._train(epoch)
+            run_epochs(
+                stack,
+                self,
+                self.in_order(),
+                epochs=task.first_epoch if task.listener.stopped else task.spec.epochs,
+                initial_epoch=task.first_epoch,
+                evaluate=self._evaluate if holds_out else None,
+            )
         except StoppedError:
-            self._stack.state = before
-            return
-        stuck = self._stack.are_stuck()
-        if stuck.any():
-            logs["loss"] = np.where(stuck, np.nan, logs["loss"])
-        training = [not one.stopped for one in self._histories]
-        verdict = record_epoch(self._histories, logs, epoch + 1, self._task.stopping)
-        self._record_steps(np.flatnonzero(training), done)
-        if verdict.failed.any():
-            self._stack.state = self._stack.keep(~verdict.failed, before)
-        self._best = self._stack.keep(verdict.better, self._best)
-        mean = {name: float(np.nanmean(values)) for name, values in logs.items() if values.ndim < 2}
-        self._task.listener.emit("epoch", epoch + 1, 0, None, mean)
+            stack.state = self._divergence.before
+        return self._finish()
 
-    def finish(self) -> dict[int, Fitted]:
-        """Returns what each model has become."""
-        stack, end = self._stack, "interrupted" if self._task.listener.stopped else "completed"
-        stack.state = self._best
-        if self._schedule is not None:  # it was this training's only
-            stack.set_rates(self._first)
+    def in_order(self) -> list[Any]:
+        """Returns all callbacks of the training, in the order in which they run."""
+        histories, rates, after = self._histories, self._rates, self._task.after_epoch
+        schedule, other = rates.schedule, runtime.keras().callbacks.LambdaCallback
+        plateau = isinstance(schedule, PlateauSpec)
+        return [
+            self._divergence,  # models whose loss is no number
+            as_callback(Recording, histories, rates),
+            *([self._early] if self._early else []),  # and the best states
+            *([as_callback(StackPlateau, histories, schedule, rates)] if plateau else []),
+            as_callback(StackEvents, histories, self._task.listener),  # progress and interrupts
+            *([other(on_epoch_end=lambda *_: after(self._read))] if after else []),
+        ]
+
+    def count(self) -> int:
+        """Returns the calls of an epoch."""
+        return 1
+
+    def of(self, epoch: int) -> Iterator[Call]:
+        """Begins an epoch, counted from 0, and yields its call."""
+        task, spec = self._task, self._task.data.spec
+        self._epoch = Epoch(
+            [
+                epoch_order(rows, spec.shuffle, spec.seed if one.seed is None else one.seed, epoch)
+                for one, rows in zip(self._members, self._select("train"), strict=True)
+            ],
+            task.batch_size,
+            self._rates.draw(self._stack.count_steps),
+            epoch,
+            self._exact,
+            spec.drop_last,
+        )
+        yield 0, 0, math.inf
+
+    def run(self, target: float, callbacks: Sequence[Any] = ()) -> Logs:
+        """Trains the epoch; its logs are the stack's metrics."""
+        self._stack.train(self._epoch, partial(tell_call_end, callbacks, 0, {}))
+        return {}
+
+    def _evaluate(self) -> Logs:
+        """Evaluates the rows that the models hold out; the logs are the stack's metrics."""
+        size = self._task.batch_size if self._batched else None
+        self._stack.evaluate(self._select("held_out"), size, self._batched)
+        return {}
+
+    def _select(self, part: str) -> list[np.ndarray]:
+        """Returns the rows of each model's part; none for one that rests."""
+        pairs = zip(self._members, self._histories, strict=True)
+        return [getattr(one, part)[: 0 if history.stopped else None] for one, history in pairs]
+
+    def _finish(self) -> dict[int, Fitted]:
+        stack, task = self._stack, self._task
+        if self._early:
+            self._early.restore_best()
+        if self._rates.schedule is not None:  # it was this training's only
+            stack.set_rates(self._rates.own)
         held = [one.held_out for one in self._members]
         trained = any(one.epochs for one in self._histories)
-        wanted = self._task.predictions and trained and any(map(len, held))
-        outputs = stack.predict(held) if wanted else [None] * len(held)
+        wanted = task.spec.predictions and trained and any(map(len, held))
+        outputs = stack.predict(held) if wanted else []
         for one in self._histories:
-            one.stopped = one.stopped or end
-        return self.read(outputs)
+            one.stopped = one.stopped or ("interrupted" if task.listener.stopped else "completed")
+        return self._read(outputs)
 
-    def read(self, outputs: Sequence[Any] = ()) -> dict[int, Fitted]:
+    def _read(self, outputs: Sequence[Any] = ()) -> dict[int, Fitted]:
         """Returns what each model is now, with its outputs for the rows that it held out."""
         rest = outputs or [None] * len(self._members)
         found = zip(self._members, self._histories, self._stack.read(), rest, strict=True)
         return {member.number: Fitted(*each) for member, *each in found}
-
-    def _train(self, epoch: int) -> dict[str, np.ndarray]:
-        stack, task, places = self._stack, self._task, range(len(self._members))
-        inputs = Epoch(
-            [self._order(place, epoch) for place in places],
-            task.batch_size,
-            self._draw_rates(),
-            epoch,
-            self._exact,
-            task.data.spec.drop_last,
-        )
-        logs = stack.train(inputs, self._stops)
-        if any(len(one.held_out) for one in self._members):
-            size = task.batch_size if self._batched else None
-            held = stack.evaluate([self._held(place) for place in places], size, self._batched)
-            logs |= {f"val_{name}": values for name, values in held.items()}
-        return logs
-
-    def _stops(self) -> bool:
-        listener = self._task.listener
-        return listener.due and listener.emit("waiting", self._epoch + 1, 0, None, {})
-
-    def _order(self, place: int, epoch: int) -> np.ndarray:
-        """Returns a model's rows in an epoch's order; none for one that rests."""
-        member, spec = self._members[place], self._task.data.spec
-        if self._histories[place].stopped:
-            return member.train[:0]
-        seed = spec.seed if member.seed is None else member.seed
-        return epoch_order(member.train, spec.shuffle, seed, epoch)
-
-    def _held(self, place: int) -> np.ndarray:
-        rows = self._members[place].held_out
-        return rows[:0] if self._histories[place].stopped else rows
-
-    def _draw_rates(self) -> np.ndarray | None:
-        """Returns the rates of each model's next steps, (models, steps), or None."""
-        if self._schedule is None:
-            return None
-        rates = np.zeros((len(self._steps), max(self._steps)), np.float32)
-        for place, done in enumerate(self._stack.count_steps() - self._began):
-            steps = self._steps[place]
-            rates[place, :steps] = self._read_rates(place, done + np.arange(steps))
-        return rates
-
-    def _read_rates(self, place: int, at: np.ndarray) -> np.ndarray:
-        """Returns the rates of some of a model's steps, counted from the training's start."""
-        steps, first = self._steps[place], self._first[place]
-        if self._schedule is None:
-            optimizer = keras_private.without_scaling(self._models[place].optimizer)
-            return np.array([read_own_rate(optimizer, int(self._began[place] + one)) for one in at])
-        return draw_rates_at(self._schedule, first, at, steps * self._task.epochs, steps)
-
-    def _record_steps(self, trained: np.ndarray, before: np.ndarray) -> None:
-        """Records, of the models that trained an epoch, its last rate and the steps left out.
-
-        Args:
-            trained: The models' places.
-            before: The steps of each model's optimizer before the epoch.
-        """
-        after = self._stack.count_steps()
-        for place in trained:
-            own, done = self._histories[place], int(after[place] - self._began[place])
-            if keras_private.scales_loss(self._models[place].optimizer):
-                own.skipped += self._steps[place] - int(after[place] - before[place])
-            if own.epochs > len(own.rates):
-                own.rates += self._read_rates(place, np.array([max(0, done - 1)])).tolist()

@@ -11,16 +11,14 @@ from gpukeras.data.dataset import MapDataset
 from gpukeras.engine.autotune import EngineChoice
 from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import write_state
-from gpukeras.many.fit_many import ManySpec
 from gpukeras.many.fits import Fitted
 from gpukeras.many.members import Member
+from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import ModelFacts
 from gpukeras.many.structure import Structure
 from gpukeras.many.training import Task
-from gpukeras.models import model_recipes
-from gpukeras.models.training_rows import tie_training_rows
 from gpukeras.training.baseline import fill_baseline
-from gpukeras.training.callbacks.early_stopping import parse_early_stopping
+from gpukeras.training.fit import tie_data
 from gpukeras.training.history_registry import keep_history
 from gpukeras.training.listener import ProgressReporter
 from gpukeras.training.nan_guard import explain_stop
@@ -72,24 +70,14 @@ class TrainingRequest:
         return repr((parts, spec.shuffle, spec.drop_last))
 
     @property
-    def kind(self) -> str:
-        """Equal for trainings that may share a program, where their models have one structure."""
-        return repr((self.layout, self.spec, self.batch_size))
+    def key(self) -> str:
+        """Equal for trainings that may share a program."""
+        return repr((self.layout, self.spec, self.batch_size, self.structure.key))
 
     def make_task(self, data: MapDataset, device: str, listener: ProgressReporter) -> Task:
         """Returns the training, on rows among which its own are."""
-        stopping = self.spec.early_stopping
-        return Task(
-            data,
-            self.spec.epochs,
-            self.batch_size,
-            device,
-            listener,
-            stopping=None if stopping is None else parse_early_stopping(stopping),
-            schedule=self.spec.schedule,
-            predictions=False,
-            engine="repeatable",
-        )
+        spec = replace(self.spec, repeats=True)
+        return Task(data, spec, self.batch_size, device, listener)
 
     def make_member(self, first: int) -> Member:
         """Returns its rows, which begin at a first row."""
@@ -111,8 +99,7 @@ def finish(
     """
     model, data = request.model, request.data
     write_state(model, fitted.state)
-    model_recipes.tie_recipe(model, data.recipe)
-    tie_training_rows(model, data)
+    tie_data(model, data)
     report = _report(request, fitted, device, seconds, engine)
     fill_baseline(model, data)
     keep_history(model, report)
@@ -142,24 +129,17 @@ def _report(
         epoch_s=[each] * epochs,
         epoch_rows=[rows] * epochs,
         samples_per_s=rows / each if epochs and each else 0.0,
-        input_share=0.0,
         device=device,
         variables=dict(Counter(tensor_ops.variable_devices(request.model))),
         precision=request.model.dtype_policy.name,
         peak_bytes=fitted.ran.peak_bytes if fitted.ran else devices.peak_bytes(device),
         engine=engine,
         micro_batch=request.batch_size,
-        replicas=1,
-        workers=1,
         devices=(device,),
         skipped_steps=own.skipped,
-        resumed_epochs=0,
         best_epoch=own.best_epoch,
         stopped=own.stopped,
         notes=notes,
         reasons=reasons,
-        checkpoint="",
-        unsaved="",
-        tensorboard="",
         plan=plan,
     )

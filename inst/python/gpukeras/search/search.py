@@ -320,13 +320,10 @@ def _check_models(sequential: SequentialTrainer, trials: Mapping[int, Trial], me
         except GpuKerasError as error:
             problem = error
             continue
-        held_out = replace(
-            sequential.resamples[0], held_out=sequential.resamples[0].held_out[:PROBED]
-        )
+        resample = sequential.resamples[0]
+        part = split_dataset(sequential.data, resample.train, resample.held_out[:PROBED])
         with kept_model(model):
-            found = evaluate(model, split_dataset(sequential.data, held_out), "validation")[
-                "metrics"
-            ]
+            found = evaluate(model, part, "validation")["metrics"]
         if metric.removeprefix(HELD_OUT) not in found:
             raise SpecError(
                 f"`metric` is `{metric}`, and the model of trial {trial.number} has no such.",

@@ -21,7 +21,9 @@ from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
 from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.members import Member
+from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import (
+    ModelFacts,
     explain_alone,
     is_worth,
     plan_stacks,
@@ -55,6 +57,7 @@ class _Opened:
         trial: The trial.
         model: Its model, with initial weights.
         structure: The model's structure; None for one that trains alone.
+        facts: What the model needs.
         initial: The model's state.
         checkpoints: Where it stands on each resample.
         learned: What it has to learn from the labels of each resample.
@@ -63,6 +66,7 @@ class _Opened:
     trial: Trial
     model: Model
     structure: Structure | None
+    facts: ModelFacts
     initial: ModelState
     checkpoints: list[Checkpoint | None]
     learned: list[LabelNumbers]
@@ -147,7 +151,9 @@ class StackedTrainer:
 
     def _open(self, trial: Trial) -> _Opened:
         model = self.sequential.model(trial)
-        structure, why = None, self._refuse(trial, model)
+        size = find_batch_size(trial, self.sequential.resamples[0], self.sequential.data)
+        facts = read_model_facts(model, self.sequential.data.row_bytes, size)
+        structure, why = None, self._refuse(trial, model, facts)
         if not why:
             try:
                 structure = describe_structure(model)
@@ -160,9 +166,9 @@ class StackedTrainer:
         none: list[Checkpoint | None] = [None] * count
         checkpoints = none if folder is None else load_checkpoints(folder / STACK, initial, count)
         learned = self.sequential.learn(trial)
-        return _Opened(trial, model, structure, initial, checkpoints, learned)
+        return _Opened(trial, model, structure, facts, initial, checkpoints, learned)
 
-    def _refuse(self, trial: Trial, model: Model) -> str:
+    def _refuse(self, trial: Trial, model: Model, facts: ModelFacts) -> str:
         """Returns why a trial trains alone, or ""."""
         options, data = self.sequential.options, self.sequential.data
         if self.most == 1:
@@ -173,8 +179,6 @@ class StackedTrainer:
             return "gradients are clipped"
         if self.sequential.keeps(trial):
             return "it began alone"
-        size = find_batch_size(trial, self.sequential.resamples[0], data)
-        facts = read_model_facts(model, data.row_bytes, size)
         return explain_alone(model, data, facts, devices.current().device, self.most)
 
     def _choose_together(self, opened: Sequence[_Opened], epochs: int) -> list[_Opened]:
@@ -199,10 +203,10 @@ class StackedTrainer:
 
     def _train_together(self, job: _Job) -> Iterator[Outcome]:
         stopper, began = self.sequential.stopper, time.monotonic()
-        for stack in job.plan(self.most):
+        for starts, task in job.plan(self.most):
             if stopper.look():
                 break
-            self._run(job, stack)
+            self._run(job, starts, task)
         each = (time.monotonic() - began) / max(1, len(job.opened))
         for one in job.opened:
             if one.trial.number not in self._alone:
@@ -211,10 +215,10 @@ class StackedTrainer:
                     yield outcome
         job.save()  # where that fails, no outcome is lost
 
-    def _run(self, job: _Job, stack: _Stack) -> None:
-        numbers = {job.trial_of(start).number for start in stack.starts}
+    def _run(self, job: _Job, starts: Sequence[Start], task: Task) -> None:
+        numbers = {job.trial_of(start).number for start in starts}
         try:
-            job.run(stack)
+            job.note(train_stack(starts, task))
         except KeyboardInterrupt:
             self.sequential.stopper.interrupt()
         except Exception as error:  # alone, a trial shows what is wrong with it
@@ -222,24 +226,11 @@ class StackedTrainer:
             self._alone |= dict.fromkeys(numbers, why)
         else:
             for number in numbers:
-                self._together[number] = max(self._together.get(number, 0), len(stack.starts))
+                self._together[number] = max(self._together.get(number, 0), len(starts))
 
     def _forget(self, opened: Sequence[_Opened]) -> None:
         for one in opened:
             self.sequential.built.pop(one.trial.number, None)
-
-
-@dataclass(frozen=True)
-class _Stack:
-    """Models that train together.
-
-    Args:
-        starts: Where each begins.
-        task: What they share.
-    """
-
-    starts: list[Start]
-    task: Task
 
 
 def find_batch_size(trial: Trial, resample: Resample, data: MapDataset) -> int:
@@ -266,35 +257,28 @@ class _Job:
         """Returns the trial that a model belongs to."""
         return self._places[start.member.number][0].trial
 
-    def plan(self, most: int | str) -> Iterator[_Stack]:
+    def plan(self, most: int | str) -> Iterator[tuple[list[Start], Task]]:
         """Yields the stacks: models of one structure, batch size and number of epochs behind."""
-        groups: dict[tuple[Any, ...], list[int]] = {}
+        shared: dict[int, tuple[str, int, int]] = {}
         for number, (one, place) in enumerate(self._places):
             checkpoint = one.checkpoints[place]
             done = 0 if checkpoint is None else checkpoint.epochs
             if done < self.epochs and one.structure is not None:
                 resample = self._sequential.resamples[place]
                 size = find_batch_size(one.trial, resample, self._sequential.data)
-                groups.setdefault((one.structure.key, size, done), []).append(number)
-        for (_, batch_size, done), numbers in groups.items():
-            task = self._make_task(batch_size, done)
-            starts = [self._start(number) for number in numbers]
-            facts = read_model_facts(starts[0].model, task.data.row_bytes, batch_size)
-            sizes = [len(start.member.train) for start in starts]
-            plan = plan_stacks(
-                [""] * len(starts),
-                sizes,
-                [facts],
-                [0] * len(starts),
-                free_bytes=devices.free_bytes(task.device),
-                most=most,
-            )
-            for places in plan.stacks:
-                yield _Stack([starts[place] for place in places], task)
-
-    def run(self, stack: _Stack) -> None:
-        """Trains a stack, and notes where its models stand."""
-        self._note(train_stack(stack.starts, stack.task))
+                shared[number] = one.structure.key, size, done
+        numbers = list(shared)
+        plan = plan_stacks(
+            [repr(each) for each in shared.values()],
+            [len(self._sequential.resamples[self._places[number][1]].train) for number in numbers],
+            [self._places[number][0].facts for number in numbers],
+            range(len(numbers)),
+            free_bytes=devices.free_bytes(devices.current().device),
+            most=most,
+        )
+        for places in plan.stacks:
+            _, size, done = shared[numbers[places[0]]]
+            yield [self._start(numbers[place]) for place in places], self._make_task(size, done)
 
     def judge(self, one: _Opened, seconds: float) -> Outcome:
         """Returns the outcome of a trial.
@@ -330,12 +314,11 @@ class _Job:
 
         return Task(
             self._sequential.joined[0],
-            self.epochs,
+            ManySpec(epochs=self.epochs, predictions=False),
             batch_size,
             devices.current().device,
             ProgressReporter(heard, self.epochs),
             first_epoch=done,
-            predictions=False,
             after_epoch=self._save_now_and_then,
         )
 
@@ -351,10 +334,10 @@ class _Job:
 
     def _save_now_and_then(self, read: Callable[[], dict[int, Fitted]]) -> None:
         if time.monotonic() - self._saved > SAVE_S:
-            self._note(read())
+            self.note(read())
             self.save()
 
-    def _note(self, found: Mapping[int, Fitted]) -> None:
+    def note(self, found: Mapping[int, Fitted]) -> None:
         """Notes where models stand that were trained on from where they stood before."""
         for number, fitted in found.items():
             one, place = self._places[number]

@@ -125,7 +125,7 @@ def evaluate_logs(
         told = runtime.keras().callbacks.CallbackList(
             list(callbacks), model=model, verbose=0, epochs=1, steps=1
         )
-        logs = evaluate_rows(model, loop, told)
+        logs = evaluate_rows(model, loop.run, told)
     return Evaluated(logs, loop.rows, time.perf_counter() - began, note)
 
 

@@ -72,7 +72,7 @@ def fit(
         model_checks.compile_model(model, compiling)
     _check_input(model, data, validation)
     _check_callbacks(callbacks, functions or {}, spec)
-    _tie(model, data)
+    tie_data(model, data)
     strategy, terms = open_strategy(devices, trains=True), terms or KerasTerms()
     strategy.check(model, spec.engine)
     with (
@@ -100,7 +100,8 @@ def fit(
     return report
 
 
-def _tie(model: Model, data: Dataset) -> None:
+def tie_data(model: Model, data: Dataset) -> None:
+    """Ties to a model what it is trained on, which predictions and summaries ask for."""
     model_recipes.tie_recipe(model, data.recipe)
     tie_training_rows(model, data)
     tie_calibration(model, None)  # it was that of the weights before

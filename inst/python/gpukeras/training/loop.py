@@ -3,6 +3,9 @@
     run_epochs() --> Calls.of(epoch): (first, last, target) --> Calls.run() --> EpochLoop.advance()
                  --> evaluate_rows(): the validation
 
+One model and a stack of models are trained by the same loop: a stack has the methods of a model
+that the loop calls, and calls of its own, see `many.training`.
+
 Callbacks are told what Keras' own `fit()` and `evaluate()` tell them, in the same order. A batch
 to them is a call of many batches, as with Keras' `steps_per_execution`, unless one of them works on
 batches.
@@ -15,14 +18,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.core.keras_types import Model
 from gpukeras.data.loading.block import Block, DataLoader
 from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.programs import Logs
-from gpukeras.training.evaluation_loop import EvaluationLoop
 
 # Batches per call that callbacks are told of, which costs about 0.5 ms and ends a call of the
 # engine.
@@ -32,27 +33,40 @@ MOST_CALLS = 20
 Call = tuple[int, int, float]  # the first and last batch to callbacks, and the batches done then
 
 
+class EpochCalls(Protocol):
+    """The calls of the engine in an epoch; see `Calls`, which are those of one model."""
+
+    def count(self) -> int | None:
+        """Returns the batches of an epoch as callbacks are told of them; None if unknown."""
+
+    def of(self, epoch: int) -> Iterator[Call]:
+        """Begins an epoch, counted from 0, and yields its calls."""
+
+    def run(self, target: float, callbacks: Sequence[Any] = ()) -> Logs | None:
+        """Runs a call; returns the last logs, or None where there are no more batches."""
+
+
 def run_epochs(
-    model: Model,
-    calls: Calls,
+    model: Any,
+    calls: EpochCalls,
     callbacks: Sequence[Any],
     *,
     epochs: int,
     initial_epoch: int = 0,
-    validation: EvaluationLoop | None = None,
+    evaluate: Callable[[], Logs] | None = None,
     validation_freq: int | Sequence[int] = 1,
     params: Mapping[str, Any] | None = None,
 ) -> None:
     """Trains a model.
 
     Args:
-        model: A compiled model whose variables exist.
+        model: A compiled model whose variables exist, or a stack of models.
         calls: The calls of the engine in an epoch.
         callbacks: All callbacks in their order. A method `on_engine_call_end(position, logs)` of
             one is called after each call of the engine.
         epochs: The epochs in all, including those before the first.
         initial_epoch: The first epoch, counted from 0, unless BackupAndRestore sets another one.
-        validation: The evaluation after an epoch, or None.
+        evaluate: Evaluates the validation rows, see `evaluate_rows()`; None without them.
         validation_freq: Epochs from one validation to the next, or which are validated, from 1.
         params: What callbacks are told of the training, as by Keras; None for its epochs and calls.
     """
@@ -76,34 +90,42 @@ def run_epochs(
             if model.stop_training:
                 break
         epoch_logs = keras_private.epoch_logs(model, logs)
-        if validation is not None and is_validated(epoch, validation_freq):
-            found = evaluate_rows(model, validation, told)
+        if evaluate is not None and is_validated(epoch, validation_freq):
+            found = evaluate_rows(model, evaluate, told)
             epoch_logs.update({f"val_{name}": value for name, value in found.items()})
         told.on_epoch_end(epoch, epoch_logs)
         if model.stop_training:
             break
-    if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > 0:
-        model.optimizer.finalize_variable_values(model.trainable_weights)
+    optimizer = getattr(model, "optimizer", None)  # a stack has those of its models
+    if isinstance(optimizer, keras.optimizers.Optimizer) and epochs > 0:
+        optimizer.finalize_variable_values(model.trainable_weights)
     told.on_train_end(epoch_logs)
 
 
-def evaluate_rows(model: Model, loop: EvaluationLoop, told: Any) -> dict[str, Any]:
+def evaluate_rows(model: Any, evaluate: Callable[[], Logs], told: Any) -> dict[str, Any]:
     """Returns a model's loss and metrics on rows, which are one batch to callbacks.
 
     Args:
-        model: A compiled model whose variables exist.
-        loop: The rows, and the engine.
+        model: See `run_epochs()`.
+        evaluate: Evaluates all rows; returns the last logs, or none for those of the metrics.
         told: A `keras.callbacks.CallbackList`.
     """
     model.stop_evaluating = False
     told.on_test_begin()
     model.reset_metrics()
     told.on_test_batch_begin(0)
-    logs = loop.run()
+    logs = evaluate()
     told.on_test_batch_end(0, logs)
     found = keras_private.plain_logs(keras_private.epoch_logs(model, logs))
     told.on_test_end(found)
     return found
+
+
+def tell_call_end(callbacks: Sequence[Any], position: int, logs: Logs) -> None:
+    """Tells callbacks with a method `on_engine_call_end()` of a call of the engine."""
+    for callback in callbacks:
+        if hasattr(callback, "on_engine_call_end"):
+            callback.on_engine_call_end(position, logs)
 
 
 def limit_epochs(epochs: int) -> int:
@@ -191,11 +213,9 @@ class Calls:
             The logs; None where a call is a batch, and there are no more.
         """
         runner, before = self.runner, self.runner.position
-        own = [one for one in callbacks if hasattr(one, "on_engine_call_end")]
 
         def after_call(position: int, logs: Logs) -> bool:
-            for callback in own:
-                callback.on_engine_call_end(position, logs)
+            tell_call_end(callbacks, position, logs)
             return bool(runner.engines.model.stop_training)
 
         logs: Logs = self.record(partial(runner.advance, target, after_call))

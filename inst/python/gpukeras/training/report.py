@@ -9,7 +9,7 @@ from gpukeras.data.plan import PipelinePlan
 from gpukeras.engine.autotune import EngineChoice
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FitReport:
     """The report of a training.
 
@@ -53,25 +53,25 @@ class FitReport:
     epoch_s: list[float]
     epoch_rows: list[int]
     samples_per_s: float
-    input_share: float
+    input_share: float = 0.0
     device: str
     variables: dict[str, int]
     precision: str
     peak_bytes: float | None
     engine: EngineChoice
     micro_batch: int
-    replicas: int
-    workers: int
+    replicas: int = 1
+    workers: int = 1
     devices: tuple[str, ...]
     skipped_steps: int
-    resumed_epochs: int
+    resumed_epochs: int = 0
     best_epoch: int
     stopped: str
     notes: tuple[str, ...]
     reasons: dict[str, str]
-    checkpoint: str
-    unsaved: str
-    tensorboard: str
+    checkpoint: str = ""
+    unsaved: str = ""
+    tensorboard: str = ""
     plan: PipelinePlan
 
 

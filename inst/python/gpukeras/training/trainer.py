@@ -315,7 +315,7 @@ class Training:
             self.in_order(functions),
             epochs=progress.epoch if self.manager.stopped else limit_epochs(asked.spec.epochs),
             initial_epoch=progress.epoch,
-            validation=validation,
+            evaluate=None if validation is None else validation.run,
             validation_freq=asked.spec.validation_freq,
             params=asked.terms.params,
         )

@@ -1,7 +1,7 @@
 """A worker: `python -m gpukeras.many.workers.main FOLDER SETUP`, a child of the process that plans.
 
     {"job": 3, "model": "model-2.keras", ...} --> standard input
-    {"ready": true}, {"job": 3, "metrics": {...}, ...} <-- standard output
+    {"ready": true}, {"job": 3, "history": {...}, ...} <-- standard output
 
 Rows, models and states lie in the folder. It ends when standard input closes, and when its parent
 has died, in the middle of a training too; the folder then goes.
@@ -102,15 +102,7 @@ def _train(
     fitted = run_job(models[name], data, job)
     if fitted.state or fitted.outputs is not None:
         _write_arrays(folder / asked["arrays"], fitted)
-    history = fitted.history
-    return {
-        "metrics": history.metrics,
-        "stopped": history.stopped,
-        "best_epoch": history.best_epoch,
-        "rates": history.rates,
-        "skipped": history.skipped,
-        "ran": vars(fitted.ran),
-    }
+    return {"history": vars(fitted.history), "ran": vars(fitted.ran)}
 
 
 def _load(path: Path, data: Any) -> Any:

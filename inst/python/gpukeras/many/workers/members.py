@@ -25,15 +25,12 @@ from gpukeras.many.workers.pool import (
 from gpukeras.many.workers.rows import RowsError
 
 
-def train_members(
-    starts: Sequence[Start], task: Task, asked: int | str
-) -> tuple[dict[int, Fitted], str]:
+def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted], str]:
     """Trains models that do not stack.
 
     Args:
         starts: Where they begin, without states.
         task: What they share.
-        asked: Workers that the user asked for, or "auto".
 
     Returns:
         What each has become, by the member's number, and how they were trained where that is not
@@ -41,7 +38,7 @@ def train_members(
     """
     if not starts:
         return {}, ""
-    size, row = task.batch_size, task.data.row_bytes
+    asked, size, row = task.spec.workers, task.batch_size, task.data.row_bytes
     models = {id(start.model): start.model for start in starts}.values()
     needs = [read_model_facts(model, row, size).bytes for model in models]
     plan = plan_workers(read_worker_facts(asked, len(starts), max(needs)))

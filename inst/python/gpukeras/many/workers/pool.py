@@ -241,8 +241,7 @@ class WorkerPool:
         (self._folder / f"rows-of-{task.number}.npz").unlink(missing_ok=True)
         if "error" in told:
             return TaskResult(None, told["error"], told["seconds"])
-        known = ("metrics", "stopped", "best_epoch", "rates", "skipped")
-        history = ModelHistory(**{name: told[name] for name in known})
+        history = ModelHistory(**told["history"])
         state, outputs = _read_arrays(self._folder / f"arrays-of-{task.number}.npz")
         fitted = Fitted(history, state, outputs, ran=Ran(**told["ran"]))
         return TaskResult(fitted, seconds=told["seconds"])

@@ -108,6 +108,7 @@ class MetricMonitor:
         patience: Epochs without improvement that are tolerated.
         min_delta: Smallest change that counts as an improvement.
         cooldown: Epochs after patience has run out that are not counted.
+        metric: The metric's name; "" before the first epoch's values.
         best: The best value; None before there was one.
         best_epoch: Its epoch, from 1; 0 before there was one.
         wait: Epochs without improvement since the best, or since patience ran out.
@@ -118,10 +119,25 @@ class MetricMonitor:
     patience: int
     min_delta: float = 0.0
     cooldown: int = 0
+    metric: str = ""
     best: float | None = None
     best_epoch: int = 0
     wait: int = 0
     cooling: int = 0
+
+    def read(self, spec: EarlyStoppingSpec | PlateauSpec, values: Mapping[str, float]) -> float:
+        """Returns the value of the metric to monitor; decides which it is, and which is better.
+
+        Args:
+            spec: What was asked for.
+            values: An epoch's metrics.
+
+        Raises:
+            SpecError: if the metric is not among them.
+        """
+        self.metric = choose_monitor(self.metric or spec.monitor, list(values))
+        self.mode = spec.mode or choose_mode(self.metric)
+        return values[self.metric]
 
     def see(self, value: float, epoch: int) -> str:
         """Records an epoch's value.
@@ -145,7 +161,8 @@ class MetricMonitor:
 
     def get_state(self) -> dict[str, Any]:
         """Returns the state for a checkpoint, as plain values."""
-        return {name: getattr(self, name) for name in ("best", "best_epoch", "wait", "cooling")}
+        names = ("metric", "best", "best_epoch", "wait", "cooling")
+        return {name: getattr(self, name) for name in names}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores the result of `get_state()`."""
@@ -168,14 +185,14 @@ class _Watching(ABC):
     """The part that both callbacks share; Keras' base class is added once Keras is imported.
 
     Attributes:
-        monitor: The monitored metric; "" before the first epoch's logs.
+        watch: Counts the epochs.
         skips: Whether some epochs are not validated; these do not count for a validation's metric.
     """
 
     def __init__(self, spec: EarlyStoppingSpec | PlateauSpec) -> None:
         super().__init__()
         self.spec: EarlyStoppingSpec | PlateauSpec = spec
-        self.monitor, self.skips = "", False
+        self.skips = False
         self.watch = MetricMonitor(spec.mode or "min", spec.patience, spec.min_delta)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -186,11 +203,9 @@ class _Watching(ABC):
         """
         values = split_components(read_metrics(logs))
         validated = any(name.startswith("val_") for name in values)
-        if self.skips and not validated and (self.monitor or self.spec.monitor) not in values:
+        if self.skips and not validated and (self.watch.metric or self.spec.monitor) not in values:
             return
-        self.monitor = choose_monitor(self.monitor or self.spec.monitor, list(values))
-        self.watch.mode = self.spec.mode or choose_mode(self.monitor)
-        self.take(values[self.monitor], epoch + 1)
+        self.take(self.watch.read(self.spec, values), epoch + 1)
 
     @abstractmethod
     def take(self, value: float, epoch: int) -> None:
@@ -199,15 +214,14 @@ class _Watching(ABC):
     def explain(self) -> str:
         """Returns the monitored metric as part of a sentence; "" before the first epoch."""
         better = "lower" if self.watch.mode == "min" else "higher"
-        return f"{self.monitor} ({better} is better)" if self.monitor else ""
+        return f"{self.watch.metric} ({better} is better)" if self.watch.metric else ""
 
     def get_state(self) -> State:
         """Returns the state for a checkpoint: plain values, and arrays."""
-        return {"monitor": self.monitor, "watch": self.watch.get_state()}, {}
+        return {"watch": self.watch.get_state()}, {}
 
     def set_state(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Restores the result of `get_state()`."""
-        self.monitor = plain["monitor"]
         self.watch.set_state(plain["watch"])
 
 

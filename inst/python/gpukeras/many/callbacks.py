@@ -1,0 +1,204 @@
+"""What a training of a stack does at its epochs, model by model, as callbacks.
+
+`StackTraining.in_order()` says in which order they run. Logs are arrays with one entry a model. A
+model rests from the epoch in which it was stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gpukeras.backend import keras_private
+from gpukeras.core.metric_values import read_metrics, split_components
+from gpukeras.many.histories import ModelHistory
+from gpukeras.many.partitions import PartitionedStack
+from gpukeras.many.rates import StackRates
+from gpukeras.many.stack import Stack
+from gpukeras.training.callbacks.early_stopping import EarlyStoppingSpec, MetricMonitor
+from gpukeras.training.listener import ProgressReporter
+
+Logs = dict[str, Any]
+
+
+class StoppedError(Exception):
+    """The user ended the training within an epoch."""
+
+
+@dataclass(eq=False)
+class Divergence:
+    """Gives models whose loss is no number the state before the epoch, and stops them.
+
+    Args:
+        histories: Those of the models.
+
+    Attributes:
+        before: The stack's state before the epoch.
+    """
+
+    model: ClassVar[Stack | PartitionedStack]  # set by Keras
+    histories: Sequence[ModelHistory]
+    before: Any = None
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Keeps the state."""
+        self.before = self.model.state
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        """Looks at the losses; models that loss scaling lets train no more have none."""
+        logs["loss"] = np.where(self.model.are_stuck(), np.nan, logs["loss"])
+        rests = [bool(history.stopped) for history in self.histories]
+        failed = ~np.isfinite(logs["loss"]) & ~np.array(rests)
+        for place in np.flatnonzero(failed):
+            self.histories[place].stopped = "non_finite"
+        if failed.any():
+            self.model.state = self.model.keep(~failed, self.before)
+
+
+@dataclass(eq=False)
+class Recording:
+    """Adds the epoch to the histories of the models that trained in it.
+
+    Args:
+        histories: Those of the models.
+        rates: Their learning rates.
+    """
+
+    model: ClassVar[Stack | PartitionedStack]
+    histories: Sequence[ModelHistory]
+    rates: StackRates
+    _before: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Notes the steps before the epoch."""
+        self._before = self.model.count_steps()
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        """Records metrics, rates, and steps that loss scaling left out."""
+        values = {name: np.atleast_1d(each) for name, each in logs.items()}
+        done = self.model.count_steps()
+        for place, history in enumerate(self.histories):
+            if history.stopped:
+                continue
+            for name, value in read_metrics({n: v[place] for n, v in values.items()}).items():
+                history.metrics.setdefault(name, []).append(value)
+            history.rates.append(self.rates.read_last(place, int(done[place])))
+            if keras_private.scales_loss(self.rates.models[place].optimizer):
+                steps = int(done[place] - self._before[place])
+                history.skipped += self.rates.steps[place] - steps
+
+
+@dataclass(eq=False)
+class _Watching:
+    """The part that both following callbacks share: a monitor for each model.
+
+    Args:
+        histories: Those of the models, which have the epoch already.
+        spec: What to watch, and how patiently.
+    """
+
+    model: ClassVar[Stack | PartitionedStack]
+    histories: Sequence[ModelHistory]
+    spec: Any
+
+    def __post_init__(self) -> None:
+        """Starts without a best epoch."""
+        spec, cooldown = self.spec, getattr(self.spec, "cooldown", 0)
+        self.monitors = [
+            MetricMonitor(spec.mode or "min", spec.patience, spec.min_delta, cooldown)
+            for _ in self.histories
+        ]
+
+    def see(self, epoch: int) -> Iterator[tuple[int, str]]:
+        """Yields the places of models that train, with what `MetricMonitor.see()` says of them.
+
+        Raises:
+            SpecError: if there is no such metric.
+        """
+        for place, monitor in enumerate(self.monitors):
+            if self.histories[place].stopped:
+                continue
+            last = {name: values[-1] for name, values in self.histories[place].metrics.items()}
+            value = monitor.read(self.spec, split_components(last))
+            if epoch + 1 >= getattr(self.spec, "start_epoch", 1):
+                yield place, monitor.see(value, epoch + 1)
+
+
+class StackEarlyStopping(_Watching):
+    """Stops models that no longer improve, and keeps their best states."""
+
+    spec: EarlyStoppingSpec
+    _best: Any = None
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Looks at the metric of each model."""
+        better = np.zeros(len(self.histories), bool)
+        for place, verdict in self.see(epoch):
+            history = self.histories[place]
+            better[place] = verdict == "better"
+            if verdict == "due":
+                history.stopped = "early"
+            if self.spec.restore_best:
+                history.best_epoch = self.monitors[place].best_epoch
+        self._best = self.model.keep(better, self._best)
+
+    def restore_best(self) -> None:
+        """Restores the best states of models that have one; a second call changes nothing."""
+        if self._best is not None:
+            kept = np.array([history.best_epoch > 0 for history in self.histories])
+            self.model.state = self.model.keep(~kept, self._best)
+
+
+@dataclass(eq=False)
+class StackPlateau(_Watching):
+    """Lowers the rates of models when a metric of theirs stops improving.
+
+    Args:
+        rates: The rates.
+    """
+
+    rates: StackRates
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Looks at the metric of each model."""
+        for place, verdict in self.see(epoch):
+            if verdict == "due":
+                self.rates.reduce(place, self.spec.factor, self.spec.min_rate)
+
+
+@dataclass(eq=False)
+class StackEvents:
+    """Reports the progress to the listener, whose answer may end the training.
+
+    Args:
+        histories: Those of the models: where all have stopped, the training ends too.
+        listener: Receives the events.
+    """
+
+    model: ClassVar[Stack | PartitionedStack]
+    histories: Sequence[ModelHistory]
+    listener: ProgressReporter
+    _epoch: int = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Notes the epoch."""
+        self._epoch = epoch + 1
+
+    def on_engine_call_end(self, position: int, logs: Mapping[str, Any]) -> None:
+        """Asks whether the user wants to stop.
+
+        Raises:
+            StoppedError: if so.
+        """
+        listener = self.listener
+        if listener.due and listener.emit("waiting", self._epoch, 0, None, {}):
+            raise StoppedError
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        """Reports the means of the models' metrics."""
+        means = {name: float(np.nanmean(each)) for name, each in logs.items() if np.ndim(each) < 2}
+        ended = self.listener.emit("epoch", epoch + 1, 0, None, means)
+        self.model.stop_training = ended or all(history.stopped for history in self.histories)
