@@ -39,9 +39,9 @@
 #' @param backend The library that Keras runs on: `"tensorflow"`, `"jax"`, or `"auto"` for the one
 #'   that Keras is configured with (the variable `KERAS_BACKEND`, or `keras3::use_backend()`). It
 #'   cannot change once Keras has started. See the section on JAX.
-#' @param wait `NULL`, or the GiB of a card that must be free: waits until a card has them and nobody
-#'   computes on it, and reserves it; or a list of `free_gib` (1) and `seconds` (3600, after which it
-#'   gives up). See the section on shared cards.
+#' @param wait `NULL`, or the GiB of a card that must be free: waits until a card has them and
+#'   nobody computes on it, and reserves it; or a list of `free_gib` (1) and `seconds` (3600, after
+#'   which it gives up). See the section on shared cards.
 #' @section Shared cards:
 #' Where no scheduler lends the cards of a computer, `wait` lets sessions take turns. It chooses
 #' among the cards that `device` allows, and reserves one to the end of the R process, in whatever

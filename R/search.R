@@ -130,13 +130,13 @@ gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = N
     metric = metric, maximize = maximize, design = design, folder = expand_folder(folder),
     seed = seed, most = most, workers = workers
   )
-  new_gpu_tuning(suspendInterrupts(call_core("search", list(
+  new_gpu_tuning(ending_preempted(suspendInterrupts(call_core("search", list(
     data = data$handle, build = builder_caller(builder), options = check_no_na_options(options),
     settings = settings, grid = as_grid(grid, rlang::current_env()),
     resamples = as_resamples(resamples, data), groups = as_group_codes(group),
     times = as_times(time), fit = check_no_na_options(fit), builder = deparse_builder(builder),
     new_seed = draw_seed(), on_event = interruptible(if (verbose) show_trial else identity)
-  ))), builder, c(names(settings), names(grid)))
+  )))), builder, c(names(settings), names(grid)))
 }
 
 # Refuses settings that the builder does not take, and arguments that it would lack.

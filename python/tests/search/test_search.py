@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import warnings
 
 import numpy as np
@@ -7,7 +9,7 @@ from small_disks import BREAKING, small_disk
 from small_fits import make_dataset
 from trialled import SETTINGS, build, trace_of, tune
 
-from gpukeras import CheckpointError, GeneratorError, SpecError
+from gpukeras import CheckpointError, GeneratorError, PreemptedError, SpecError
 from gpukeras.core.errors import NotSavedWarning
 from gpukeras.data.streams.generator import GeneratorInterrupt
 from gpukeras.search.search import judge
@@ -88,6 +90,29 @@ def test_a_search_that_was_ended_goes_on_as_if_it_had_not_been(tmp_path, seed):
         tune(options={"folder": str(folder), "seed": seed}, resamples=3)
     with pytest.raises(CheckpointError, match="`builder` changed"):
         tune(options={"folder": str(folder), "seed": seed}, builder="function(rate) NULL")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.tf
+def test_a_process_that_is_asked_to_end_is_no_failure_of_its_trial(tmp_path):
+    whole, options = tune(options={"workers": 1}), {"folder": str(tmp_path / "study"), "workers": 1}
+    waited, missed = [], []
+
+    def ask(event):
+        waited.extend([event] if event["kind"] == "waiting" else [])
+        if len(waited) == 3 and event is waited[2]:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda number, _: missed.append(number))
+    try:
+        with pytest.raises(PreemptedError, match="its training is saved"):
+            tune(options=options, on_event=ask)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert missed == []
+    again = tune(options=options)
+    assert trace_of(again) == trace_of(whole)
+    assert [row.error for row in again.trace if row.error] == []
 
 
 @pytest.mark.varies

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from gpukeras.core.errors import GpuKerasError
+from gpukeras.core.errors import GpuKerasError, PreemptedError
 from gpukeras.core.messages import find_reason
 from gpukeras.search.stopper import Stopper
 from gpukeras.search.trials import Outcome, Trial
@@ -27,6 +27,8 @@ def attempt(
 ) -> T | Outcome | None:
     """Returns what a function returns; the trial's outcome if it fails, None if the search ends.
 
+    A process that is asked to end is no failure of the trial: its error passes.
+
     Args:
         trial: The trial.
         epochs: Epochs that it was to have trained in all.
@@ -41,6 +43,8 @@ def attempt(
         return None
     except StoppedError:
         return None
+    except PreemptedError:
+        raise
     except FailedError as error:
         why = str(error)
     except GpuKerasError as error:
