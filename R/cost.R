@@ -297,7 +297,7 @@ format_card_figures <- function(figures) {
   units <- sub("^.*_(bytes|s)$", "\\1", figures$name)
   value <- ifelse(
     units == "bytes", format_bytes(figures$value),
-    ifelse(units == "s", format_time(figures$value), format_count(round(figures$value)))
+    ifelse(units == "s", format_least(figures$value), format_count(round(figures$value)))
   )
   known <- !is.na(figures$value)
   format_columns(
@@ -307,6 +307,10 @@ format_card_figures <- function(figures) {
     ),
     c("left", "right", "left", "left")
   )
+}
+
+format_least <- function(seconds) {
+  ifelse(!is.na(seconds) & seconds < 1e-9, "<0.001 us", format_time(seconds))
 }
 
 card_labels <- c(

@@ -53,7 +53,7 @@ a_card_cost <- function(..., unknown = character()) {
       figure("kernels", 29L, "compiled", "of a step"),
       figure("launches", 1L, "compiled", "of a step; a CUDA graph is one"),
       figure("launches_s", 1.49e-05, "assumed", "0.9 us a launch, 0.5 us a kernel in a graph"),
-      figure("arithmetic_s", 1.1e-08, "computed", "156 TFLOP/s in tf32"),
+      figure("arithmetic_s", 1.1e-10, "computed", "156 TFLOP/s in tf32"),
       figure("memory_s", 1.38e-07, "computed", "state in and out at 1555 GB/s"),
       figure("knee", 65536, "assumed", "arithmetic as long as all else")
     ),

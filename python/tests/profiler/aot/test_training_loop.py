@@ -52,7 +52,7 @@ TRAIN = """
         memory.temporary, None, None, 0, 0, 0, 0, 0.0,
     )
     stored = float(x.nbytes + y.nbytes)
-    facts = CardFacts(choose_card("T4"), "float32", True, SIZE, None, stored, 0.0, 2, 0.0, 0.0, made)
+    facts = CardFacts(choose_card("T4"), "float32", True, 0, SIZE, None, stored, 0.0, 2, 0.0, 0.0, made)
     total = next(one.value for one in judge_card(facts).figures if one.name == "total_bytes")
     room = int({factor} * (total - LIBRARY_BYTES))
     card = replace(facts.card, memory_mib=(LIBRARY_BYTES + room) // 2**20)

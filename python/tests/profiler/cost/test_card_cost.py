@@ -35,6 +35,7 @@ FACTS = CardFacts(
     card=choose_card("T4"),
     policy="float32",
     tf32=True,
+    rows=2000,
     batch_size=32,
     row_flops=1e6,
     rows_bytes=50.0 * MIB,
@@ -104,6 +105,15 @@ def test_a_program_that_waits_for_the_host_is_noted():
     waits = replace(PROGRAM, unknown_trips=1, host_transfers=2)
     (note,) = judge_card(replace(COMPILED, program=waits)).notes
     assert note.endswith("the program has 1 unknown trip count, 2 host transfers.")
+
+
+@pytest.mark.parametrize(
+    ("rows", "noted"), [(1023, True), (1024, False), (0, False), (None, False)]
+)
+def test_a_knee_that_no_batch_reaches_is_noted(rows, noted):
+    notes = judge_card(replace(COMPILED, rows=rows)).notes
+    assert len(notes) == noted
+    assert not noted or "more than the 1,023 rows" in notes[0]
 
 
 def test_without_data_no_rows_are_counted():

@@ -52,6 +52,7 @@ class CardFacts:
         card: The card.
         policy: The model's dtype policy.
         tf32: Whether float32 products may be computed as TF32.
+        rows: Rows to train on; None without data, 0 if their end is unknown.
         batch_size: Rows per step.
         row_flops: FLOPs of a training step for a row; None if unknown.
         rows_bytes: Of rows that stay on the card, 0 if none do; None without data.
@@ -65,6 +66,7 @@ class CardFacts:
     card: Card
     policy: str
     tf32: bool
+    rows: int | None
     batch_size: int
     row_flops: float | None
     rows_bytes: float | None
@@ -128,9 +130,16 @@ def judge_card(facts: CardFacts, notes: tuple[str, ...] = (), *, install: bool =
         precision=precision.policy,
         precision_reason=precision.reason,
         figures=(*memory, whole, size, *step),
-        notes=(*notes, *_explain_waits(facts.program)),
+        notes=(*notes, *_explain_waits(facts.program), *_explain_knee(facts.rows, step)),
         install=install,
     )
+
+
+def _explain_knee(rows: int | None, step: tuple[Figure, ...]) -> list[str]:
+    knee = next(one.value for one in step if one.name == "knee")
+    if not rows or knee is None or knee <= rows:
+        return []
+    return [f"The knee is more than the {rows:,} rows: no batch of them keeps this card busy."]
 
 
 def _explain_waits(program: TrainingProgram | None) -> list[str]:

@@ -89,6 +89,7 @@ def read_card_cost(
         card=card,
         policy=read_policy(model),
         tf32=runtime.tensor_float_32(),
+        rows=None if plan is None else plan.rows,
         batch_size=need.batch_size,
         row_flops=row_flops,
         rows_bytes=None if plan is None else plan.staged_bytes if resident else 0.0,
