@@ -233,6 +233,22 @@ def test_a_call_takes_about_as_long_as_wanted(batch_s, left):
     assert count == 1 or count * batch_s <= autotune.CALL_S * 1.001
 
 
+def test_calls_have_the_length_of_a_block_where_programs_have_fixed_lengths():
+    chooser, counts = EngineAutotuner(("compiled",), 10**6), []
+    for block in (22, 22, 22, 18):
+        left = block
+        while left:
+            counts.append(chooser.count(left, block))
+            chooser.record(counts[-1], 0.01 * counts[-1])
+            left -= counts[-1]
+    assert counts == [1, 1, 20, 22, 22, 18]  # 0.2 s would be 20 batches
+
+
+def test_calls_of_a_users_own_step_that_repeats_have_one_length_whatever_the_block():
+    chooser = EngineAutotuner(("compiled",), 10**6, facts=EngineFacts(repeats=True, own_step=True))
+    assert chooser.count(100, 100) == autotune.FIXED_BATCHES
+
+
 def test_an_engine_of_tensorflow_is_refused_on_jax():
     with pytest.raises(SpecError, match='"graph_loop" runs on TensorFlow only') as caught:
         autotune.choose_candidates(EngineFacts(requested="graph_loop", available=JAX))

@@ -96,7 +96,7 @@ def test_where_calls_return_early_those_that_are_timed_are_waited_for(monkeypatc
     runner.advance(1)
     assert len(waited) == 1  # a call on trial
     runner.chooser.settle("keras", "settled")
-    monkeypatch.setattr(runner.chooser, "count", lambda left: min(left, 2))
+    monkeypatch.setattr(runner.chooser, "count", lambda left, batches: min(left, 2))
     monkeypatch.setattr(runner.chooser, "record", lambda count, seconds: times.append(seconds))
     waited.clear()
     runner.begin(iter([block]))

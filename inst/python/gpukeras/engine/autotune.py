@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from gpukeras.core.errors import SpecError
+from gpukeras.engine.trip_counts import round_count
 
 ALL_ENGINES = ("graph_loop", "keras", "compiled")
 # Batches per call where a user's own step must repeat bit by bit: the last batch of each call
@@ -293,12 +294,22 @@ class EngineAutotuner:
     @property
     def longest(self) -> int:
         """Batches of the longest call, as far as times are known; 1 before."""
-        return choose_count(self._batch_s, sys.maxsize)
+        batches, seconds = self._measured
+        return choose_count(self._batch_s or (seconds / batches if batches else None), sys.maxsize)
 
-    def count(self, left: int) -> int:
-        """Returns the number of batches for the next call, at most `left`."""
+    def count(self, left: int, batches: int = 0) -> int:
+        """Returns the number of batches for the next call, at most `left`.
+
+        Args:
+            left: Batches that are left.
+            batches: Batches of their block, where only some numbers have programs; else 0.
+        """
         if self._fixed:
             return min(left, self._fixed)
+        count = self._count_by_time(left)
+        return round_count(count, left, batches, self.longest) if batches else count
+
+    def _count_by_time(self, left: int) -> int:
         if self.choice:
             return choose_count(self._batch_s, left)
         if self.preparing:

@@ -44,7 +44,7 @@ from gpukeras.engine.programs import (
     read_shapes,
 )
 from gpukeras.engine.trace_cache import make_key, open_traced
-from gpukeras.engine.trip_counts import choose_loop
+from gpukeras.engine.trip_counts import choose_loop, choose_size
 from gpukeras.system import host
 
 # Up to this number of batches the short last one shares their program. Where the size of a batch
@@ -163,7 +163,6 @@ class Engines:
             self._make(engine, block, rows)
         made = self._made[engine]
         made.check(block)
-        made.grow(block, self.longest)
         with contextlib.nullcontext() if known else cpp_log.muted_cpp_log():
             return made.run(block.arrays, first, count)
 
@@ -171,6 +170,10 @@ class Engines:
         """Whether an engine has a program for blocks of this shape."""
         made = self._made.get(engine)
         return engine == "keras" or (made is not None and made.takes(block))
+
+    def knows_count(self, engine: str) -> bool:
+        """Whether the number of batches is part of an engine's programs."""
+        return engine == "compiled" and self._static
 
     def prepare(self, engine: str, block: Block) -> bool:
         """Prepares an engine for blocks of this shape; returns whether it can run.
@@ -189,7 +192,7 @@ class Engines:
             self._began = time.perf_counter()
             made = self._make(engine, block, rows)
             made.check(block)
-            made.prepare(block.arrays, min(self.longest, rows // self.batch_size))
+            made.prepare(block.arrays, choose_size(rows // self.batch_size, self.longest))
         if not made.is_ready():
             return False
         if self._began:

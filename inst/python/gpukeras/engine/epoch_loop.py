@@ -213,7 +213,9 @@ class EpochLoop:
 
     def _call_engine(self, block: Block, left: int) -> int:
         chooser, trying, before = self.chooser, self.chooser.choice is None, self._logs
-        count, began = chooser.count(left), time.perf_counter()
+        known = self.engines.knows_count(chooser.engine)
+        count = chooser.count(left, block.batches if known else 0)
+        began = time.perf_counter()
         try:
             self._logs = self.engines.run(chooser.engine, block, self._first, count)
         except UncheckedError as error:

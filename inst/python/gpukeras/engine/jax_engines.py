@@ -35,7 +35,7 @@ from gpukeras.engine.programs import (
     read_shapes,
 )
 from gpukeras.engine.train_step import TrainingStep
-from gpukeras.engine.trip_counts import choose_loop, choose_sizes, split_count
+from gpukeras.engine.trip_counts import ProgramSizes, choose_loop, choose_sizes
 
 _NONE: Logs = {}
 
@@ -66,6 +66,7 @@ class JaxEngines:
         self._shapes: set[Shapes] = set()
         chosen = choose_loop(device, devices.current().deterministic).static
         self._static = chosen if static is None else static
+        self._sizes = ProgramSizes()
         fixed = (4,) if self._static else ()
         # Evaluation keeps the weights: where memory runs out, it goes on in smaller batches.
         self._given = 0 if kind == "train" else ()
@@ -84,6 +85,10 @@ class JaxEngines:
         """Whether an engine has a program for blocks of this shape."""
         return engine == "keras" or read_shapes(block) in self._shapes
 
+    def knows_count(self, engine: str) -> bool:
+        """Whether the number of batches is part of an engine's programs."""
+        return engine == "compiled" and self._static
+
     def prepare(self, engine: str, block: Block) -> bool:
         """Returns True: the first call compiles."""
         return True
@@ -96,8 +101,9 @@ class JaxEngines:
             engine: The engine.
             batch_s: Seconds of a batch.
         """
-        if self._static and engine == "compiled":
-            for size in choose_sizes(choose_count(batch_s, block.batches)):
+        if self.knows_count(engine):
+            self._sizes.add(*choose_sizes(choose_count(batch_s, block.batches)))
+            for size in self._sizes.made:
                 self._run_loop(block, 0, size)
 
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
@@ -156,7 +162,9 @@ class JaxEngines:
 
     def _run_loop(self, block: Block, first: int, count: int) -> Logs:
         logs = _NONE
-        for part in split_count(count, choose_sizes(count)) if self._static else [count]:
+        if self._static and self._sizes.wants(count):
+            self._sizes.add(count)
+        for part in self._sizes.split(count) if self._static else [count]:
             logs = self._call(self._program, block.arrays, first, part)
             first += part
         self._shapes.add(read_shapes(block))

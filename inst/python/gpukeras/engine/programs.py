@@ -11,7 +11,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.data.loading.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
 from gpukeras.engine.trace_cache import Traced
-from gpukeras.engine.trip_counts import choose_sizes, split_count
+from gpukeras.engine.trip_counts import ProgramSizes, choose_sizes
 
 Logs = Mapping[str, Any]
 Step = Callable[[Any], Logs]
@@ -64,16 +64,16 @@ class Program:
         return self._traced(arrays, constant(first), constant(count), *sizes)
 
     def prepare(self, arrays: Any, batches: int) -> None:
-        """Begins to compile in the background what calls of up to `batches` need.
+        """Begins to compile in the background.
 
         Args:
             arrays: Arrays of the right shapes.
-            batches: The number of batches.
+            batches: The number of batches of most calls.
         """
         self._begin(arrays, (0,))  # which changes no variable
 
     def grow(self, block: Block, batches: int) -> None:
-        """Prepares longer calls than before; does nothing, where one program runs any.
+        """Begins to prepare calls of all lengths; does nothing, where one program runs any.
 
         Args:
             block: A block that it takes.
@@ -102,43 +102,57 @@ class Program:
 class StaticProgram(Program):
     """A program whose number of batches is compiled in, so that XLA makes one for each size.
 
-    A call runs the largest that are ready. Only that of a single batch is waited for.
+    A call runs those that are ready, see `ProgramSizes`. Only that of a single batch is waited for.
     """
 
     def __init__(self, traced: Traced, shapes: Shapes, rows: int, batch_size: int) -> None:
         """Starts with single batches."""
         super().__init__(traced, shapes, rows, batch_size)
-        self.sizes: tuple[int, ...] = (1,)
-        self._tried: tuple[int, ...] = (1,)
+        self._sizes, self._tried = ProgramSizes(), tuple[int, ...]()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of batches that are compiled, largest first."""
+        return self._sizes.made
 
     def run(self, arrays: Any, first: int, count: int, size: int = 0) -> Logs:
         """Runs batches; see `Program.run()`."""
         logs: Logs = {}
-        for part in split_count(count, self.sizes):
+        if self.is_ready() and self._sizes.wants(count):
+            self._compile(arrays, [count])
+        for part in self._sizes.split(count):
             logs = super().run(arrays, first, part, size)
             first += part
         return logs
 
     def prepare(self, arrays: Any, batches: int) -> None:
         """Begins to compile the programs, largest first; see `Program.prepare()`."""
-        self._begin(arrays, choose_sizes(batches))
-        self._tried = choose_sizes(batches)
+        self._compile(arrays, sorted({batches, 1}, reverse=True))
 
     def grow(self, block: Block, batches: int) -> None:
-        """Begins to compile programs for longer calls, unless that has failed before."""
+        """Begins to compile programs for calls of any length; see `Program.grow()`."""
         sizes = choose_sizes(min(batches, block.batches))
-        if self.is_ready() and len(sizes) > len(self._tried):
-            self._tried = sizes
-            self._begin(block.arrays, [size for size in sizes if size not in self.sizes])
+        if self.is_ready():
+            self._compile(block.arrays, [size for size in sizes if size not in self.sizes])
 
     def is_ready(self) -> bool:
         """Whether no program is being compiled; then those that were are used."""
         if self._compilation is not None:
             if not self._compilation.is_done():
                 return False
-            self.sizes = self.sizes if self._compilation.failed else self._tried
+            if not self._compilation.failed:
+                self._sizes.add(*self._tried)
             self._compilation = None
         return True
+
+    def wait(self) -> None:
+        """Waits for a compilation in the background, and uses what it has made."""
+        super().wait()
+        self.is_ready()
+
+    def _compile(self, arrays: Any, sizes: Sequence[int]) -> None:
+        self._tried = tuple(sizes)
+        self._begin(arrays, sizes)
 
 
 class UntraceableError(Exception):

@@ -22,12 +22,12 @@ So a trip is one step. An epoch of 400 batches of 256 x 64 (case dense_small_loo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Batches of the programs, largest first; a call is split into them. A call of TensorFlow costs 0.2
-# to 0.3 ms and a program some seconds of a processor. With every third power of two, four programs
-# serve blocks of up to 4,096 batches in 14 calls on average; with every power there would be ten.
+MOST_PROGRAMS = 6  # of one shape of blocks: each costs seconds, or a minute, of compiling
+# Batches of programs for calls of any length, which are timed or come from a stack, largest first.
 PROGRAM_BATCHES = (512, 64, 8, 1)
 
 
@@ -55,8 +55,67 @@ def choose_loop(device: str, deterministic: bool) -> LoopChoice:
 
 
 def choose_sizes(batches: int) -> tuple[int, ...]:
-    """Returns the batches of the programs for calls of up to `batches`, largest first."""
+    """Returns the batches of the programs for calls of any length up to `batches`."""
     return tuple(size for size in PROGRAM_BATCHES if size <= max(1, batches))
+
+
+def choose_size(batches: int, longest: int) -> int:
+    """Returns the batches of a block's calls: all of them, or an equal part where batches are slow.
+
+    Parts are halves of halves, so that a time that varies changes them seldom. A call may have
+    twice the batches that were foreseen: short calls, by which they were, take longer a batch.
+
+    Args:
+        batches: Batches of the block.
+        longest: Batches of the longest call, by the time of a batch.
+    """
+    parts = 1
+    while batches // parts > 2 * longest:
+        parts *= 2
+    return max(1, batches // parts)
+
+
+def round_count(count: int, left: int, batches: int, longest: int) -> int:
+    """Returns the number of batches of the next call: one that comes again in other blocks.
+
+    Args:
+        count: The number wanted.
+        left: Batches that are left of the block, or of what the call may run.
+        batches: Batches of the block.
+        longest: See `choose_size()`.
+    """
+    return count if count in (1, left) else min(left, choose_size(batches, longest))
+
+
+class ProgramSizes:
+    """Chooses the numbers of batches for which there are programs.
+
+    Each number that is asked for a second time gets a program of its own: then it will come in each
+    epoch, as the batches of a block and of an epoch's last block do. What comes once, such as the
+    rest of a training's first block, is split into programs that are there.
+
+    Attributes:
+        made: Numbers of batches of the programs that can run, largest first.
+    """
+
+    def __init__(self) -> None:
+        """Starts with single batches."""
+        self.made: tuple[int, ...] = (1,)
+        self._asked: Counter[int] = Counter()
+
+    def add(self, *counts: int) -> None:
+        """Adds programs."""
+        self.made = tuple(sorted({*self.made, *counts}, reverse=True))
+
+    def wants(self, count: int) -> bool:
+        """Whether now is the time to make a program for calls of so many batches."""
+        self._asked[count] += 1
+        again = self._asked[count] == 2 and count not in self.made
+        return again and len(self.made) < MOST_PROGRAMS
+
+    def split(self, count: int) -> list[int]:
+        """Splits a call into those of programs."""
+        return split_count(count, self.made)
 
 
 def split_count(count: int, sizes: Sequence[int]) -> list[int]:
