@@ -43,7 +43,7 @@ INSTALLED := .rlib/gpukeras/.installed
 .PHONY: help demo gallery test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-cards test-peer test-faults test-newest test-matrix \
 	coverage lint format doc vignettes site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
-	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence contract install clean
+	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence gpu-programs contract install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -114,7 +114,11 @@ test-precisions: setup-test-python ## run the tests that make models under mixed
 	@.venv/bin/python -m venv .aot && .aot/bin/python -m pip install -q -r $< && touch $@
 
 test-cards: setup-test-python .aot/complete ## run the tests that compile for GPUs that are not here
-	@$(PYTEST) python/tests/profiler/aot python/tests/profiler/cost $(OPTIONS)
+	@$(PYTEST) python/tests/profiler/aot python/tests/profiler/cost python/tests/gpu_programs $(OPTIONS)
+
+# OPTIONS such as --card T4 H100, --model mlp or --kind train.
+gpu-programs: setup-test-python .aot/complete ## check what JAX would run on five cards, compiled without one (half an hour)
+	@PYTHONPATH=inst/python .aot/bin/python python/gpu_programs/check_programs.py $(OPTIONS)
 
 # KERAS_SOURCE is a git clone or an unpacked tree of the installed version. OPTIONS such as
 # --engines auto,keras or --only early_stopping.

@@ -36,6 +36,7 @@ def take_loop(
     batches: int,
     *,
     wrapped: bool = False,
+    kind: str = "train",
 ) -> tuple[Any, tuple[Any, ...]]:
     """Returns the loop of a call as a jitted function, with its arguments.
 
@@ -45,10 +46,12 @@ def take_loop(
         batch_size: Rows per batch.
         batches: Batches of the block, all of which the call runs.
         wrapped: See `block.as_data()`.
+        kind: "train" or "test": which of the model's steps.
     """
     build_variables(model, tuple(_fill(part, np.zeros, SAMPLE) for part in rows), wrapped)
-    step = TrainingStep(model, None, open_watch(model), None)
-    engines = JaxEngines(model, "train", batch_size, "CPU:0", step, static=True)
+    trains = kind == "train"
+    step = TrainingStep(model, None, open_watch(model), None) if trains else None
+    engines = JaxEngines(model, kind, batch_size, "CPU:0", step, static=True)
     shapes = tuple(_fill(part, jax().ShapeDtypeStruct, batch_size * batches) for part in rows)
     return engines.list_call(as_data(shapes, wrapped), 0, batches)
 

@@ -1,0 +1,134 @@
+"""Checks JAX's programs of training and evaluation, compiled for cards that are not here.
+
+    make gpu-programs OPTIONS="--card T4 'RTX 3060' --model mlp conv1d"
+
+Prints a table, and exits with 1 where an invariant fails, see `invariants`. A call of the compiled
+loop runs a block; beside it stands the bare loop, Keras' own step in a `lax.scan` over the block.
+Nothing runs, so it says nothing of time.
+
+- kernels: kernels, library calls and copies of a step; an inner loop counts with all iterations
+- launches: what the host sends for a step; a CUDA graph counts as one
+- graph: whether a step is one CUDA graph, or how many there are
+- temporary: memory beside arguments and results
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", GPUKERAS_XLA_CACHE="off")
+
+import jax
+from invariants import find_failures
+from models import MODELS, Case
+
+from gpukeras.profiler.aot.compile import CompiledProgram, compile_for
+from gpukeras.profiler.aot.training_loop import describe_rows, take_loop
+from gpukeras.system.cards import choose_card
+
+CARDS = ("T4", "RTX 3060", "A100", "H100", "RTX 5090")
+KINDS = ("train", "test")
+COLUMNS = ("model", "kind", "card", "batches", "kernels", "bare", "launches", "graph")
+COLUMNS += ("block MiB", "temporary MiB", "fails")
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A row of the table, and whether an invariant fails."""
+
+    row: tuple[str, ...]
+    fails: bool
+
+
+def count_bytes(arrays: Any) -> int:
+    """Returns the bytes of all arrays of a nested structure."""
+    return sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(arrays))
+
+
+def count_bare_kernels(case: Case, card: Any, state: Any, block: Any) -> int | None:
+    """Returns the kernels of a step of Keras' own training step in a bare loop."""
+
+    def run(state: Any, batches: Any) -> Any:
+        def body(state: Any, batch: Any) -> Any:
+            logs, after = case.model.train_step(state, batch)
+            kept = jax.tree.map(lambda new, old: new.astype(old.dtype), list(after), state)
+            return kept, logs
+
+        state, logs = jax.lax.scan(body, state, batches)
+        return jax.tree.map(lambda values: values[-1], logs), state
+
+    def divide(array: Any) -> Any:
+        shape = (case.batches, case.batch_size, *array.shape[1:])
+        return jax.ShapeDtypeStruct(shape, array.dtype)
+
+    bare = jax.jit(run, donate_argnums=0)
+    arguments = [list(part) for part in state[:4]], jax.tree.map(divide, block)
+    return compile_for(card, bare, *arguments).loop.kernels
+
+
+def check(name: str, kind: str, card_name: str) -> Checked:
+    """Compiles a model's loop for a card and checks it.
+
+    Args:
+        name: The model's.
+        kind: "train" or "test".
+        card_name: The card's.
+    """
+    case, card = MODELS[name](), choose_card(card_name)
+    rows, trains = describe_rows(case.rows), kind == "train"
+    jitted, arguments = take_loop(case.model, rows, case.batch_size, case.batches, kind=kind)
+    state, block = arguments[0], arguments[2]
+    program = compile_for(card, jitted, *arguments)
+    bare = count_bare_kernels(case, card, state, block) if trains else None
+    largest = max(map(count_bytes, jax.tree.leaves(block)))
+    kept = count_bytes(state) if trains else 0  # evaluation keeps the weights, see `JaxEngines`
+    failures = list(find_failures(program, kept, largest, bare))
+    figures = list(describe(program, bare, case.batches, count_bytes(block)))
+    return Checked((name, kind, card_name, *figures, "; ".join(failures) or "-"), bool(failures))
+
+
+def describe(
+    program: CompiledProgram, bare: int | None, batches: int, block_bytes: int
+) -> Iterator[str]:
+    """Yields the figures of a row."""
+    loop = program.loop
+    one = loop.in_graph or (loop.graphs == 1 and not loop.outside)
+    yield str(batches)
+    yield str(loop.kernels)
+    yield "-" if bare is None else str(bare)
+    yield str(loop.launches)
+    yield "one" if one else f"{loop.graphs} parts"
+    yield f"{block_bytes / MIB:.1f}"
+    yield f"{program.memory.temporary / MIB:.1f}"
+
+
+def read_arguments() -> argparse.Namespace:
+    """Returns the arguments of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--card", nargs="+", default=CARDS)
+    parser.add_argument("--model", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Checks all that was asked for; returns the exit status."""
+    given, failed = read_arguments(), False
+    print("\t".join(COLUMNS), flush=True)
+    for card in given.card:
+        for name in given.model:
+            for kind in given.kind:
+                found = check(name, kind, card)
+                failed = failed or found.fails
+                print("\t".join(found.row), flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Each invariant of a program for a card fails where it should."""
+
+from dataclasses import replace
+
+import pytest
+from invariants import find_failures
+
+from gpukeras.profiler.aot.compile import CompiledProgram, ProgramMemory
+from gpukeras.profiler.aot.hlo import Instruction
+from gpukeras.profiler.aot.thunks import Loop
+
+STATE, BLOCK, BARE = 1_000, 50_000, 33
+LOOP = Loop("while", 64, 29, 1, 1, in_graph=False, outside={})
+SOUND = CompiledProgram(
+    card="RTX 3060",
+    memory=ProgramMemory(60_000, 1_100, STATE, 2_000),
+    loops=(LOOP,),
+    trip_counts={"while": 64},
+    host_transfers=(),
+    conditionals=0,
+    entry=(Instruction("fusion.1", "fusion", 400, ""),),
+    seconds=1.0,
+    text="",
+)
+COPY = Instruction("transpose.1", "fusion", BLOCK, "")
+
+
+def fail(**changes):
+    return list(find_failures(replace(SOUND, **changes), STATE, BLOCK, BARE))
+
+
+def test_a_sound_program_fails_nowhere():
+    assert fail() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"trip_counts": {"while": 64, "inner": None}}, "how often 1 loops run"),
+        ({"host_transfers": ("outfeed.1",)}, "1 exchanges with the host"),
+        ({"conditionals": 2}, "2 conditionals"),
+        ({"memory": replace(SOUND.memory, aliased=STATE - 1)}, "999 of 1,000 bytes of the state"),
+        ({"entry": (*SOUND.entry, COPY)}, "transpose.1 is as large as the block"),
+        ({"loops": (replace(LOOP, kernels=None),)}, "kernels of a step are unknown"),
+        ({"loops": (replace(LOOP, kernels=36),)}, "36 kernels a step, 3 more than a bare loop"),
+    ],
+)
+def test_an_invariant_that_is_broken_is_named(changes, why):
+    (found,) = fail(**changes)
+    assert why in found
+
+
+def test_without_a_bare_loop_kernels_are_not_compared():
+    many = replace(SOUND, loops=(replace(LOOP, kernels=10**6),))
+    assert list(find_failures(many, STATE, BLOCK, None)) == []
