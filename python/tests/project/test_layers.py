@@ -47,6 +47,18 @@ def test_a_package_imports_only_from_below():
     assert "broken" in ended.stdout
 
 
+def test_only_the_backend_reaches_into_keras_src():
+    others = [path for path in FILES if name_of(path).split("/")[0] != "backend"]
+    reached = {
+        name_of(path)
+        for path in others
+        for node in nodes_of(path)
+        if (isinstance(node, ast.Attribute) and node.attr == "src")
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("keras.src"))
+    }
+    assert reached == set()
+
+
 def test_only_packages_and_two_modules_are_at_the_top():
     assert {path.name for path in CORE.glob("*.py")} == {"__init__.py", "__main__.py", "api.py"}
 

@@ -83,6 +83,16 @@ def build_layers(model: Any, features: Any) -> None:
     compute_output_spec(model, symbols, **training)
 
 
+def session_code_scope() -> Any:
+    """Returns a context in which Keras makes layers of this session's code, such as lambdas.
+
+    Keras' safe mode, which refuses that, is for files. Its public switch is for the whole session.
+    """
+    from keras.src.saving.serialization_lib import SafeModeScope
+
+    return SafeModeScope(False)
+
+
 def read_build_shapes(model: Any) -> dict[str, Any]:
     """Returns the input shapes that a model was built with, if Keras stores them."""
     return dict(getattr(model, "_build_shapes_dict", None) or {})
@@ -173,6 +183,13 @@ def origin_of(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     """Returns the operation that made a symbolic tensor, and the arguments of that call."""
     operation, place, _ = tensor._keras_history
     return operation, tuple(operation._inbound_nodes[place].arguments.args)
+
+
+def functional_class() -> Any:
+    """Returns the class that `keras.Model(inputs, outputs)` makes."""
+    from keras.src.models.functional import Functional
+
+    return Functional
 
 
 def functional_of(model: Any) -> Any | None:

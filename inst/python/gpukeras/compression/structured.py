@@ -110,7 +110,7 @@ def narrow_model(
 def _check_kind(model: Model) -> None:
     keras = runtime.keras()
     known = isinstance(model, keras.Sequential) or keras_private.has_nodes(model)
-    plain = type(model).call in (keras.Sequential.call, _functional_class().call)
+    plain = type(model).call in (keras.Sequential.call, keras_private.functional_class().call)
     if not known or not plain or not keras_private.has_nodes(find_graph(model)):
         raise ModelError(
             "`model` is neither sequential nor functional: how its layers are connected is only "
@@ -118,10 +118,6 @@ def _check_kind(model: Model) -> None:
             hint="Prune it with `structured = FALSE`.",
             arg="model",
         )
-
-
-def _functional_class() -> Any:
-    return runtime.keras().src.models.functional.Functional
 
 
 # Worth -------------------------------------------------------------------------------------------
@@ -326,8 +322,7 @@ def build_narrow(model: Model, wiring: Wiring, gone: set[int]) -> Any:
         return made[id(layer)]
 
     try:
-        # Safe mode is for files: the code of a Lambda layer comes from this session.
-        with keras.src.saving.serialization_lib.SafeModeScope(False):
+        with keras_private.session_code_scope():
             small = keras.models.clone_model(model, clone_function=clone, recursive=True)
         if not small.built:
             small.build(model.input_shape)

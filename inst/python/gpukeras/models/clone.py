@@ -174,14 +174,12 @@ def _copying(model: Model, arg: str, policy: str | None = None) -> Iterator[None
     names: dict[str, Any] = {type(one).__name__: type(one) for one in layers}
     functions = [one for layer in layers for one in vars(layer).values()]
     names |= {one.__name__: one for one in functions if isinstance(one, FunctionType)}
-    # Safe mode is for files: the code of a Lambda layer comes from this session. And Keras would
-    # compile the copy from a config that does not know the user's own functions.
-    own_code = keras.src.saving.serialization_lib.SafeModeScope(False)
+    # Keras would compile the copy from a config that does not know the user's own functions.
     own_names = keras.saving.custom_object_scope(names)
     with (
         _explained(arg),
         set_aside(model, compiled=False),
-        own_code,
+        keras_private.session_code_scope(),
         own_names,
         runtime.dtype_policy_scope(policy or model.dtype_policy),
         warnings.catch_warnings(),

@@ -25,7 +25,7 @@ from gpukeras.system.known_issues import OR_JAX
 NUMPY_2 = (1, 38)  # "Internal updates for NumPy 2.0 (#1621)": reticulate's NEWS, 1.38.0
 # Wheels of TensorFlow 2.21.0: Python 3.10 to 3.13; of 2.22.0rc0: 3.14 too; of neither: 3.15.
 NEWER_PYTHON = (3, 14)
-FIRST_TENSORFLOW = {(3, 14): "2.22"}
+FIRST_TENSORFLOW: dict[tuple[int, ...], str] = {(3, 14): "2.22"}
 MEANT = ("CUDA_", "LD_LIBRARY_PATH", "XLA_", "KERAS_BACKEND", "TF_", "NVIDIA_", "JAX_")
 
 
