@@ -27,7 +27,7 @@ test_that("gpu_setup() passes every option under its name", {
   })
   gpu_setup(device = "gpu", memory = 2048, threads = 4, seed = 1, jit = FALSE)
   expect_identical(seen$name, "setup")
-  expect_named(seen$args, names(formals(gpu_setup)))
+  expect_named(seen$args, c(names(formals(gpu_setup)), "on_wait"))
   expect_identical(seen$args$memory, 2048)
   gpu_setup()
   expect_true("threads" %in% names(seen$args)) # NULL is passed, not dropped
