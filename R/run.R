@@ -55,7 +55,7 @@
 #' cannot be saved, or not loaded again; `gpukeras_error_data` for a dataset that is mapped by a
 #' function or has no end; `gpukeras_error_spec` for another Python object, with its position in
 #' `args`.
-#' @examplesIf gpukeras:::can_run_examples()
+#' @examplesIf gpukeras:::can_run_examples(processes = TRUE)
 #' fold <- function(rows) {
 #'   train <- gpu_dataset(mpg ~ ., data = rows)
 #'   model <- gpu_mlp(train)

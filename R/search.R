@@ -105,10 +105,10 @@
 #' `gpukeras_warning_checkpoint` at the end and the first reason in `$unsaved`.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8)
-#' build <- function(units, rate) gpu_mlp(train, units = units, learning_rate = rate)
+#' build <- function(rate) gpu_mlp(train, units = 8, learning_rate = rate)
 #' found <- gpu_tune(
 #'   train, build,
-#'   units = tune_range(4L, 32L, log = TRUE), rate = tune_range(1e-3, 1e-1, log = TRUE),
+#'   rate = tune_range(1e-3, 1e-1, log = TRUE),
 #'   trials = 4, epochs = 4, eta = 2, resamples = 2, verbose = FALSE
 #' )
 #' found
