@@ -18,7 +18,10 @@ describe_computer <- function() {
   cores <- tryCatch(readLines("/proc/cpuinfo"), error = function(condition) character())
   model <- c(sub(".*: *", "", grep("^model name", cores, value = TRUE)), R.version$arch)[[1]]
   sprintf(
-    "The outputs were computed on %s, on %d cores of %s, by R %s, Python %s, TensorFlow %s and Keras %s.",
+    paste(
+      "The outputs were computed on %s, on %d cores of %s, by R %s, Python %s, TensorFlow %s and",
+      "Keras %s."
+    ),
     format(Sys.Date()), parallel::detectCores(), model, getRversion(),
     reticulate::py_config()$version, version("tensorflow"), version("keras")
   )
