@@ -50,6 +50,7 @@ ARGS = {
     "high": {"to"},
     "kind": {"kind", "path"},  # "mlflow" has no path
     "folder": {"checkpoint", "tensorboard"},
+    "free_gib": {"wait"},
     "timeout_s": {"timeout"},
     "source": {"workers"},
     "targets": {"y"},

@@ -62,6 +62,7 @@ USEFUL = [
     "generics",
     "mass",
     "matrix",
+    "nnet",
     "png",
     "recipes",
     "rsample",

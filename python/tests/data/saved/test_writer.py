@@ -39,7 +39,7 @@ def test_numpy_alone_reads_the_files(tmp_path):
 @in_one_folder
 @given(
     rows=st.integers(1, 40),
-    shape=st.lists(st.integers(1, 5), max_size=8).map(tuple),
+    shape=st.lists(st.integers(1, 5), min_size=1, max_size=8).map(tuple),
     kind=st.sampled_from(["float32", "uint8", "int32"]),
     block=st.sampled_from([1, 100, 2**22]),
 )
