@@ -127,7 +127,8 @@ gpu-programs: setup-test-python .aot/complete ## check what JAX would run on fiv
 test-peer: setup-test-python ## run Keras' own tests through gpukeras, from KERAS_SOURCE (an hour)
 	@KERAS_SOURCE="$(KERAS_SOURCE)" .venv/bin/python python/peer/peer.py $(OPTIONS)
 
-# OPTIONS such as --number 20, --seed 2, --only data/ or --records FOLDER, which goes on where it ended.
+# OPTIONS such as --number 20, --seed 2, --only tuner/ --tests python/tests/tuner, or --records FOLDER,
+# which goes on where it ended.
 test-faults: setup-coverage ## make small faults in the core, one at a time, and see which tests find them (hours)
 	@.venv/bin/python python/faults/faults.py $(OPTIONS)
 

@@ -1,7 +1,7 @@
 """Small faults in the core, one at a time: do the tests find them?
 
     python python/faults/faults.py [--number 120] [--seed 1] [--records FOLDER] [--processes 2]
-        [--limit 600] [--only PACKAGE]
+        [--limit 600] [--only data/] [--tests python/tests]
 
 Runs all tests that are not nightly once, to learn which of them reach which line (with counters, so
 it takes twice as long as without). Then draws faults, and for each of them runs the tests that
@@ -99,14 +99,14 @@ def run_pytest(
     return subprocess.CompletedProcess(command, child.returncode, said, "")
 
 
-def measure_reach(records: Path) -> None:
-    """Runs all tests with counters, and keeps which of them reach which line.
+def measure_reach(records: Path, folder: str) -> None:
+    """Runs all tests of a folder with counters, and keeps which of them reach which line.
 
     Raises:
         RuntimeError: No test ran.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        tree = copy_tree(Path(folder))
+    with tempfile.TemporaryDirectory() as place:
+        tree = copy_tree(Path(place))
         config = f"--rcfile={HERE / 'coverage.ini'}"
         variables = {
             "COVERAGE_FILE": str(records / "counts" / "coverage"),
@@ -123,7 +123,7 @@ def measure_reach(records: Path) -> None:
             "2",
             "--dist",
             "loadfile",
-            "python/tests",
+            folder,
         ]
         run = run_pytest(tree, ["coverage", "run", config, "-m", *tests], variables)
         (records / "tests.log").write_text(run.stdout, "utf-8")
@@ -131,7 +131,7 @@ def measure_reach(records: Path) -> None:
             raise RuntimeError(f"The tests could not run: see {records / 'tests.log'}.")
         run_pytest(tree, ["coverage", "combine", config, "--quiet"], variables)
         collected = run_pytest(
-            tree, ["pytest", "-q", ROOT_DIR, "--collect-only", "-m", IN_TEST, "python/tests"], {}
+            tree, ["pytest", "-q", ROOT_DIR, "--collect-only", "-m", IN_TEST, folder], {}
         )
         names = [line for line in collected.stdout.splitlines() if "::" in line]
         (records / "in_test.txt").write_text("\n".join(names), "utf-8")
@@ -245,7 +245,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--records", type=Path, default=Path("faults"))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for one fault")
-    parser.add_argument("--only", default="", help="a package")
+    parser.add_argument("--only", default="", help="what names of files begin with: data/")
+    parser.add_argument("--tests", default="python/tests", help="the folder of the tests that run")
     return parser.parse_args()
 
 
@@ -255,16 +256,12 @@ def main() -> None:
     records = arguments.records.resolve()
     records.mkdir(parents=True, exist_ok=True)
     if not (records / "core.txt").exists():
-        measure_reach(records)
+        measure_reach(records, arguments.tests)
     suite = read_suite(records)
     kept = records / "faults.jsonl"
     lines = kept.read_text("utf-8").splitlines() if kept.exists() else []
     done = {record["fault"]: record for record in map(json.loads, lines)}
-    drawn = [
-        fault
-        for fault in draw_faults(ROOT / CORE, arguments.number, arguments.seed)
-        if fault.file.startswith(arguments.only)
-    ]
+    drawn = draw_faults(ROOT / CORE, arguments.number, arguments.seed, arguments.only)
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.processes) as pool:
         trees: Queue[Path] = Queue()

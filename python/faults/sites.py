@@ -173,7 +173,7 @@ def can_parse(source: bytes) -> bool:
     return True
 
 
-def draw_faults(core: Path, number: int, seed: int) -> list[Fault]:
+def draw_faults(core: Path, number: int, seed: int, only: str = "") -> list[Fault]:
     """A sample of the faults of a folder's files, in the order in which they are drawn.
 
     Each package has its share of the sample, and at least one.
@@ -182,8 +182,9 @@ def draw_faults(core: Path, number: int, seed: int) -> list[Fault]:
         core: The folder.
         number: How many to draw.
         seed: The same seed draws the same faults of the same source.
+        only: What the names of the files begin with, such as "data/".
     """
-    faults = find_faults(core)
+    faults = [fault for fault in find_faults(core) if fault.file.startswith(only)]
     chance = random.Random(seed)  # noqa: S311 - a sample, no secret
     chance.shuffle(faults)
     packages: dict[str, list[Fault]] = {}

@@ -249,7 +249,7 @@ test_that("an export is printed", {
 })
 
 test_that("an exported model is run and compared", {
-  skip_without_tensorflow(slow = TRUE)
+  skip_without_tensorflow()
   path <- file.path(withr::local_tempdir(), "model.tflite")
   data <- gpu_dataset(y ~ ., mixed_frame(), seed = 1)
   done <- gpu_export(trained(data), path, data = data)

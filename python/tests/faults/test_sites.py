@@ -68,3 +68,6 @@ def test_each_package_has_its_share_of_a_sample_that_repeats(tmp_path):
     assert drawn != sites.draw_faults(tmp_path, 10, seed=4)
     assert {fault.file for fault in drawn} == {"large/file.py", "small/file.py"}
     assert {fault.kind for fault in drawn} == {"constant"}
+    assert {fault.file for fault in sites.draw_faults(tmp_path, 9, 3, "small/")} == {
+        "small/file.py"
+    }
