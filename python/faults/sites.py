@@ -26,13 +26,14 @@ TURNED = {
 class Fault:
     """One change of one place: `old` of a file becomes `new`.
 
-    `line` and `end` are the first and last line of the statement, from 1; `start` and `stop` are
-    offsets of the place in the file's bytes.
+    `line` and `column` are those of the place, and `end` is the last line of its statement, from 1;
+    `start` and `stop` are offsets of the place in the file's bytes.
     """
 
     file: str
     kind: str
     line: int
+    column: int
     end: int
     start: int
     stop: int
@@ -52,7 +53,7 @@ class Fault:
     def describe(self) -> str:
         """The place and the change, on one line."""
         old, new = (" ".join(text.split()) for text in (self.old, self.new))
-        return f"{self.file}:{self.line} {self.kind}: {old[:60]} -> {new[:60]}"
+        return f"{self.file}:{self.line}:{self.column} {self.kind}: {old[:60]} -> {new[:60]}"
 
 
 class Finder(ast.NodeVisitor):
@@ -135,6 +136,7 @@ class Finder(ast.NodeVisitor):
             file=self.file,
             kind=kind,
             line=first.lineno,
+            column=first.col_offset + 1,
             end=statement.end_lineno or first.lineno,
             start=start,
             stop=stop,

@@ -84,6 +84,7 @@ def test_the_line_of_an_error_that_says_why_is_found(said, reason):
 def test_many_names_are_cut():
     assert list_some(["a"]) == "a"
     assert list_some(["a", "b"], 2) == "a, b"
+    assert list_some(["a", "b", "c"], 2) == "a, b and 1 more"
     assert list_some([str(one) for one in range(1005)]) == "0, 1, 2, 3, 4 and 1,000 more"
 
 

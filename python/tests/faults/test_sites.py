@@ -51,7 +51,7 @@ def test_what_does_nothing_gets_none(source):
 def test_a_fault_names_its_statement():
     fault = find("f(\n    a,\n    1,\n)")[-1]
     assert (fault.kind, fault.line, fault.end) == ("constant", 3, 4)
-    assert fault.describe() == "package/file.py:3 constant: 1 -> (1 + 1)"
+    assert fault.describe() == "package/file.py:3:5 constant: 1 -> (1 + 1)"
 
 
 def test_a_file_that_has_changed_is_told():
