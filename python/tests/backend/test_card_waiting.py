@@ -217,11 +217,22 @@ def test_files_of_others_do_no_harm(tmp_path):
     (tmp_path / "gpukeras-card-a.json").symlink_to(tmp_path / "target")
     os.mkfifo(tmp_path / "gpukeras-card-b.json")
     (tmp_path / "gpukeras-card-c.json").write_text("{")
+    deep = os.open(tmp_path / "gpukeras-card-d.json", os.O_WRONLY | os.O_CREAT)
+    os.write(deep, b"[" * 1000)
+    assert card_waiting._lock(deep)
     with card_waiting.deciding(tmp_path) as alone:
         assert alone
         assert card_waiting.read_reservations(tmp_path) == []
         with card_waiting.deciding(tmp_path) as second:
             assert not second
+    os.close(deep)
+
+
+def test_names_that_others_took_are_told(tmp_path):
+    free = NvmlGpu("Tesla T4", "GPU-0", 16 * GIB, 16 * GIB)
+    (tmp_path / "gpukeras-card-decision.lock").symlink_to(tmp_path / "target")
+    with pytest.raises(DeviceBusyError, match="No card can be reserved by a file in"):
+        wait_for_card(WaitSpec(1.0, 600), "growth", lambda: [("GPU:0", free)], None, tmp_path)
 
 
 def test_an_interrupt_and_a_computer_without_cards_end_the_waiting(tmp_path):

@@ -14,6 +14,8 @@ def test_models_end_as_each_alone():
     assert found["folds"] < 1e-5
     assert found["settings"] < tolerance(1e-4)  # Adam's first steps are signs
     assert found["structures"] == 1
+    assert found["accumulated"] < 1e-5
+    assert found["stacks"] == [[0, 1]]
     assert found["rows"] == 20
 
 

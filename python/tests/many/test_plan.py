@@ -122,3 +122,12 @@ def test_a_model_whose_optimizer_averages_weights_is_not_stacked():
 
     model = make_model(optimizer=keras.optimizers.SGD(0.1, use_ema=True))
     assert find_refusal(model, make_dataset()) == "its optimizer averages weights"
+
+
+@pytest.mark.tf
+def test_on_tensorflow_a_model_that_accumulates_gradients_is_not_stacked():
+    import keras
+
+    model = make_model(optimizer=keras.optimizers.SGD(0.1, gradient_accumulation_steps=2))
+    reason = "TensorFlow has no program for stacks that accumulate gradients"
+    assert find_refusal(model, make_dataset()) == reason

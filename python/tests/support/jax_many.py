@@ -28,10 +28,16 @@ def many():
     folds = fit_many([make_model()], make_dataset(rows=103), {"epochs": 2}, seeds=[1, 2], folds=3)
     models = [build(0.01, 0.1), build(0.03, 0.4)]
     settings = fit_many(models, make_dataset(rows=64), {"epochs": 2})
+    accumulating = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    accumulated = fit_many(
+        [make_model(optimizer=accumulating)], make_dataset(rows=100), {"epochs": 2}, folds=2
+    )
     mean = predict_many(folds, data=make_dataset(rows=20))["values"]
     return {
         "folds": apart(folds, 6, 2),
         "settings": apart(settings, 2, 2),
+        "accumulated": apart(accumulated, 2, 2),
+        "stacks": accumulated.plan.stacks,
         "structures": settings.plan.structures,
         "rows": len(mean),
     }

@@ -175,7 +175,8 @@ def read_reservations(folder: Path = FOLDER) -> list[Reservation]:
     """
     found = []
     for path in sorted(folder.glob(f"{PREFIX}*.json")):
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        # What a stranger wrote into a file of that name is no reservation, however deep it nests.
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             one = _read_living(path)
             if one is None:
                 path.unlink()
@@ -286,14 +287,9 @@ def wait_for_card(
     own = (memory + CONTEXT_MIB) * MIB if not isinstance(memory, str) else 0.0
     needed, began = max(wait.free_gib * GIB, own), time.monotonic()
     while True:
-        reason = "Another session is choosing a card."
-        with deciding(folder) as alone:
-            if alone:
-                choice = _choose(read_cards(), needed, shares, folder)
-                if choice.card is not None and choice.card.gpu is not None:
-                    reserve(choice.card.gpu.uuid, needed if shares else None, folder)
-                    return choice.card.name
-                reason = choice.reason
+        name, reason = _try_reserving(read_cards, needed, shares, folder)
+        if name:
+            return name
         passed_s = time.monotonic() - began
         ended = on_wait is not None and on_wait(reason) is True
         if ended or passed_s >= wait.seconds:
@@ -303,6 +299,30 @@ def wait_for_card(
                 arg="wait",
             )
         time.sleep(min(LOOK_S, max(0.0, wait.seconds - passed_s)))
+
+
+def _try_reserving(
+    read_cards: Callable[[], Sequence[tuple[str, NvmlGpu | None]]],
+    needed: float,
+    shares: bool,
+    folder: Path,
+) -> tuple[str, str]:
+    """Returns the name of a card that is reserved now; or "", and why there is none."""
+    try:
+        with deciding(folder) as alone:
+            if not alone:
+                return "", "Another session is choosing a card."
+            choice = _choose(read_cards(), needed, shares, folder)
+            if choice.card is None or choice.card.gpu is None:
+                return "", choice.reason
+            reserve(choice.card.gpu.uuid, needed if shares else None, folder)
+            return choice.card.name, ""
+    except OSError as error:  # a full disk, or what others made under the names of the files
+        raise DeviceBusyError(
+            f"No card can be reserved by a file in {folder}: {error.strerror}.",
+            hint=f"Only its owner or root can remove what lies at {folder}/{PREFIX}*.",
+            arg="wait",
+        ) from error
 
 
 def _choose(

@@ -273,6 +273,10 @@ def find_refusal(model: Model, data: MapDataset) -> str:
         "it runs eagerly": bool(model.run_eagerly),
         "it takes texts": data.recipe.features.has_texts,
         "TensorFlow has no program for stacks of recurrent layers": _loops(model),
+        # `vectorized_map()` makes nothing of the branch in which Keras applies them.
+        "TensorFlow has no program for stacks that accumulate gradients": (
+            runtime.backend() == "tensorflow" and bool(optimizer.gradient_accumulation_steps)
+        ),
         "rows of a batch are mixed": data.recipe.mixed,
     }
     found = next((why for why, holds in reasons.items() if holds), "")

@@ -37,7 +37,9 @@ class StackRates:
         schedule: Mapping[str, Any] | None,
     ) -> None:
         """Reads where the optimizers stand."""
-        self.models, self.steps, self._epochs = models, steps, epochs
+        self.models = models
+        self.steps = steps
+        self._epochs = epochs
         self.schedule = None if schedule is None else parse_schedule(schedule)
         self.own = [read_rate(model) for model in models]
         self.factors = np.ones(len(models), np.float32)

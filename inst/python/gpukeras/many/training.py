@@ -173,7 +173,8 @@ class StackTraining:
 
     def in_order(self) -> list[Any]:
         """Returns all callbacks of the training, in the order in which they run."""
-        histories, rates, after = self._histories, self._rates, self._task.after_epoch
+        histories, rates = self._histories, self._rates
+        after = self._task.after_epoch
         schedule, other = rates.schedule, runtime.keras().callbacks.LambdaCallback
         plateau = isinstance(schedule, PlateauSpec)
         return [

@@ -58,7 +58,9 @@ def learn_numbers(
     """
     if np.array_equal(data.train_rows, part.train_rows):
         return NOTHING
-    if not begins_anew and int(np.asarray(model.optimizer.iterations.numpy())):
+    # Not its `iterations`: under gradient accumulation that is a computed number.
+    optimizer = keras_private.without_scaling(model.optimizer)
+    if not begins_anew and int(keras_private.step_count(optimizer).numpy()):
         return NOTHING
     before, after = _list_numbers(data.recipe.label), _list_numbers(part.recipe.label)
     scales = {}

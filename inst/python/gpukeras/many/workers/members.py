@@ -38,7 +38,8 @@ def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted
     """
     if not starts:
         return {}, ""
-    asked, size, row = task.spec.workers, task.batch_size, task.data.row_bytes
+    asked = task.spec.workers
+    size, row = task.batch_size, task.data.row_bytes
     models = {id(start.model): start.model for start in starts}.values()
     needs = [read_model_facts(model, row, size).bytes for model in models]
     plan = plan_workers(read_worker_facts(asked, len(starts), max(needs)))

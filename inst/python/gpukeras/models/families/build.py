@@ -44,7 +44,8 @@ class Extras:
 
 def find_extras(recipe: Recipe) -> Extras:
     """Returns a recipe's inputs that belong to the family's layer."""
-    parts, rules, stratum, strata = list(recipe.parts), recipe.features.columns, None, 0
+    parts, rules = list(recipe.parts), recipe.features.columns
+    stratum, strata = None, 0
     if parts and parts[-1].name == STRATA and rules and rules[-1].strata:
         stratum, strata = parts.pop(), rules[-1].strata
     last = parts[-1] if parts and parts[-1].name == OFFSET else None

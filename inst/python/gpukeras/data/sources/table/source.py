@@ -78,7 +78,9 @@ class TableFeatures(Features):
         text: TextSpec | Mapping[str, Any] | None = None,
     ) -> None:
         """Reads the files' headers; their rows are read on first use."""
-        self.arg, self._spec, self._encoding = arg, spec or DatasetSpec(), encoding
+        self.arg = arg
+        self._spec = spec or DatasetSpec()
+        self._encoding = encoding
         self._text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
         self._labels = _texts(features.get("label")) or []
         self._weights = features.get("weights") or None
