@@ -42,7 +42,7 @@
 #' rowSums(why$values) - (why$output - why$baseline)
 #' @export
 gpu_attributions <- function(model, newdata, baseline = NULL, steps = 50, class = NULL,
-                             recipe = NULL) {
+                             recipe = NULL, verbose = TRUE) {
   model <- check_model(model)
   check_no_na_options(list(steps = steps, class = class))
   recipe <- use_recipe(model, recipe)
@@ -50,7 +50,8 @@ gpu_attributions <- function(model, newdata, baseline = NULL, steps = 50, class 
   if (!is.null(baseline)) baseline <- as_new_features(baseline, recipe)
   new_gpu_attributions(call_core("attribute", list(
     model = model, features = rows$features, data = rows$data, baseline = baseline, steps = steps,
-    output = if (!is.null(class)) as.character(class)
+    output = if (!is.null(class)) as.character(class),
+    on_event = call_listener(verbose, "explaining", "rows")
   )))
 }
 

@@ -55,7 +55,7 @@
 #' gpu_effects(model, mtcars, "wt", kind = "ale", grid = 5)
 #' @export
 gpu_effects <- function(model, data, columns = NULL, kind = "partial_dependence", grid = 20,
-                        individual = 0, part = "all", seed = 1, recipe = NULL) {
+                        individual = 0, part = "all", seed = 1, recipe = NULL, verbose = TRUE) {
   model <- check_model(model)
   options <- list(columns = columns, kind = kind, grid = grid, individual = individual, seed = seed)
   check_no_na_options(options)
@@ -64,7 +64,8 @@ gpu_effects <- function(model, data, columns = NULL, kind = "partial_dependence"
   new_gpu_effects(call_core("effects", list(
     model = model, data = rows$data, features = rows$features, columns = as_names(columns),
     kind = kind, grid = grid, individual = individual, part = part, seed = seed,
-    weights = if (is.data.frame(data)) new_row_weights(data, recipe)
+    weights = if (is.data.frame(data)) new_row_weights(data, recipe),
+    on_event = call_listener(verbose, "varying", "columns")
   )))
 }
 

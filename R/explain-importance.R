@@ -25,6 +25,8 @@
 #'   [gpu_evaluate()] returns it.
 #' @param repeats Number of permutations.
 #' @param seed Seed of the permutations, so that the result is the same each time.
+#' @param verbose Whether a call of more than two seconds shows a progress bar, where R's output is a
+#'   terminal. An interrupt ends the call.
 #' @return A `gpu_importance`: a data frame with a row for each column or group, the most important
 #'   first: `column`, `importance` (the mean rise of the loss; for a metric that is better when
 #'   higher, such as accuracy, its fall), `sd`, `lower` and `upper` (its standard deviation, 5% and
@@ -50,7 +52,8 @@
 #' plot(importance)
 #' @export
 gpu_importance <- function(model, data, y = NULL, columns = NULL, groups = NULL, metric = "loss",
-                           repeats = 10, part = "all", seed = 1, recipe = NULL) {
+                           repeats = 10, part = "all", seed = 1, recipe = NULL,
+                           verbose = TRUE) {
   model <- check_model(model)
   check_string(metric)
   check_no_na_options(list(columns = columns, repeats = repeats, seed = seed))
@@ -59,7 +62,8 @@ gpu_importance <- function(model, data, y = NULL, columns = NULL, groups = NULL,
   data <- as_dataset(data, model, recipe, y, model = model)
   record <- call_core("importance", list(
     model = model, data = data$handle, columns = as_names(columns),
-    groups = lapply(groups, as_names), metric = metric, repeats = repeats, part = part, seed = seed
+    groups = lapply(groups, as_names), metric = metric, repeats = repeats, part = part, seed = seed,
+    on_event = call_listener(verbose, "permuting", "permutations")
   ))
   warn_unweighed(record$unweighed)
   new_gpu_importance(record)

@@ -2,12 +2,7 @@
 # after each epoch. If it returns TRUE, the training stops cleanly.
 
 progress_listener <- function(verbose, call = caller_env()) {
-  if (identical(verbose, "auto")) verbose <- TRUE
-  if (!rlang::is_bool(verbose) && !(rlang::is_scalar_double(verbose) && verbose %in% 0:2) &&
-    !(rlang::is_scalar_integer(verbose) && verbose %in% 0:2)) {
-    abort_spec(verbose, "verbose", "TRUE or FALSE", call)
-  }
-  show <- if (!verbose) {
+  show <- if (!shows_progress(verbose, call)) {
     function(event) NULL
   } else if (cli::is_dynamic_tty()) {
     bar_printer(frame = call)
@@ -15,6 +10,30 @@ progress_listener <- function(verbose, call = caller_env()) {
     line_printer()
   }
   interruptible(show)
+}
+
+# Whether `verbose` asks for progress; Keras' 0, 1, 2 and "auto" are understood.
+shows_progress <- function(verbose, call = caller_env()) {
+  if (identical(verbose, "auto")) verbose <- TRUE
+  if (!rlang::is_bool(verbose) && !(rlang::is_scalar_double(verbose) && verbose %in% 0:2) &&
+    !(rlang::is_scalar_integer(verbose) && verbose %in% 0:2)) {
+    abort_spec(verbose, "verbose", "TRUE or FALSE", call)
+  }
+  verbose > 0
+}
+
+# The listener of a call that is no training, whose steps are so many `units`. A bar of cli appears
+# after two seconds, and only at a terminal.
+call_listener <- function(verbose, verb, units, call = caller_env()) {
+  bar <- shows_progress(verbose, call) && cli::is_dynamic_tty()
+  interruptible(if (bar) call_bar(call, verb, units) else identity)
+}
+
+call_bar <- function(frame, verb, units) {
+  new_bar(frame, units, verb = paste0(verb, " "), function(event) {
+    status <- if (is.null(event$steps)) "" else count_of(event$steps, units)
+    list(total = event$steps, done = event$step, status = status)
+  })
 }
 
 # Says that the first epoch finds out how many batches there are.

@@ -102,6 +102,7 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
   args <- list(
     model = model, type = type, buffer = buffer$make, devices = as_devices(devices),
     callbacks = as_keras_callbacks(words$callbacks),
+    on_event = call_listener(words$verbose %||% TRUE, "predicting", "rows"),
     times = if (!is.null(times)) as.list(plain_number(times))
   )
   newdata <- name_parts(open_saved(newdata), model, "inputs")

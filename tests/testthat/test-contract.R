@@ -55,7 +55,7 @@ test_that("the walk finds the calls that are there", {
   described <- vapply(calls, function(call) {
     paste0(call$caller, ": ", call$entry, "(", toString(c(call$always, call$sometimes)), ")")
   }, "")
-  predict <- "predict(model, type, buffer, devices, callbacks, times, data, features)"
+  predict <- "predict(model, type, buffer, devices, callbacks, on_event, times, data, features)"
   expect_true(paste("gpu_predict:", predict) %in% described)
   expect_true("with_device: enter_device(device)" %in% described)
   expect_true("gpu_devices: devices()" %in% described)

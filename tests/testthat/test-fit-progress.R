@@ -64,6 +64,27 @@ test_that("anything else for verbose is refused", {
   }
 })
 
+test_that("a call that is no training has a bar of its own steps", {
+  withr::local_options(
+    cli.dynamic = TRUE, cli.progress_show_after = 0, cli.progress_handlers_force = "logger"
+  )
+  run <- function(steps) {
+    told <- call_listener(TRUE, "predicting", "rows", call = environment())
+    invisible(told(list(step = 30L, steps = steps)))
+  }
+  lines <- capture.output(suppressMessages(run(120L)))
+  expect_match(lines[1], "0/120 created")
+  expect_match(lines[length(lines)], "30/120 terminated")
+  expect_match(capture.output(suppressMessages(run(NULL)))[1], "0/NA created")
+})
+
+test_that("outside a terminal, and with verbose = FALSE, such a call says nothing", {
+  expect_silent(call_listener(TRUE, "predicting", "rows")(list(step = 1L, steps = 2L)))
+  withr::local_options(cli.dynamic = TRUE, cli.progress_handlers_force = "logger")
+  expect_silent(call_listener(FALSE, "predicting", "rows")(list(step = 1L, steps = 2L)))
+  expect_error(call_listener("loud", "predicting", "rows"), class = "gpukeras_error_spec")
+})
+
 test_that("a bar counts batches, and goes when the function is left", {
   withr::local_options(
     cli.dynamic = TRUE, cli.progress_show_after = 0, cli.progress_handlers_force = "logger"

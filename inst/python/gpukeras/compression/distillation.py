@@ -20,6 +20,7 @@ from gpukeras.compression.student import derive_student
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_fraction, check_number, check_positive, option
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.models import compatibility, model_checks, model_recipes
@@ -27,7 +28,6 @@ from gpukeras.models.clone import clone_layers, copy_compile, copy_model
 from gpukeras.models.variables import build_variables
 from gpukeras.training import fit as training_fit
 from gpukeras.training.keras_functions import SAMPLE
-from gpukeras.training.listener import OnEvent
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from gpukeras.compression.structured import Narrowed, narrow_model
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import percent
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.engine.optimizer import find_optimizer
@@ -42,7 +43,6 @@ from gpukeras.models.clone import copy_model
 from gpukeras.models.variables import build_variables
 from gpukeras.training import fit
 from gpukeras.training.keras_functions import SAMPLE
-from gpukeras.training.listener import OnEvent
 from gpukeras.training.report import FitReport
 
 

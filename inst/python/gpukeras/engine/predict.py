@@ -16,6 +16,7 @@ from gpukeras.data.sources.row_store import RowSource
 from gpukeras.data.streams.dataset import IterableDataset
 from gpukeras.engine import predict_loop
 from gpukeras.engine.batch_dependence import KERAS_ROWS, Sample, explain_outputs, sample_of
+from gpukeras.engine.predict_loop import AfterBatch
 
 Function = Callable[[Any], Any]
 
@@ -29,6 +30,7 @@ def predict_rows(
     *,
     batch_size: int = KERAS_ROWS,
     wide: bool = True,
+    after_batch: AfterBatch = lambda rows: None,
 ) -> Any:
     """Returns a model's output for all rows, see `predict_loop.predict_rows()`.
 
@@ -40,11 +42,19 @@ def predict_rows(
         buffer: Memory for a single output, or None.
         batch_size: Rows per batch where outputs depend on the batch.
         wide: Whether numbers of 16 bits become float32.
+        after_batch: Called after each batch with the number of rows that are done.
     """
     why = explain_rows(model, source, recipe, function, batch_size)
     kept = batch_size if why else None
     return predict_loop.predict_rows(
-        model, source, recipe, function, buffer, batch_size=kept, wide=wide
+        model,
+        source,
+        recipe,
+        function,
+        buffer,
+        batch_size=kept,
+        wide=wide,
+        after_batch=after_batch,
     )
 
 
@@ -69,13 +79,21 @@ def explain_rows(
     return explain_outputs(model, sample, batch_size)
 
 
-def predict_stream(model: Model, data: IterableDataset, *, wide: bool = True) -> Any:
+def predict_stream(
+    model: Model,
+    data: IterableDataset,
+    *,
+    wide: bool = True,
+    after_batch: AfterBatch = lambda rows: None,
+) -> Any:
     """Returns a model's output for an epoch of a stream, see `predict_loop.predict_stream()`."""
     sample = sample_of(data)
     if sample is not None:
         _build(model, sample)
     kept = data.facts.chunk_rows if explain_outputs(model, sample) else None
-    return predict_loop.predict_stream(model, data, batch_size=kept, wide=wide)
+    return predict_loop.predict_stream(
+        model, data, batch_size=kept, wide=wide, after_batch=after_batch
+    )
 
 
 def _build(model: Model, sample: Sample) -> None:

@@ -39,6 +39,8 @@ from gpukeras.models.embedded_codes import Lookup, find_lookups, open_code_check
 # Batches at a time: a million rows of 20 columns took 0.25 s with one, 0.19 s with two and 0.18 s
 # with three (2 cores).
 WORKERS = min(4, count_workers() + 1)
+AfterBatch = Callable[[int], None]
+
 ALIGNED_ROWS = 16  # of any dtype: a multiple of 64 bytes, so that memory can be adopted
 
 
@@ -51,6 +53,7 @@ def predict_rows(
     *,
     batch_size: int | None = None,
     wide: bool = True,
+    after_batch: AfterBatch = lambda rows: None,
 ) -> Any:
     """Returns a model's output for all rows.
 
@@ -66,6 +69,7 @@ def predict_rows(
         batch_size: Rows per batch where outputs depend on it: then batches come in order, and the
             last one may be shorter. None for large batches.
         wide: Whether numbers of 16 bits become float32.
+        after_batch: Called after each batch with the number of rows that are done.
 
     Returns:
         An array of the rows' outputs, or the model's dict or list of such arrays.
@@ -85,6 +89,7 @@ def predict_rows(
             with closing(_map(work, range(output.written, len(source), size), workers)) as results:
                 for values, count in results:
                     output.write(values, count)
+                    after_batch(output.written)
         except tensor_ops.exhausted():
             if size == 1 or kept:
                 raise
@@ -97,7 +102,12 @@ class Batches(list[np.ndarray]):
 
 
 def predict_stream(
-    model: Model, data: IterableDataset, *, batch_size: int | None = None, wide: bool = True
+    model: Model,
+    data: IterableDataset,
+    *,
+    batch_size: int | None = None,
+    wide: bool = True,
+    after_batch: AfterBatch = lambda rows: None,
 ) -> Any:
     """Returns a model's output for one epoch of an iterable dataset, see `predict_rows()`.
 
@@ -110,12 +120,14 @@ def predict_stream(
     size = fixed_rows(model) or batch_size or most
     if data.variable_axes:  # the user's own batches, whose shape may vary
         size = data.facts.chunk_rows
-    outputs = []
+    outputs, done = [], 0
     for block in loader.epoch(0):
         features = runtime.keras().utils.unpack_x_y_sample_weight(block.arrays)[0]
         rows = block.rows if block.tail else block.batches * loader.batch_size
         whole = [features] if block.whole else _pieces(features, rows, size)
         outputs += [_predict(model, piece) for piece in whole]
+        done += rows
+        after_batch(done)
         del features, block
     return nest.map_structure(partial(_join, wide=wide), *outputs)
 

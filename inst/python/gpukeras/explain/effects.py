@@ -18,6 +18,7 @@ import numpy as np
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_count
+from gpukeras.core.progress import CallProgress, OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.decoding import name_columns
 from gpukeras.data.preprocessing.recipe import Recipe
@@ -83,6 +84,7 @@ def measure_effects(
     part: str = "all",
     seed: float = 1,
     weights: Any = None,
+    on_event: OnEvent | None = None,
 ) -> Effects:
     """Measures how predictions change with single columns, by predictions in large batches.
 
@@ -101,6 +103,7 @@ def measure_effects(
         part: "all", "train" or "validation" (of a dataset).
         seed: Seed of the draw of these rows.
         weights: Weights of the new rows; None counts each as one.
+        on_event: Called with the columns that are done, see `CallProgress`.
 
     Raises:
         SpecError: for an unknown column, one without a curve, or a bad option.
@@ -127,12 +130,16 @@ def measure_effects(
         raise DataError("`data` has no rows with a weight above 0.", arg="data")
     count = len(counted)
     chosen = np.sort(counted[drawn_by.choice(count, min(curves, count), replace=False)])
-    if kind == "ale":
-        found = [_accumulate(explained, one, size) for one in named]
-    else:
-        found = [_average(explained, one, size, chosen) for one in named]
+    progress = CallProgress(on_event, len(named))
+    curves_by_column = list[Effect]()
+    for feature in named:
+        if kind == "ale":
+            curves_by_column.append(_accumulate(explained, feature, size))
+        else:
+            curves_by_column.append(_average(explained, feature, size, chosen))
+        progress.reach(len(curves_by_column))
     numbers = tuple(int(row) + 1 for row in chosen)
-    return Effects(kind, count, tuple(found), numbers, explained.weights is not None)
+    return Effects(kind, count, tuple(curves_by_column), numbers, explained.weights is not None)
 
 
 def choose_features(

@@ -20,13 +20,14 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import list_some
 from gpukeras.core.options import check_count
+from gpukeras.core.progress import CallProgress, OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.transforms import open_device_transform
 from gpukeras.data.preprocessing.recipe import ArrayEncoding, ImageEncoding, Recipe
 from gpukeras.data.sources.row_store import MemoryRows, RowSource
 from gpukeras.engine.predict import explain_rows, predict_rows
-from gpukeras.engine.predict_loop import count_row_bytes, model_device, pad_rows
+from gpukeras.engine.predict_loop import AfterBatch, count_row_bytes, model_device, pad_rows
 from gpukeras.explain.columns import find_features
 from gpukeras.explain.effects import drop_stratum, name_output, read_output
 from gpukeras.models import compatibility, model_checks
@@ -93,6 +94,7 @@ def attribute(
     baseline: Mapping[str, Any] | None = None,
     steps: float = 50,
     output: str | None = None,
+    on_event: OnEvent | None = None,
 ) -> Attributions:
     """Attributes predictions to the inputs of their rows, by integrated gradients.
 
@@ -105,6 +107,7 @@ def attribute(
             offset the training rows' mean.
         steps: Points of the path at which gradients are computed.
         output: The class or output to explain; None is the most probable class of each row.
+        on_event: Called with the rows that are done, see `CallProgress`.
 
     Raises:
         SpecError: for an unknown output, or a bad option.
@@ -140,7 +143,8 @@ def attribute(
     target = choose_target(recipe, outputs, output)
     prepare = partial(_prepare, model, recipe, function)
     weights = np.pad(target.weights, ((0, 0), (0, whole.shape[1] - outputs.shape[1])))
-    values = integrate(model, (rows, base), prepare, weights, count)
+    progress = CallProgress(on_event, len(rows))
+    values = integrate(model, (rows, base), prepare, weights, count, after_batch=progress.reach)
     found, begins = target.take(outputs), target.take(np.repeat(start, len(outputs), axis=0))
     gaps = np.abs(values.reshape(len(values), -1).sum(1, dtype=np.float64) - (found - begins))
     columns, values = sum_columns(recipe, values)
@@ -233,6 +237,8 @@ def integrate(
     prepare: Callable[[np.ndarray], Any],
     weights: np.ndarray,
     steps: int,
+    *,
+    after_batch: AfterBatch = lambda rows: None,
 ) -> np.ndarray:
     """Returns the integrated gradients (float32) in the shape of an encoded row, rows first.
 
@@ -244,6 +250,7 @@ def integrate(
         prepare: Maps encoded rows to the model's inputs.
         weights: Factors of the outputs (float32; rows, numbers of the output).
         steps: Points of the path.
+        after_batch: Called after each batch with the number of rows that are done.
     """
     rows, base = sources
     nest, program = runtime.tree(), tensor_ops.input_gradients(model)
@@ -262,6 +269,7 @@ def integrate(
             lambda one, zero, mean: (one - zero) * mean, inputs, start, means
         )
         parts.append(_join(products)[: len(given)])
+        after_batch(first + len(given))
     return np.concatenate(parts)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_count, check_text
+from gpukeras.core.progress import CallProgress, OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.explain.columns import choose_groups, find_features
 from gpukeras.explain.scoring import open_scorer
@@ -59,6 +60,7 @@ def measure_importance(
     repeats: float = 10,
     part: str = "all",
     seed: float = 1,
+    on_event: OnEvent | None = None,
 ) -> Importance:
     """Measures how a metric changes when columns are permuted, by predictions in large batches.
 
@@ -73,6 +75,7 @@ def measure_importance(
         repeats: Permutations of each column.
         part: "all", "train" or "validation".
         seed: Seed of the permutations.
+        on_event: Called with the permutations that are done, see `CallProgress`.
 
     Raises:
         SpecError: for an unknown column or metric, or a bad option.
@@ -90,7 +93,12 @@ def measure_importance(
     orders = draw_orders(len(explained.rows), count, seed)
     with open_scorer(model, data, part, metric) as scorer:
         variations = _permute(explained, list(chosen.values()), orders)
-        baseline, *scores = [scorer.score(outputs) for outputs in explained.predict(variations)]
+        progress = CallProgress(on_event, 1 + len(chosen) * count)
+        found = list[float]()
+        for outputs in explained.predict(variations):
+            found.append(scorer.score(outputs))
+            progress.reach(len(found))
+    baseline, *scores = found
     by_column = np.reshape(scores, (len(chosen), count)).tolist()
     return Importance(
         metric=metric,

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
 from gpukeras.core.keras_types import Model
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.sources.selected_rows import SelectedRows
 from gpukeras.engine.predict import predict_rows
@@ -21,7 +22,6 @@ from gpukeras.many.resamples import split_dataset
 from gpukeras.many.stack import read_state
 from gpukeras.many.training import Task
 from gpukeras.training.fit import fit
-from gpukeras.training.listener import OnEvent
 from gpukeras.training.model_guard import kept_model
 from gpukeras.training.report import FitReport
 

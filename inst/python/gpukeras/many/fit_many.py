@@ -15,6 +15,7 @@ from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import check_count
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
@@ -37,7 +38,7 @@ from gpukeras.many.structure import Structure, adapt_structure, describe_structu
 from gpukeras.many.training import StackingError, Task, train_stack
 from gpukeras.many.workers.members import train_members
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
-from gpukeras.training.listener import OnEvent, ProgressReporter
+from gpukeras.training.listener import ProgressReporter
 
 UNSCALED = (
     "Numbers are scaled by all groups, as a gpu_tabular() is trained beside other models: where "

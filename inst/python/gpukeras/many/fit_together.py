@@ -20,6 +20,7 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
@@ -42,7 +43,7 @@ from gpukeras.many.training_request import STACKED, TrainingRequest, finish
 from gpukeras.many.workers.members import train_beside
 from gpukeras.many.workers.plan import plan_workers, read_worker_facts
 from gpukeras.many.workers.pool import TaskResult
-from gpukeras.training.listener import OnEvent, ProgressReporter
+from gpukeras.training.listener import ProgressReporter
 from gpukeras.training.report import FitReport
 
 FEW = "too few of a structure, or too short, for a program of their own"

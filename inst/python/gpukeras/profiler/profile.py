@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,6 +31,7 @@ from gpukeras.core.options import (
     check_text,
     option,
 )
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.loader import sample_rows
 from gpukeras.data.plan import PipelinePlan
@@ -62,7 +63,6 @@ from gpukeras.training.batch_size_memo import remembered_size
 from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.model_guard import untouched
 
-OnEvent = Callable[[dict[str, Any]], Any]
 TRACE_S = 10.0  # of traced steps, at most
 FEWEST_STEPS = 2  # at least
 CHEAP_S = 1e-5  # of an optimizer's whole update: below this its trace lacks some operations

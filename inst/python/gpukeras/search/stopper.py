@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-OnEvent = Callable[[dict[str, Any]], Any]
+from gpukeras.core.progress import OnEvent
 
 
 @dataclass

@@ -12,12 +12,15 @@ from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.core.options import check_choice, check_count
+from gpukeras.core.progress import CallProgress, OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.batch_dependence import KERAS_ROWS, choose_batches
 from gpukeras.engine.engine_facts import find_test_hook, refuse_batch_hook
+from gpukeras.engine.epoch_loop import AfterCall
 from gpukeras.engine.predict_loop import fixed_rows, model_device
+from gpukeras.engine.programs import Logs
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.compilation import explaining_refusals
 from gpukeras.models.training_rows import find_unweighed_share
@@ -34,6 +37,7 @@ def evaluate(
     *,
     devices: Any = None,
     callbacks: Sequence[Any] = (),
+    on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """Returns a model's loss and metrics on rows.
 
@@ -45,6 +49,8 @@ def evaluate(
             depends on the batches.
         devices: The devices, see `training.fit()`.
         callbacks: Keras callbacks; all rows are one batch to them.
+        on_event: Called with the rows that are done, see `CallProgress`; not where several devices
+            evaluate.
 
     Returns:
         `{metrics, rows, elapsed_s, note, unweighed}`; for a metric that is an array, one number per
@@ -52,7 +58,9 @@ def evaluate(
         that trained the model by weights that they now lack.
     """
     size = None if batch_size is None else check_count("batch_size", batch_size)
-    found = evaluate_logs(model, data, part, size, devices=devices, callbacks=callbacks)
+    found = evaluate_logs(
+        model, data, part, size, devices=devices, callbacks=callbacks, on_event=on_event
+    )
     metrics = split_components(read_metrics(found.logs))
     return {
         "metrics": metrics,
@@ -89,6 +97,7 @@ def evaluate_logs(
     keras_rows: int = KERAS_ROWS,
     devices: Any = None,
     callbacks: Sequence[Any] = (),
+    on_event: OnEvent | None = None,
 ) -> Evaluated:
     """Returns a model's loss and metrics on rows, as Keras does.
 
@@ -100,6 +109,7 @@ def evaluate_logs(
         keras_rows: Rows per batch where the result depends on the batches.
         devices: The devices, see `training.fit()`.
         callbacks: Keras callbacks; all rows are one batch to them.
+        on_event: See `evaluate()`.
     """
     check_choice("part", part, ("all", "train", "validation"))
     model_checks.check_model(model)
@@ -122,11 +132,23 @@ def evaluate_logs(
         rows = data.count(part)
         strategy.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
         loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, strategy=strategy)
+        if strategy.replicas == 1:  # an interrupt of one process would leave the others waiting
+            loop.after_call = _after_call(loop, CallProgress(on_event, rows))
         told = runtime.keras().callbacks.CallbackList(
             list(callbacks), model=model, verbose=0, epochs=1, steps=1
         )
         logs = evaluate_rows(model, loop.run, told)
     return Evaluated(logs, loop.rows, time.perf_counter() - began, note)
+
+
+def _after_call(loop: EvaluationLoop, progress: CallProgress) -> AfterCall:
+    """Returns the function that records the rows that are done."""
+
+    def after_call(position: int, logs: Logs) -> bool:
+        progress.reach(loop.rows)
+        return False
+
+    return after_call
 
 
 def _choose_size(

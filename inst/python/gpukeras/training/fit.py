@@ -11,6 +11,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec, describe
 from gpukeras.core.preemption import catch_preemption
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.data.preprocessing.compatibility import check_labels, check_order, same_encoding
 from gpukeras.distributed.failures import propagate_failures
@@ -24,7 +25,7 @@ from gpukeras.training.callbacks.functions import Functions, check_hooks
 from gpukeras.training.history_registry import keep_history
 from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.keras_terms import KerasTerms
-from gpukeras.training.listener import OnEvent, ProgressReporter
+from gpukeras.training.listener import ProgressReporter
 from gpukeras.training.report import FitReport
 from gpukeras.training.trainer import Trainer
 

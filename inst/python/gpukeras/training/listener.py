@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
 
-EVENT_S = 0.2  # seconds between events: smooth for users, without cost for the device
-
-OnEvent = Callable[[dict[str, Any]], Any]
+from gpukeras.core.progress import EVENT_S, OnEvent
 
 
 class ProgressReporter:

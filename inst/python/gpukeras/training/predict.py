@@ -11,6 +11,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
+from gpukeras.core.progress import CallProgress, OnEvent
 from gpukeras.core.r_buffer import OutputBuffer
 from gpukeras.data.base import Dataset
 from gpukeras.data.map_fn import unmapped
@@ -32,7 +33,7 @@ from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.batch_dependence import kept_reason
 from gpukeras.engine.engine_facts import find_predict_hook, refuse_batch_hook
 from gpukeras.engine.predict import explain_rows, predict_rows, predict_stream
-from gpukeras.engine.predict_loop import Batches
+from gpukeras.engine.predict_loop import AfterBatch, Batches
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.calibration import adjust
 from gpukeras.models.families import predictions
@@ -52,6 +53,7 @@ def predict(
     devices: Any = None,
     times: Any = None,
     callbacks: Sequence[Any] = (),
+    on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """Returns a model's predictions, decoded to the labels' terms, rows in the order given.
 
@@ -67,6 +69,8 @@ def predict(
             outputs for a row depend on its batch.
         times: Times of type "survival"; None for the model's own.
         callbacks: Keras callbacks; all rows are one batch to them.
+        on_event: Called with the rows that are done, see `CallProgress`; not where several devices
+            predict.
 
     Returns:
         See `targets.decode`, `values` being "buffer" where they are in that memory; and `missing`,
@@ -76,7 +80,9 @@ def predict(
         windows of time series, with `forecast`, see `windows.describe_forecasts()`. With `note`
         where predictions depend on the batch.
     """
-    record = _predict_record(model, features, data, type, buffer, devices, times, callbacks)
+    record = _predict_record(
+        model, features, data, type, buffer, devices, times, callbacks, on_event
+    )
     why = kept_reason(model)
     note = f"Rows were predicted in the batches of Keras' own predict(): {why}."
     return {**record, "note": note} if why else record
@@ -91,6 +97,7 @@ def _predict_record(
     devices: Any,
     times: Any,
     callbacks: Sequence[Any],
+    on_event: OnEvent | None,
 ) -> dict[str, Any]:
     """Returns the predictions without a note, see `predict()`."""
     predictions.check_type(type, family := family_of(model))
@@ -103,9 +110,12 @@ def _predict_record(
     classes = type == "class"
     held = None if buffer is None or classes or family else OutputBuffer(buffer, name)
     function = None if data is None else data.map
+    progress = CallProgress(on_event, None if isinstance(rows, IterableDataset) else len(rows))
     with jit_policy(model):
         output = _tell(
-            callbacks, model, lambda: _predict(model, rows, recipe, function, held, devices)
+            callbacks,
+            model,
+            lambda: _predict(model, rows, recipe, function, held, devices, progress.reach),
         )
     output = adjust(model, output)
     single = isinstance(output, (np.ndarray, Batches))
@@ -199,12 +209,13 @@ def _predict(
     function: Callable[[Any], Any] | None,
     buffer: OutputBuffer | None,
     devices: Any,
+    after_batch: AfterBatch,
 ) -> Any:
     if isinstance(rows, IterableDataset):
-        return predict_stream(model, rows)
+        return predict_stream(model, rows, after_batch=after_batch)
     strategy = open_strategy(devices)
     if strategy.shares is None or explain_rows(model, rows, recipe, function):
-        return predict_rows(model, rows, recipe, function, buffer)
+        return predict_rows(model, rows, recipe, function, buffer, after_batch=after_batch)
     with propagate_failures():
         strategy.agreement.begin("predict", rows=len(rows), model=count_weights(model))
         return predict_together(strategy, model, rows, recipe, function)

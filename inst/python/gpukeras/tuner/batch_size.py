@@ -10,7 +10,7 @@ default an epoch keeps ten updates.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
@@ -25,6 +25,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, check_number, option
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
 from gpukeras.data.loading.block import Block
@@ -49,8 +50,6 @@ STREAM_ROWS = 2**20  # of a stream of unknown length
 MEASURE_S = 0.2  # of the calls of a size, at least
 LONGEST_S = 1.0  # the calls of a size end here even with fewer than `SAMPLES`
 SAMPLES = 3
-
-OnEvent = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Rates rise by a constant factor, one batch each. One call runs many steps, see `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from gpukeras.backend.oom import explain_exhaustion, memory_errors
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import Spec, check_count, check_number, option
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.base import Dataset
 from gpukeras.data.loading.block import Block
 from gpukeras.data.loading.loader import open_loader
@@ -31,8 +32,6 @@ from gpukeras.training.batch_size_memo import remembered_size
 from gpukeras.training.keras_functions import build_on
 from gpukeras.training.model_guard import kept_model
 from gpukeras.tuner.lr_curve import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses
-
-OnEvent = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from gpukeras.core.atomic_dir import clean_up, move_folder, partial_folder, writ
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import mib, system_reason
 from gpukeras.core.options import A_FOLDER, check_flag, refused_value
+from gpukeras.core.progress import EVENT_S, OnEvent
 from gpukeras.core.safe_files import DISK_FAULTS, DiskFault, find_disk_fault
 from gpukeras.data.base import Dataset
 from gpukeras.data.dataset import MapDataset
@@ -38,9 +39,6 @@ from gpukeras.data.streams.dataset import IterableDataset
 # Rows that are written, and have a checksum, at a time: the processor's cache holds them.
 BLOCK_BYTES = 4 * 2**20
 STREAM_ROWS = 256  # rows per request for a sequential dataset
-EVENT_S = 0.2  # seconds between events, as in training
-
-OnEvent = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
