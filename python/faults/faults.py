@@ -1,13 +1,15 @@
 """Small faults in the core, one at a time: do the tests find them?
 
     python python/faults/faults.py [--number 120] [--seed 1] [--records FOLDER] [--processes 2]
-        [--limit 600] [--only data/] [--tests python/tests]
+        [--seconds 30] [--only data/] [--tests python/tests]
 
 Runs all tests that are not nightly once, to learn which of them reach which line (with counters, so
 it takes twice as long as without). Then draws faults, and for each of them runs the tests that
-reach it: those of `make test` first, then the others, until one fails. The table says for each
-package how many faults were drawn, found by `make test`, and found by `make test-all`; faults.jsonl
-in the folder of records has a line for each. What is in the folder is not done again.
+reach it, until one fails: those of `make test` first, then the others, of each lane as many as take
+some seconds of the processor without the fault. They run in a fork of a process that has imported
+Keras. The table says for each package how many faults were drawn, found by `make test`, and found
+by `make test-all`; faults.jsonl in the folder of records has a line for each. What is in the folder
+is not done again.
 
 R's tests do not run. A fault that no test finds is looked at by hand: a test is missing, the code
 is needless, or the fault changes nothing that anyone can see.
@@ -16,6 +18,7 @@ is needless, or the fault changes nothing that anyone can see.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -26,23 +29,28 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from reach import choose_tests, read_reach, split_by_seconds
+from reach import choose_tests, read_reach, take_seconds
 from sites import Fault, draw_faults
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "python" / "tests" / "support"))
+from keras_forks import Fork  # noqa: E402 - the tests' helper, that pytest finds by itself
+
 CORE = Path("inst", "python", "gpukeras")
 LANES = ("make test", "make test-all")  # in the order in which a fault's tests run
 IN_TEST = "not nightly and not slow"  # as the Makefile has it
 LEFT_OUT = (".git", ".venv", ".rlib", "__pycache__", ".pytest_cache", ".mypy_cache", ".debian13*")
 ROOT_DIR = "--rootdir=."  # tests are named from there, also in what fails
-FIRST_S = 20.0  # seconds of tests, without the fault, in the first process of a lane
+PATIENCE_S = 60  # for tests that do not end, beside ten times what they take without the fault
+SECONDS = itertools.count(1)
+RUN_PYTEST = "import os, sys, pytest; os.setsid(); sys.exit(pytest.main(sys.argv[1:]))"
 
 
 @dataclass(frozen=True)
@@ -75,31 +83,44 @@ def copy_tree(folder: Path) -> Path:
     return tree
 
 
-def run_pytest(
-    tree: Path, arguments: list[str], variables: dict[str, str], *, limit_s: float | None = None
+def run_module(
+    tree: Path, arguments: list[str], variables: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Runs pytest in a tree, and ends it with its children when the time is over."""
-    command = [sys.executable, "-m", *arguments]
+    """Runs `python -m ARGUMENTS` in a tree."""
     environment = os.environ | {"PYTHONPATH": str(HERE), "TF_CPP_MIN_LOG_LEVEL": "2"} | variables
-    child = subprocess.Popen(  # noqa: S603
-        command,
+    return subprocess.run(  # noqa: S603
+        [sys.executable, "-m", *arguments],
         cwd=tree,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,
+        check=False,
     )
+
+
+def run_fork(tree: Path, arguments: list[str], limit_s: float) -> tuple[int, str]:
+    """Runs pytest in a tree, in a process that has imported Keras already.
+
+    Returns:
+        Its status and what it said.
+
+    Raises:
+        subprocess.TimeoutExpired: It has taken too long, and was ended with its children.
+    """
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    command = ["-c", RUN_PYTEST, *arguments]
+    fork = Fork(command, environment, subprocess.STDOUT, folder=tree)
     try:
-        said, _ = child.communicate(timeout=limit_s)
+        said, _ = fork.communicate(limit_s)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, 9)
-        child.communicate()
+        with suppress(ProcessLookupError):
+            os.killpg(fork.pid, 9)
         raise
-    return subprocess.CompletedProcess(command, child.returncode, said, "")
+    return fork.returncode, said
 
 
-def measure_reach(records: Path, folder: str) -> None:
+def measure_reach(records: Path, folder: str, processes: int) -> None:
     """Runs all tests of a folder with counters, and keeps which of them reach which line.
 
     Raises:
@@ -113,24 +134,14 @@ def measure_reach(records: Path, folder: str) -> None:
             "GPUKERAS_SECONDS": str(records / "seconds.tsv"),
         }
         (records / "counts").mkdir(exist_ok=True)
-        tests = [
-            "pytest",
-            "-q",
-            ROOT_DIR,
-            "-p",
-            "contexts",
-            "-n",
-            "2",
-            "--dist",
-            "loadfile",
-            folder,
-        ]
-        run = run_pytest(tree, ["coverage", "run", config, "-m", *tests], variables)
+        tests = ["pytest", "-q", ROOT_DIR, "-p", "contexts", "-n", str(processes)]
+        tests += ["--dist", "loadfile", folder]
+        run = run_module(tree, ["coverage", "run", config, "-m", *tests], variables)
         (records / "tests.log").write_text(run.stdout, "utf-8")
         if run.returncode > 1:
             raise RuntimeError(f"The tests could not run: see {records / 'tests.log'}.")
-        run_pytest(tree, ["coverage", "combine", config, "--quiet"], variables)
-        collected = run_pytest(
+        run_module(tree, ["coverage", "combine", config, "--quiet"], variables)
+        collected = run_module(
             tree, ["pytest", "-q", ROOT_DIR, "--collect-only", "-m", IN_TEST, folder], {}
         )
         names = [line for line in collected.stdout.splitlines() if "::" in line]
@@ -158,65 +169,59 @@ def read_suite(records: Path) -> Suite:
 
 @contextmanager
 def with_fault(tree: Path, fault: Fault) -> Iterator[None]:
-    """The fault is in the tree's core meanwhile."""
+    """The fault is in the tree's core meanwhile.
+
+    Each source gets a time of its own, as Python knows by its seconds and its size whether what it
+    has compiled is still that file's.
+    """
     path = tree / CORE / fault.file
     source = path.read_bytes()
     path.write_bytes(fault.apply(source))
+    os.utime(path, times=(seconds := next(SECONDS), seconds))
     try:
         yield
     finally:
         path.write_bytes(source)
+        os.utime(path, times=(seconds := next(SECONDS), seconds))
 
 
-def find_failure(tree: Path, tests: list[str], *, limit_s: float) -> str:
-    """The first of some tests that fails, or "".
-
-    Raises:
-        subprocess.TimeoutExpired: They take too long, or never end.
-    """
+def find_failure(tree: Path, tests: list[str], limit_s: float) -> str:
+    """The first of some tests that fails, or ""; tests that do not end have failed."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write("\n".join(tests))
         file.flush()
-        arguments = ["pytest", "-x", "-q", ROOT_DIR, "-m", "not nightly", "-p", "no:cacheprovider"]
-        run = run_pytest(tree, [*arguments, f"@{file.name}"], {}, limit_s=limit_s)
-    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    if run.returncode and not failed:
-        return run.stdout.strip().splitlines()[-1] if run.stdout.strip() else "pytest has crashed"
+        arguments = ["-x", "-q", ROOT_DIR, "-m", "not nightly", "-p", "no:cacheprovider"]
+        try:
+            status, said = run_fork(tree, [*arguments, f"@{file.name}"], limit_s)
+        except subprocess.TimeoutExpired:
+            return "they do not end"
+    failed = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if status and not failed:
+        return said.strip().splitlines()[-1] if said.strip() else "pytest has crashed"
     return failed[0].split(" ")[1] if failed else ""
 
 
-def try_fault(tree: Path, fault: Fault, suite: Suite, *, limit_s: float) -> dict[str, Any]:
-    """What the tests make of a fault.
+def try_fault(tree: Path, fault: Fault, suite: Suite, most_s: float) -> dict[str, Any]:
+    """What the tests make of a fault, with those of a lane that take some seconds without it.
 
     Returns:
         `fault`, `tests` (how many reach it), `found_by` (a lane of `LANES`, or ""), `failure` (the
-        first test that failed), `ran` (how many were run) and `seconds`.
+        first test that failed), `ran` (how many were to run) and `seconds` (that passed).
     """
     began = time.monotonic()
     record: dict[str, Any] = {"fault": fault.describe(), "tests": 0, "ran": 0, "found_by": ""}
     lines = suite.reach.get(fault.file, {})
     with with_fault(tree, fault):
         for lane in LANES:
-            seconds = suite.lane(lane)
-            tests = choose_tests(fault, lines, seconds)
-            record["tests"] += len(tests)
-            for group in split_by_seconds(tests, seconds, most=FIRST_S):
-                left = limit_s - (time.monotonic() - began)
-                if record["found_by"] or left < FIRST_S:
-                    break
-                record["ran"] += len(group)
-                usual = 60 + 5 * sum(seconds[name] for name in group)
-                record["failure"] = find_or_hang(tree, group, usual=usual, left=left)
+            known = suite.lane(lane)
+            reached = choose_tests(fault, lines, known)
+            record["tests"] += len(reached)
+            tests = take_seconds(reached, known, most_s)
+            if tests and not record["found_by"]:
+                record["ran"] += len(tests)
+                record["failure"] = find_failure(tree, tests, PATIENCE_S + 10 * most_s)
                 record["found_by"] = lane if record["failure"] else ""
     return record | {"seconds": round(time.monotonic() - began)}
-
-
-def find_or_hang(tree: Path, group: list[str], *, usual: float, left: float) -> str:
-    """The first failure; tests that take five times as long as they should fail as well."""
-    try:
-        return find_failure(tree, group, limit_s=min(usual, left))
-    except subprocess.TimeoutExpired:
-        return "they do not end" if usual < left else ""
 
 
 def sum_up(records: list[dict[str, Any]]) -> str:
@@ -244,7 +249,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--records", type=Path, default=Path("faults"))
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for one fault")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of a lane, for one fault")
     parser.add_argument("--only", default="", help="what names of files begin with: data/")
     parser.add_argument("--tests", default="python/tests", help="the folder of the tests that run")
     return parser.parse_args()
@@ -256,7 +261,7 @@ def main() -> None:
     records = arguments.records.resolve()
     records.mkdir(parents=True, exist_ok=True)
     if not (records / "core.txt").exists():
-        measure_reach(records, arguments.tests)
+        measure_reach(records, arguments.tests, arguments.processes)
     suite = read_suite(records)
     kept = records / "faults.jsonl"
     lines = kept.read_text("utf-8").splitlines() if kept.exists() else []
@@ -270,7 +275,7 @@ def main() -> None:
 
         def run(fault: Fault) -> None:
             tree = trees.get()
-            done[fault.describe()] = try_fault(tree, fault, suite, limit_s=arguments.limit)
+            done[fault.describe()] = try_fault(tree, fault, suite, arguments.seconds)
             trees.put(tree)
             with kept.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(done[fault.describe()]) + "\n")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 
 from coverage import CoverageData
 from sites import Fault
 
 CHILD = "child:"
+FILE_S = 0.2  # to import a file of tests
 
 
 def read_reach(data: Path, core: str) -> dict[str, dict[int, set[str]]]:
@@ -52,16 +52,14 @@ def choose_tests(fault: Fault, lines: dict[int, set[str]], known: dict[str, floa
     return sorted(reached, key=lambda name: (own not in name, known[name], name))
 
 
-def split_by_seconds(tests: list[str], known: dict[str, float], *, most: float) -> list[list[str]]:
-    """Groups of tests: of some seconds first, then ten times as long, until none is left."""
-    groups: list[list[str]] = []
-    budget = most
-    taken: dict[int, float] = defaultdict(float)
+def take_seconds(tests: list[str], known: dict[str, float], most_s: float) -> list[str]:
+    """The first of some tests, as many as take so many seconds, and at least one of them."""
+    taken, files, spent_s = [], set[str](), 0.0
     for name in tests:
-        if not groups or taken[len(groups) - 1] + known[name] > budget:
-            if groups:
-                budget *= 10
-            groups.append([])
-        groups[-1].append(name)
-        taken[len(groups) - 1] += known[name]
-    return groups
+        file = name.partition("::")[0]
+        spent_s += known[name] + (0 if file in files else FILE_S)
+        if taken and spent_s > most_s:
+            break
+        taken.append(name)
+        files.add(file)
+    return taken

@@ -21,6 +21,9 @@ TURNED = {
     ast.NotIn: "in",
 }
 
+# Calls that mean the same with their arguments swapped, or that any test finds.
+UNSWAPPED = {"max", "min", "suppress", "isinstance", "issubclass"}
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -110,7 +113,9 @@ class Finder(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:  # noqa: N802
         """Swaps the first two positional arguments of a call."""
-        if len(node.args) > 1 and not any(isinstance(each, ast.Starred) for each in node.args[:2]):
+        name = self.text(node.func).rpartition(".")[2]
+        starred = any(isinstance(each, ast.Starred) for each in node.args[:2])
+        if len(node.args) > 1 and not starred and name not in UNSWAPPED:
             first, second = self.text(node.args[0]), self.text(node.args[1])
             if first != second:
                 self.add("argument", node.args[0], f"{second}, {first}", node.args[1])

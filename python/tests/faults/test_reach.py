@@ -1,6 +1,6 @@
 """Which tests run for a fault, and in which order."""
 
-from reach import choose_tests, split_by_seconds
+from reach import choose_tests, take_seconds
 from sites import Finder
 
 FAULT = Finder("data/rows.py", "x = 1").faults[0]
@@ -23,9 +23,9 @@ def test_a_child_serves_all_tests_of_the_file_that_started_it():
     assert choose_tests(FAULT, {1: {f"child:{OTHER}"}}, SECONDS) == [OTHER, SLOW]
 
 
-def test_groups_take_ten_times_as_long_each():
-    seconds = {str(number): 1.0 for number in range(40)}
-    groups = split_by_seconds(list(seconds), seconds, most=2)
-    assert [len(group) for group in groups] == [2, 20, 18]
-    assert split_by_seconds(["0"], {"0": 50.0}, most=2) == [["0"]]
-    assert split_by_seconds([], {}, most=2) == []
+def test_as_many_tests_run_as_take_some_seconds():
+    seconds = {f"a.py::{number}": 1.0 for number in range(40)}
+    assert take_seconds(list(seconds), seconds, 5) == list(seconds)[:4]  # the file is imported
+    assert take_seconds(list(seconds)[:2], seconds, 5) == list(seconds)[:2]
+    assert take_seconds(["b.py::0", "b.py::1"], {"b.py::0": 50.0, "b.py::1": 1.0}, 5) == ["b.py::0"]
+    assert take_seconds([], {}, 5) == []

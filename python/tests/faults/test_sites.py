@@ -42,6 +42,7 @@ def test_a_place_gets_its_fault(source, kind, faulty):
         "if TYPE_CHECKING:\n    import a",
         "f(*a, b)",
         "f(a, a)",
+        "contextlib.suppress(A, B)",
     ],
 )
 def test_what_does_nothing_gets_none(source):

@@ -32,11 +32,16 @@ class Fork:
         arguments: As Python has them, but for `-m`.
         environment: All variables.
         stderr: `subprocess.STDOUT` for errors among the other text.
+        folder: Where it runs; this process' own by default.
     """
 
-    def __init__(self, arguments, environment, stderr=None):
+    def __init__(self, arguments, environment, stderr=None, folder="."):
         self.args, self.returncode = arguments, None
-        request = {"arguments": arguments, "environment": environment, "folder": os.getcwd()}
+        request = {
+            "arguments": arguments,
+            "environment": environment,
+            "folder": os.path.abspath(folder),
+        }
         (given, self.stdin), *told = open_pipes(), open_pipes(), open_pipes(), open_pipes()
         (self.stdout, out), (self.stderr, err), (self._status, status) = told
         server = start_server(environment.get("KERAS_BACKEND"), environment.get("XLA_FLAGS"))
@@ -79,6 +84,9 @@ class Fork:
             ready = select.select(files, [], [], timeout)[0]
             if not ready:
                 self.kill()
+                self.wait()
+                for file in files:
+                    file.close()
                 raise subprocess.TimeoutExpired(self.args, timeout)
             for file in ready:
                 texts[file].append(os.read(file.fileno(), 2**16))
