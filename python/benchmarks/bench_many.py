@@ -29,7 +29,7 @@ KERAS_STEPS = 256  # steps per execution; `steps_search.py` finds no better one 
 
 
 def make_data(rows, columns):
-    from gpukeras.data.dataset import build_dataset
+    from gpukeras.data.dataset.map_dataset import build_dataset
 
     rng = np.random.default_rng(1)
     x = np.asfortranarray(rng.normal(size=(rows, columns)))

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.attached_server import stop_server
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.export import archive
 from gpukeras.models import mlp
 from gpukeras.serving.server import start_server
@@ -37,7 +37,7 @@ def make_model() -> tuple[Any, np.ndarray, np.ndarray]:
     """Returns a trained network of 20 columns, rows, and what it predicts for each."""
     x = np.random.default_rng(1).normal(size=(ROWS, COLUMNS))
     labels = {"kind": "numeric", "values": x[:, 0] - x[:, 1]}
-    data = dataset.build_dataset({"kind": "array", "values": x}, {"batch_size": 64}, labels)
+    data = map_dataset.build_dataset({"kind": "array", "values": x}, {"batch_size": 64}, labels)
     model = mlp.build_mlp(data, {"units": [64, 64]})
     fit.fit(model, data, {"epochs": 1})
     return model, x, predict.predict(model, {"kind": "array", "values": x})["values"]

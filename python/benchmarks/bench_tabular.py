@@ -133,7 +133,7 @@ def fit_network(
 ) -> np.ndarray:
     """The predictions of a network that stops at its best epoch."""
     from gpukeras.backend import runtime
-    from gpukeras.data import dataset
+    from gpukeras.data.dataset import map_dataset
     from gpukeras.training import fit
 
     runtime.keras().backend.clear_session()
@@ -141,11 +141,13 @@ def fit_network(
     columns, labels = table.take(train)
     features = {"kind": "columns", "columns": columns}
     options = {"batch_size": BATCH, "validation": 0.2, "seed": seed, "encode": encode}
-    data = dataset.build_dataset(features, {**options, "scale": True}, labels)
+    data = map_dataset.build_dataset(features, {**options, "scale": True}, labels)
     model = make(data, seed)
     fit.fit(model, data, {"epochs": epochs, **FIT})
     columns, _ = table.take(test)
-    rows = dataset.build_dataset({"kind": "columns", "columns": columns}, {}, recipe=data.recipe)
+    rows = map_dataset.build_dataset(
+        {"kind": "columns", "columns": columns}, {}, recipe=data.recipe
+    )
     return np.asarray(model.predict(rows.arrays[0], verbose=0))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import runtime
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.training import fit
 
 DIGITS = Path(__file__).parents[2] / "inst" / "extdata" / "digits.csv.gz"
@@ -70,7 +70,7 @@ def _shift(images: np.ndarray, down: int, right: int) -> np.ndarray:
 def build_dataset(images: np.ndarray, classes: np.ndarray, options: dict[str, Any]) -> Any:
     """A dataset as the core makes it of an R array and a factor."""
     labels = {"kind": "factor", "values": classes + 1, "levels": [str(one) for one in range(10)]}
-    return dataset.build_dataset({"kind": "array", "values": images}, options, labels)
+    return map_dataset.build_dataset({"kind": "array", "values": images}, options, labels)
 
 
 def make_dense(seed: int, units: tuple[int, ...], rate: float = 0.001) -> Any:

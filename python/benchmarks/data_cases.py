@@ -19,8 +19,8 @@ import numpy as np
 from data_files import write_images, write_table
 
 from gpukeras.data import builder
-from gpukeras.data import dataset as data_dataset
-from gpukeras.data.loading import loader
+from gpukeras.data.dataset import map_dataset as data_dataset
+from gpukeras.data.loader import loader
 
 BATCH = 256
 REPETITIONS = 3

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpukeras.backend import devices, runtime, tracing
 from gpukeras.backend.jax_module import jax
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.diagnostics import check, jax_usage
 from gpukeras.models import mlp
 from gpukeras.profiler.trace import gpu_summary
@@ -33,12 +33,12 @@ def make_rows() -> tuple[np.ndarray, np.ndarray]:
     return features, np.argmax(features[:, :CLASSES], axis=1)
 
 
-def make_data() -> dataset.MapDataset:
+def make_data() -> map_dataset.MapDataset:
     """The rows as gpukeras stages them."""
     features, labels = make_rows()
     options = {"batch_size": BATCH, "scale": False, "seed": SEED}
     label = {"name": "y", "kind": "integer", "values": labels, "levels": []}
-    return dataset.build_dataset({"kind": "array", "values": features}, options, label)
+    return map_dataset.build_dataset({"kind": "array", "values": features}, options, label)
 
 
 def run_use() -> dict[str, Any]:

@@ -22,8 +22,8 @@ from evidence_cases import Case
 from evidence_models import Rows, make_model
 
 from gpukeras.backend import devices, runtime, tensor_ops
-from gpukeras.data import dataset
-from gpukeras.data.loading.block import Block
+from gpukeras.data.dataset import map_dataset
+from gpukeras.data.loader.block import Block
 from gpukeras.engine import engine_cache
 from gpukeras.engine.epoch_loop import wait_for
 from gpukeras.training import fit
@@ -126,7 +126,7 @@ class OurWay(Way):
             features = {"kind": "npy", "path": str(path)}
         labels = {"kind": "integer", "values": y, "levels": []}
         options = {"batch_size": given.case.batch, "cache": place}
-        self._data = dataset.build_dataset(features, options, labels)
+        self._data = map_dataset.build_dataset(features, options, labels)
         wanted = {None: "auto", True: "compiled", False: "graph_loop"}
         self.engine = engine or wanted[given.case.jit]
 

@@ -12,7 +12,8 @@ import numpy as np
 import psutil
 
 from gpukeras.backend import runtime
-from gpukeras.data import builder, dataset
+from gpukeras.data import builder
+from gpukeras.data.dataset import map_dataset
 from gpukeras.monitor.monitor import start_monitor
 from gpukeras.profiler.profile import profile
 from gpukeras.training import fit
@@ -112,7 +113,7 @@ def make_rows(rows: int, columns: int, batch_size: int = 32) -> Any:
     codes = rng.integers(1, 11, rows).astype(np.int32)
     labels = {"kind": "factor", "values": codes, "levels": [str(level) for level in range(10)]}
     options = {"batch_size": batch_size, "seed": 1}
-    return dataset.build_dataset({"kind": "array", "values": values}, options, labels)
+    return map_dataset.build_dataset({"kind": "array", "values": values}, options, labels)
 
 
 def make_delayed(delay_s: float) -> Any:

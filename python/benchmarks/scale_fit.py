@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from scale_worker import CLASSES, COLUMNS, UNITS
 
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.training import fit
 
 STEPS = 10  # in an epoch
@@ -41,7 +41,7 @@ def join() -> int:
     return len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
 
 
-def make_rows(rows: int, batch_size: int) -> dataset.MapDataset:
+def make_rows(rows: int, batch_size: int) -> map_dataset.MapDataset:
     """Random rows of all workers, the same on each, with the batch of all of them."""
     rng = np.random.default_rng(1)
     x = np.asfortranarray(rng.normal(size=(rows, COLUMNS)))
@@ -49,7 +49,7 @@ def make_rows(rows: int, batch_size: int) -> dataset.MapDataset:
     levels = [str(code) for code in range(CLASSES)]
     labels = {"kind": "factor", "values": codes, "levels": levels}
     options = {"batch_size": batch_size, "seed": 1}
-    return dataset.build_dataset({"kind": "array", "values": x}, options, labels)
+    return map_dataset.build_dataset({"kind": "array", "values": x}, options, labels)
 
 
 def make_model() -> keras.Model:

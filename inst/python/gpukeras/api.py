@@ -21,9 +21,9 @@ from gpukeras.compression import distillation, pruning, quantization
 from gpukeras.core import attached_server
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import arrays, builder
-from gpukeras.data.base import Dataset
+from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.files import remote_file
-from gpukeras.data.loading import profile as loading_profile
+from gpukeras.data.loader import profile as loading_profile
 from gpukeras.data.saved import cache, writer
 from gpukeras.diagnostics import check, fault_test, reproduce
 from gpukeras.distributed import session, sharing
@@ -187,7 +187,7 @@ def _describe_dataset(data: Dataset) -> dict[str, Any]:
 def describe_records(features: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the kind of rows that TFRecord files hold."""
     # Imports pyarrow, which takes 0.3 s.
-    from gpukeras.data.sources.tfrecord import source as record_features
+    from gpukeras.data.reader.tfrecord import source as record_features
 
     return record_features.describe_records(features)
 

@@ -13,7 +13,7 @@ from small_fits import make_model
 from gpukeras.accelerate import calls, switch
 from gpukeras.accelerate.switch import State
 from gpukeras.core.errors import DataError
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.models import model_recipes
 from gpukeras.models.state import take_snapshot

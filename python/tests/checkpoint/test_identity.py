@@ -5,10 +5,10 @@ from small_fits import make_dataset, make_model
 from gpukeras.backend import runtime
 from gpukeras.checkpoint.fingerprint import describe_training
 from gpukeras.checkpoint.identity import DIGESTS, WORDS, find_changes, find_mismatch
-from gpukeras.data import dataset
-from gpukeras.data.augmentation import AugmentSpec
-from gpukeras.data.loading.loader import sample_rows
-from gpukeras.data.streams.builder import build_stream
+from gpukeras.data.dataset import map_dataset
+from gpukeras.data.dataset.streams import build_stream
+from gpukeras.data.loader.loader import sample_rows
+from gpukeras.data.recipe.augmentation import AugmentSpec
 from gpukeras.models.variables import build_variables
 
 HERE = {
@@ -90,7 +90,7 @@ def make_net(optimizer=None, loss="mse", activation="relu", name="", units=4, me
 
 def make_labelled(x, labels, **options):
     labels = {"kind": "numeric", "values": np.asarray(labels, float)}
-    return dataset.build_dataset({"kind": "array", "values": x}, {"seed": 1, **options}, labels)
+    return map_dataset.build_dataset({"kind": "array", "values": x}, {"seed": 1, **options}, labels)
 
 
 @pytest.mark.tf

@@ -10,7 +10,7 @@ from small_fits import make_dataset
 from gpukeras import SpecError
 from gpukeras.backend import runtime
 from gpukeras.core.metric_values import order_metrics, read_metrics, split_components
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.training import evaluate, fit
 
 ENGINES = ["keras", "graph_loop", "compiled"]
@@ -60,7 +60,7 @@ def make_rows(rows=150, **options):
     labels = {"kind": "matrix", "values": np.asfortranarray(y), "levels": []}
     options = {"batch_size": 32, "seed": 1, "shuffle": False, **options}
     features = {"kind": "array", "values": np.asfortranarray(x)}
-    return dataset.build_dataset(features, options, labels), x, y
+    return map_dataset.build_dataset(features, options, labels), x, y
 
 
 def make_model():

@@ -116,12 +116,12 @@ def counting_model(rows):
     ("rows", "batch_size"), few([(97, 10), (64, 64), (65, 64), (300, 1)], (97, 10))
 )
 def test_every_row_is_trained_once_an_epoch(engine, rows, batch_size):
-    from gpukeras.data import dataset
+    from gpukeras.data.dataset import map_dataset
 
     x = np.arange(rows, dtype=float).reshape(-1, 1)
     y = {"kind": "numeric", "values": np.arange(rows) + 0.5, "levels": []}
     options = {"batch_size": batch_size, "seed": 3}
-    data = dataset.build_dataset({"kind": "array", "values": x}, options, y)
+    data = map_dataset.build_dataset({"kind": "array", "values": x}, options, y)
     model = counting_model(rows)
     report = fit.fit(model, data, {"epochs": 3, "engine": engine})
     np.testing.assert_array_equal(model.seen.numpy(), 3)

@@ -9,7 +9,7 @@ from nightly import few
 
 from gpukeras import ModelError, SpecError
 from gpukeras.backend import runtime
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.engine import optimizer as engine_optimizer
 from gpukeras.engine.lr_tables import draw_rates, parse_schedule
 from gpukeras.engine.optimizer import check_clipping, hold_clipping, override_schedule, read_rate
@@ -98,7 +98,7 @@ def test_each_step_of_a_loop_inside_a_graph_uses_the_tables_rate(jit):
 def test_each_engine_uses_the_tables_rates(engine):
     model = a_recorder()
     x, y = np.eye(STEPS * EPOCHS), np.zeros(STEPS * EPOCHS)
-    data = dataset.build_dataset(
+    data = map_dataset.build_dataset(
         {"kind": "array", "values": x},
         {"batch_size": 1, "shuffle": False},
         {"kind": "number", "values": y},

@@ -12,8 +12,8 @@ from streamed import chunk, slices, stream, tfdata
 from gpukeras.backend import jax_backend, runtime, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.memory import aligned_empty
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
-from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
 from gpukeras.engine import predict_loop
 from gpukeras.training import keras_functions
 from gpukeras.training import predict as training_predict

@@ -4,14 +4,8 @@ from explained_frames import encode_frame
 from series import make_columns, windows
 
 from gpukeras import DataError, SpecError
-from gpukeras.data import dataset
-from gpukeras.data.preprocessing.recipe import (
-    ArrayEncoding,
-    ImageEncoding,
-    Input,
-    InputsEncoding,
-    Recipe,
-)
+from gpukeras.data.dataset import map_dataset
+from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Input, InputsEncoding, Recipe
 from gpukeras.explain.columns import choose_groups, find_features
 
 
@@ -40,7 +34,7 @@ def test_an_indicator_of_missing_values_goes_with_its_column():
     x = np.arange(12.0).reshape(4, 3)
     x[1, 1] = np.nan
     given = {"kind": "array", "values": x, "names": ["a", "b", "c"]}
-    data = dataset.build_dataset(given, {"batch_size": 2, "na": "impute", "scale": True})
+    data = map_dataset.build_dataset(given, {"batch_size": 2, "na": "impute", "scale": True})
     assert places(data.recipe) == {"a": [0], "b": [1, 2], "c": [3]}
     features = find_features(data.recipe)
     encoded = features["b"].encode(np.array([x[0, 1]]))
@@ -64,7 +58,7 @@ def test_columns_of_several_inputs_are_named_by_both():
 
 @pytest.mark.parametrize("known", [None, ["day"]])
 def test_a_column_of_a_series_has_all_its_steps(known):
-    data = dataset.build_dataset(
+    data = map_dataset.build_dataset(
         windows(make_columns(), known=known), {"batch_size": 8, "shuffle": False}
     )
     features = find_features(data.recipe)

@@ -4,9 +4,10 @@ from explained_frames import FRAME, fit_frame
 from small_fits import make_model
 
 from gpukeras import DataError, SpecError
-from gpukeras.data import builder, dataset
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data import builder
+from gpukeras.data.dataset import map_dataset
+from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
+from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.explain.gradients import attribute, choose_target
 from gpukeras.models import model_recipes
 from gpukeras.training import predict
@@ -142,7 +143,7 @@ def test_what_has_no_gradient_is_refused_or_noted():
 
 def test_texts_have_no_gradient():
     texts = {"kind": "strings", "values": np.array([[1], [2]]), "levels": ["a", "b"]}
-    data = dataset.build_dataset(texts, {"batch_size": 2})
+    data = map_dataset.build_dataset(texts, {"batch_size": 2})
     with pytest.raises(DataError, match="`newdata` has texts, which have no gradient"):
         attribute(make_model(), data=data)
 
@@ -152,7 +153,9 @@ def test_rows_that_lack_values_keep_their_place():
 
     x = ROWS["values"].copy()
     x[3, 1] = np.nan
-    data = dataset.build_dataset({"kind": "array", "values": x}, {"batch_size": 5, "na": "drop"})
+    data = map_dataset.build_dataset(
+        {"kind": "array", "values": x}, {"batch_size": 5, "na": "drop"}
+    )
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
     model_recipes.tie_recipe(model, data.recipe)
     found = attribute(model, {"kind": "array", "values": x}, steps=2)

@@ -4,7 +4,8 @@ from explained_frames import FRAME, encode_frame, fit_frame, plain_loss
 from small_fits import make_model
 
 from gpukeras import DataError, ModelError, SpecError
-from gpukeras.data import builder, dataset
+from gpukeras.data import builder
+from gpukeras.data.dataset import map_dataset
 from gpukeras.explain.permutation import draw_orders, measure_importance
 from gpukeras.training import evaluate
 
@@ -86,7 +87,7 @@ def test_several_inputs_and_outputs_are_scored_as_evaluation_scores_them():
 
 
 def model_loss(model, data):
-    from gpukeras.data.loading.loader import sample_rows
+    from gpukeras.data.loader.loader import sample_rows
 
     x, y = sample_rows(data, len(data))[:2]
     return float(model.evaluate(x, y, batch_size=len(data), verbose=0, return_dict=True)["loss"])
@@ -99,7 +100,7 @@ def test_what_cannot_be_measured_is_refused(fitted):
     model, data = fitted
     with pytest.raises(SpecError, match="`metric` is `auc`, which `model` was not compiled with"):
         measure_importance(model, data, metric="auc")
-    unlabelled = dataset.build_dataset(
+    unlabelled = map_dataset.build_dataset(
         {"kind": "columns", "columns": FRAME}, {"batch_size": 20}, recipe=data.recipe
     )
     model.compile("sgd", "mse")

@@ -1,6 +1,6 @@
 import numpy as np
 
-from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.explain.varied import Variation, VariedRows
 
 

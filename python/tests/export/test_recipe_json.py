@@ -7,7 +7,7 @@ import pytest
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError, SpecError
-from gpukeras.data.preprocessing import serialization
+from gpukeras.data.recipe import serialization
 from gpukeras.export import recipe_json
 from gpukeras.models import model_recipes
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError, SpecError
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.export.transfer import check_code, feeding_of, load_model, marshal_model, save_model
 from gpukeras.models import model_recipes
 from gpukeras.training import fit

@@ -101,7 +101,7 @@ def test_weights_of_rows_count():
     data = make_dataset(rows=60)
     weighed = make_dataset(rows=60)
     from gpukeras.core.memory import aligned_empty
-    from gpukeras.data.sources.row_store import MemoryRows
+    from gpukeras.data.reader.rows import MemoryRows
 
     weights = aligned_empty((60,), np.float32)
     weights[:] = np.random.default_rng(1).uniform(0.1, 3, 60)

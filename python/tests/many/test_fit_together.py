@@ -9,7 +9,7 @@ from children import PATHS
 from small_fits import make_dataset, make_model
 
 from gpukeras import SpecError
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 
 FEW = "too few of a structure, or too short, for a program of their own"
 SCHEDULE = {"kind": "exponential", "rate": 0.05, "decay": 0.8}

@@ -5,7 +5,7 @@ import pytest
 from stacked import fit_many
 
 from gpukeras.core.errors import DataError, SpecError
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.models.mlp import build_mlp
 
 pytestmark = pytest.mark.tf

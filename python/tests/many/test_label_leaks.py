@@ -5,7 +5,7 @@ import pytest
 from nightly import few
 from stacked import ALONE, difference, fit_many
 
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.models.mlp import build_mlp
 from gpukeras.models.tabular.builder import build_tabular
 

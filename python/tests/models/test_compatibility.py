@@ -3,8 +3,8 @@ from small_fits import make_dataset
 
 from gpukeras import DataError, ModelError
 from gpukeras.backend import runtime
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
+from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.models import compatibility
 from gpukeras.training import fit
 

@@ -8,7 +8,7 @@ from small_fits import make_dataset, make_model
 
 from gpukeras import ModelError
 from gpukeras.backend import runtime
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.models import compilation
 from gpukeras.training import evaluate, fit, predict
 
@@ -179,7 +179,7 @@ def rows(names="ab"):
     each = {name: {"kind": "numeric", "values": x[:, 0], "levels": []} for name in names}
     several = {"kind": "outputs", "outputs": [{"name": n, "labels": each[n]} for n in each]}
     labels = several if len(each) > 1 else next(iter(each.values()))
-    return dataset.build_dataset(array(x), {"batch_size": 8, "shuffle": False}, labels)
+    return map_dataset.build_dataset(array(x), {"batch_size": 8, "shuffle": False}, labels)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from grouped import array
 from nightly import few
 
 from gpukeras.backend import runtime
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.models import losses
 from gpukeras.training import evaluate, fit
 
@@ -19,7 +19,7 @@ def build(rows=35, validation=0.0, batch_size=8):
     options = {"batch_size": batch_size, "shuffle": False, "validation": validation}
     x, y = make_rows(rows)
     labels = {"kind": "numeric", "values": y, "levels": []}
-    return dataset.build_dataset(array(x), options, labels)
+    return map_dataset.build_dataset(array(x), options, labels)
 
 
 def make_rows(rows=35):
@@ -56,7 +56,7 @@ def heads_rows(validation=0.0):
     }
     labels = {"kind": "outputs", "outputs": [{"name": name, "labels": of[name]} for name in of]}
     options = {"batch_size": 8, "shuffle": False, "validation": validation}
-    return dataset.build_dataset(array(x), options, labels), (x, values)
+    return map_dataset.build_dataset(array(x), options, labels), (x, values)
 
 
 @pytest.mark.slow

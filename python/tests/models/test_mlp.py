@@ -3,7 +3,7 @@ import pytest
 from small_fits import label_dataset, make_dataset
 
 from gpukeras import DataError, SpecError
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.models import mlp
 from gpukeras.training import fit
 

@@ -4,8 +4,8 @@ from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError
 from gpukeras.data import builder
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
+from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.models import mlp, model_recipes
 from gpukeras.training import evaluate, fit, predict
 

@@ -39,9 +39,9 @@ from streamed import array, stream, tfdata
 
 from gpukeras import SpecError
 from gpukeras.backend import runtime
-from gpukeras.data import dataset as data_dataset
-from gpukeras.data.preprocessing import decoding
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.dataset import map_dataset as data_dataset
+from gpukeras.data.recipe import decoding
+from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.data.saved import reader, writer
 from gpukeras.models import mlp, targets
 from gpukeras.training import evaluate, fit, predict

@@ -25,8 +25,8 @@ from streamed import array, stream
 
 from gpukeras import DataError, ModelError, SpecError
 from gpukeras.data import builder
-from gpukeras.data import dataset as data_dataset
-from gpukeras.data.loading import loader
+from gpukeras.data.dataset import map_dataset as data_dataset
+from gpukeras.data.loader import loader
 from gpukeras.models.compatibility import check_fit
 from gpukeras.training import fit
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from small_fits import make_model
 
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.models.training_rows import (
     find_unweighed_share,
     judge_found,

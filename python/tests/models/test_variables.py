@@ -13,7 +13,7 @@ from streamed import array, stream, tfdata
 
 from gpukeras import DataError, ModelError
 from gpukeras.backend import runtime
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.data.saved import reader, writer
 from gpukeras.diagnostics import usage
 from gpukeras.models import variables

@@ -8,7 +8,7 @@ from profiled import SlowFunction, make_sleepy_model
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError
-from gpukeras.data.loading import loader
+from gpukeras.data.loader import loader
 from gpukeras.data.stage_timer import Clock
 from gpukeras.engine.epoch_loop import draw
 from gpukeras.models.variables import build_variables

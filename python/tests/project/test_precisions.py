@@ -13,7 +13,7 @@ from stacked import fit_many
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import CheckpointError, ModelError
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf

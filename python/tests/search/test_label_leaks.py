@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.models.mlp import build_mlp
 from gpukeras.search.search import search
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gpukeras import DataError
-from gpukeras.data.preprocessing.columns import ColumnRule
+from gpukeras.data.recipe.columns import ColumnRule
 from gpukeras.serving.columns import find_zone, to_column
 
 NUMBER = ColumnRule("a", "number")

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from gpukeras import DataError, ModelError
-from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.recipe import (
+from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     ImageEncoding,
     Input,
@@ -16,7 +16,7 @@ from gpukeras.data.preprocessing.recipe import (
     TableEncoding,
     TextEncoding,
 )
-from gpukeras.data.preprocessing.windows import WindowRule
+from gpukeras.data.recipe.windows import WindowRule
 from gpukeras.serving import rows
 from gpukeras.serving.rows import read_rows
 

@@ -153,8 +153,8 @@ def test_columns_are_described_by_name_and_type(regression):
     ],
 )
 def test_terms_that_r_computes_are_told(formula, names, terms):
-    from gpukeras.data.preprocessing.columns import ColumnRule
-    from gpukeras.data.preprocessing.recipe import Recipe, TableEncoding
+    from gpukeras.data.recipe.columns import ColumnRule
+    from gpukeras.data.recipe.recipe import Recipe, TableEncoding
 
     rules = tuple(ColumnRule(name, "number") for name in names)
     assert find_terms(Recipe(TableEncoding(rules), formula=formula)) == terms

@@ -18,7 +18,7 @@ from logical_devices import (
 )
 from streamed import CODES, Function, X, stream
 
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 
 
 def dense():
@@ -78,7 +78,7 @@ def regularizer():
     def data():
         features = {"kind": "array", "values": np.asfortranarray(x)}
         labels = {"kind": "factor", "values": y + 1, "levels": ["a", "b", "c"]}
-        return dataset.build_dataset(
+        return map_dataset.build_dataset(
             features, {"batch_size": BATCH, "seed": 1}, labels, weights=weights
         )
 
@@ -104,7 +104,7 @@ def scalar_loss():
         x = rng.normal(size=(331, 5))
         labels = {"kind": "numeric", "values": x[:, 0] + rng.normal(size=331), "levels": []}
         features = {"kind": "array", "values": np.asfortranarray(x)}
-        return dataset.build_dataset(features, {"batch_size": BATCH, "seed": 1}, labels)
+        return map_dataset.build_dataset(features, {"batch_size": BATCH, "seed": 1}, labels)
 
     return compare(build, data)
 
@@ -156,7 +156,7 @@ def embedding():
         labels = {"kind": "factor", "values": 1 + (x[:, 0] > 9), "levels": ["a", "b", "c"]}
         labels["values"] = labels["values"].astype(np.int32)
         features = {"kind": "array", "values": np.asfortranarray(x)}
-        return dataset.build_dataset(features, {"batch_size": BATCH, "seed": 1}, labels)
+        return map_dataset.build_dataset(features, {"batch_size": BATCH, "seed": 1}, labels)
 
     return compare(build, data)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.sources.tfrecord.source import open_records
+from gpukeras.data.reader.tfrecord.source import open_records
 
 
 def to_feature(value):

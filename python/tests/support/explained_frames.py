@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.models import mlp
 from gpukeras.training import fit
 
@@ -25,7 +25,7 @@ LABELS = FRAME[0]["values"] * 2 + FRAME[1]["values"] + np.sin(FRAME[2]["values"]
 def encode_frame(columns=None, recipe=None, **options):
     features = {"kind": "columns", "columns": FRAME if columns is None else columns}
     labels = {"kind": "numeric", "values": LABELS}
-    return dataset.build_dataset(
+    return map_dataset.build_dataset(
         features, {"batch_size": 20, "shuffle": False}, labels, recipe=recipe, **options
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.export import transfer
 from gpukeras.models import mlp
 from gpukeras.training import fit

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpukeras.data.preprocessing import columns
+from gpukeras.data.recipe import columns
 
 NAN = np.nan
 

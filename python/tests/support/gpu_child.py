@@ -16,7 +16,7 @@ from compiled_blocks import make_block, make_engines, prepare
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import devices, runtime, tensor_ops
-from gpukeras.data.loading import loader
+from gpukeras.data.loader import loader
 from gpukeras.monitor.monitor import start_monitor
 from gpukeras.profiler.profile import profile
 from gpukeras.system import host

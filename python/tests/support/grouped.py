@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from gpukeras.data import dataset
-from gpukeras.data.preprocessing.targets import SEVERAL
+from gpukeras.data.dataset import map_dataset
+from gpukeras.data.recipe.targets import SEVERAL
 
 ROWS = 48
 RNG = np.random.default_rng(1)
@@ -42,7 +42,7 @@ OPTIONS = {"batch_size": 8, "shuffle": False, "seed": 1}
 
 
 def build(features=X, labels=LABELS, **options):
-    return dataset.build_dataset(features, {**OPTIONS, **options}, labels)
+    return map_dataset.build_dataset(features, {**OPTIONS, **options}, labels)
 
 
 METRICS = {"price": ["mean_absolute_error"], "cut": ["accuracy"]}

@@ -16,7 +16,7 @@ from streamed import Function, array, classes, rows_of, stream
 
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import builder
-from gpukeras.data.loading.loader import open_loader
+from gpukeras.data.loader.loader import open_loader
 from gpukeras.engine.engine_cache import open_engines, open_watch
 from gpukeras.engine.train_step import TrainingStep
 from gpukeras.export import transfer

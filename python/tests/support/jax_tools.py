@@ -20,7 +20,7 @@ from streamed import chunk, numbers, stream
 from gpukeras.backend import keras_private
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import builder
-from gpukeras.data.loading.loader import open_loader
+from gpukeras.data.loader.loader import open_loader
 from gpukeras.distributed import session
 from gpukeras.engine.optimizer import find_optimizer
 from gpukeras.export import export, transfer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpukeras.backend import runtime
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.training import fit
 
 ROWS, BATCH, EPOCHS = 44, 8, 2  # 5 batches and a short one

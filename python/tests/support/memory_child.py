@@ -17,7 +17,7 @@ import numpy as np
 
 from gpukeras import OutOfMemoryError
 from gpukeras.backend import runtime
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.training import fit
 
 WIDTH, BATCH = 1_000_000, 128  # 488 MiB a tensor
@@ -44,7 +44,7 @@ def make_rows():
     x = rng.normal(size=(2 * BATCH + BATCH // 4, 4))  # an epoch's last batch is a short one
     labels = {"kind": "numeric", "values": x @ np.arange(1.0, 5.0), "levels": []}
     options = {"batch_size": BATCH, "seed": 1, "validation": 0.4}
-    return dataset.build_dataset({"kind": "array", "values": x}, options, labels)
+    return map_dataset.build_dataset({"kind": "array", "values": x}, options, labels)
 
 
 def limit_memory(mebibytes):

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.sources.image import source as images
+from gpukeras.data.reader.image import source as images
 
 PLAIN = DatasetSpec()
 SIZES = [(40, 60), (33, 21), (17, 80), (64, 64), (9, 9), (50, 50)]

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 
 import gpukeras
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data import dataset
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
+from gpukeras.data.dataset import map_dataset
+from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
 from gpukeras.data.saved import reader, writer
-from gpukeras.data.sources.row_store import MemoryRows
 
 PYTHON_PATH = str(Path(gpukeras.__file__).parents[1])
 in_one_folder = settings(
@@ -32,7 +32,7 @@ def plain_dataset(x, y=None, w=None, validation=()):
     held = np.isin(rows, validation)
     sources = tuple(MemoryRows(array) for array in (x, y, w) if array is not None)
     recipe = Recipe(ArrayEncoding(x.shape[1:]))
-    return dataset.MapDataset(sources, recipe, DatasetSpec(), rows[~held], rows[held])
+    return map_dataset.MapDataset(sources, recipe, DatasetSpec(), rows[~held], rows[held])
 
 
 def opened(folder, **options):
@@ -49,7 +49,7 @@ def run_child(code, *args):
         import os, resource, signal, sys
         sys.path.insert(0, {PYTHON_PATH!r})
         import numpy as np
-        from gpukeras.data import dataset as pipeline
+        from gpukeras.data.dataset import map_dataset as pipeline
         from gpukeras.data.saved import writer as storage
         from gpukeras.core.errors import GpuKerasError
         x = np.random.default_rng(0).normal(size=(200_000, 10))

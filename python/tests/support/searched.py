@@ -4,7 +4,7 @@ import numpy as np
 from small_fits import make_model
 
 from gpukeras.backend import runtime
-from gpukeras.data.streams import builder
+from gpukeras.data.dataset import streams
 from gpukeras.models import state
 
 
@@ -42,4 +42,4 @@ def make_stream(calls):
         labels = {"name": "y", "kind": "factor", "values": codes, "levels": list("abc")}
         return {"features": {**features, "names": []}, "labels": labels, "weights": None}
 
-    return builder.build_stream({"kind": "generator", "call": call, "steps": None}, {})
+    return streams.build_stream({"kind": "generator", "call": call, "steps": None}, {})

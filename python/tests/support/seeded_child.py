@@ -39,7 +39,7 @@ def seed_by(how):
 
 
 def make_data(**options):
-    from gpukeras.data import dataset as data_dataset
+    from gpukeras.data.dataset import map_dataset as data_dataset
 
     rng = np.random.default_rng(0)
     x = np.asfortranarray(rng.integers(0, WORDS, (ROWS, LENGTH)).astype(float))

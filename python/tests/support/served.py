@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from children import PATIENCE_S
 
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 
 LEVELS = ["x", "y", "z"]
 

@@ -6,8 +6,8 @@ import numpy as np
 from streamed import array
 
 from gpukeras.backend import runtime
-from gpukeras.data import dataset as data_dataset
-from gpukeras.data.preprocessing.targets import SEVERAL
+from gpukeras.data.dataset import map_dataset as data_dataset
+from gpukeras.data.recipe.targets import SEVERAL
 
 ROWS, BATCH = 44, 8
 RNG = np.random.default_rng(5)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 
 
 def make_dataset(rows=200, columns=5, classes=3, seed=1, **options):

@@ -4,9 +4,9 @@ import numpy as np
 from small_fits import make_model
 
 from gpukeras.backend import runtime
-from gpukeras.data import dataset as data_dataset
-from gpukeras.data.loading import loader
-from gpukeras.data.streams import builder as sequences
+from gpukeras.data.dataset import map_dataset as data_dataset
+from gpukeras.data.dataset import streams as sequences
+from gpukeras.data.loader import loader
 from gpukeras.training import fit
 
 ROWS = 100

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from gpukeras.data.files.table import open_table
+from gpukeras.data.reader.table.formats import open_table
 
 
 def write_bytes(table, suffix):

@@ -8,7 +8,7 @@ from pictures import write
 
 from gpukeras.backend import runtime
 from gpukeras.data import builder
-from gpukeras.data.loading.loader import open_loader
+from gpukeras.data.loader.loader import open_loader
 from gpukeras.training import evaluate, fit
 
 SIZE = (12, 16)

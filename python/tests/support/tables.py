@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 
 RECORDED = Path(__file__).parent / "data" / "tabular.npz"  # see record_tabular.py
 

@@ -3,10 +3,10 @@
 import numpy as np
 
 from gpukeras.backend import runtime
-from gpukeras.data.augmentation import AugmentSpec, choose_augmented
-from gpukeras.data.augmentation_transform import build_device_transform
-from gpukeras.data.preprocessing.recipe import ImageEncoding, Recipe
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.loader.transforms import build_device_transform
+from gpukeras.data.recipe.augmentation import AugmentSpec, choose_augmented
+from gpukeras.data.recipe.recipe import ImageEncoding, Recipe
+from gpukeras.data.recipe.targets import LabelRule
 
 CASES = {
     "crop": {"crop": (7, 5)},

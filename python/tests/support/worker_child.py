@@ -27,7 +27,7 @@ from small_fits import make_model as make_plain
 
 from gpukeras import api
 from gpukeras.backend import runtime
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.distributed import session
 from gpukeras.distributed.channel.channel import open_channel
 from gpukeras.training import evaluate as training_evaluate
@@ -99,7 +99,7 @@ def embedding():
     codes = (1 + (x[:, 0] > 9)).astype(np.int32)
     labels = {"kind": "factor", "values": codes, "levels": ["a", "b", "c"]}
     features = {"kind": "array", "values": np.asfortranarray(x)}
-    data = dataset.build_dataset(features, {"batch_size": BATCH, "seed": 1}, labels)
+    data = map_dataset.build_dataset(features, {"batch_size": BATCH, "seed": 1}, labels)
     return describe(model, fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"}))
 
 

@@ -5,7 +5,7 @@ from small_fits import make_dataset, make_model
 
 from gpukeras import ModelError
 from gpukeras.backend import runtime
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
@@ -48,7 +48,7 @@ def make_sequences(rows=40, **options):
     x, y = rng.normal(size=(rows, 5, 3)).astype(np.float32), rng.normal(size=rows)
     features = {"kind": "array", "values": np.asfortranarray(x)}
     labels = {"kind": "numeric", "values": y, "levels": []}
-    return dataset.build_dataset(features, {"shuffle": False, **options}, labels), x, y[:, None]
+    return map_dataset.build_dataset(features, {"shuffle": False, **options}, labels), x, y[:, None]
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError, SpecError
-from gpukeras.data import dataset
+from gpukeras.data.dataset import map_dataset
 from gpukeras.export.archive import load_archive, save_archive
 from gpukeras.models import mlp
 from gpukeras.models.calibration import calibration_of
@@ -26,7 +26,7 @@ def make_numbers(rows=32_000, seed=2):
 
 def as_dataset(x, y=None, **options):
     labels = None if y is None else {"kind": "numeric", "values": y}
-    return dataset.build_dataset(
+    return map_dataset.build_dataset(
         {"kind": "array", "values": x}, {"batch_size": 256, "seed": 1, **options}, labels
     )
 
@@ -143,7 +143,7 @@ def test_probabilities_of_an_overconfident_model_become_honest(tmp_path):
     chances = 1 / (1 + np.exp(-x[:, 0]))
     codes = (draw.uniform(size=3000) < chances).astype(np.int32)
     labels = {"kind": "factor", "values": codes + 1, "levels": ["no", "yes"]}
-    data = dataset.build_dataset({"kind": "array", "values": x}, {"batch_size": 64}, labels)
+    data = map_dataset.build_dataset({"kind": "array", "values": x}, {"batch_size": 64}, labels)
     for units, loss in ((1, "binary_crossentropy"), (2, "sparse_categorical_crossentropy")):
         model = sure_model(units, loss)
         rows = {"kind": "array", "values": x}
@@ -198,7 +198,9 @@ def test_what_cannot_be_calibrated_is_refused(fitted):
         with pytest.raises(SpecError, match="at least two probabilities between 0 and 1, in ascen"):
             check_quantiles(wrong)
     matrix = {"kind": "matrix", "values": np.stack([y[:50], y[:50]], 1)}
-    both = dataset.build_dataset({"kind": "array", "values": x[:50]}, {"batch_size": 10}, matrix)
+    both = map_dataset.build_dataset(
+        {"kind": "array", "values": x[:50]}, {"batch_size": 10}, matrix
+    )
     with pytest.raises(ModelError, match="`model` has labels of 2 numbers a row"):
         calibrate(mlp.build_mlp(both, {"units": [4]}), both)
     few = as_dataset(x[:8], y[:8], batch_size=4)
@@ -272,7 +274,7 @@ def test_rows_of_weight_0_do_not_train():
     weights = np.repeat([1.0, 0.0], 100)
     labels = {"kind": "numeric", "values": y}
     features = {"kind": "array", "values": x}
-    data = dataset.build_dataset(features, {"batch_size": 50}, labels, weights=weights)
+    data = map_dataset.build_dataset(features, {"batch_size": 50}, labels, weights=weights)
     model = mlp.build_mlp(data, {"units": [], "seed": 1})
     fit.fit(model, data, {"epochs": 1})
     assert calibrate(model, as_dataset(x[100:], y[100:])).trained == 0

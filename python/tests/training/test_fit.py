@@ -232,11 +232,11 @@ def test_bad_models_are_refused():
 
 
 def test_rows_that_cannot_be_evaluated_are_refused(model):
-    from gpukeras.data import dataset
+    from gpukeras.data.dataset import map_dataset
     from gpukeras.training import evaluate
 
     features = {"kind": "array", "values": np.zeros((3, 5))}
-    unlabelled = dataset.build_dataset(features, {}, recipe=make_dataset().recipe)
+    unlabelled = map_dataset.build_dataset(features, {}, recipe=make_dataset().recipe)
     for call in (
         lambda: fit.fit(model, unlabelled, {}),
         lambda: fit.fit(model, make_dataset(), {}, validation=unlabelled),
@@ -251,13 +251,13 @@ def test_rows_that_cannot_be_evaluated_are_refused(model):
 
 
 def test_validation_labels_are_checked_by_their_own_range():
-    from gpukeras.data import dataset
+    from gpukeras.data.dataset import map_dataset
 
     def numbers(codes):
         x = {"kind": "array", "values": np.zeros((len(codes), 5))}
         y = {"kind": "integer", "values": np.array(codes), "levels": []}
         recipe = data.recipe if codes[-1] > 2 else None
-        return dataset.build_dataset(x, {}, y, recipe=recipe)
+        return map_dataset.build_dataset(x, {}, y, recipe=recipe)
 
     data = numbers([0, 2, 0, 1, 2])
     with pytest.raises(DataError, match="from 0 to 7"):

@@ -7,8 +7,8 @@ import pytest
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
-from gpukeras.data.dataset import build_dataset
-from gpukeras.data.streams.builder import build_stream
+from gpukeras.data.dataset.map_dataset import build_dataset
+from gpukeras.data.dataset.streams import build_stream
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf

@@ -10,7 +10,7 @@ from nightly import few
 from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.data import builder
-from gpukeras.data.preprocessing.serialization import from_portable, to_portable
+from gpukeras.data.recipe.serialization import from_portable, to_portable
 from gpukeras.models import compatibility, model_recipes
 from gpukeras.training import evaluate, fit, predict
 

@@ -8,8 +8,8 @@ import pytest
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime
-from gpukeras.data.dataset import build_dataset
-from gpukeras.data.streams.builder import build_stream
+from gpukeras.data.dataset.map_dataset import build_dataset
+from gpukeras.data.dataset.streams import build_stream
 from gpukeras.training import fit
 from gpukeras.training.loop import Calls, count_calls
 

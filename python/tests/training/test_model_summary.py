@@ -5,7 +5,7 @@ import pytest
 from familied import dataset, features, labels_of, model_of
 
 from gpukeras import DataError, ModelError
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.models.families.deviance import Rows
 from gpukeras.models.families.spec import Family
 from gpukeras.training.model_summary import (

@@ -27,10 +27,11 @@ from grouped import (
 from nightly import NIGHTLY, few
 
 from gpukeras import DataError, ModelError, SpecError
-from gpukeras.data import builder, dataset
-from gpukeras.data.loading import profile
-from gpukeras.data.loading.loader import open_loader, sample_rows
-from gpukeras.data.preprocessing.compatibility import same_encoding
+from gpukeras.data import builder
+from gpukeras.data.dataset import map_dataset
+from gpukeras.data.loader import profile
+from gpukeras.data.loader.loader import open_loader, sample_rows
+from gpukeras.data.recipe.compatibility import same_encoding
 from gpukeras.data.saved.writer import save_dataset
 from gpukeras.export import recipe_json
 from gpukeras.models import mlp
@@ -86,7 +87,7 @@ def fit_whole_rows(validation=0.0):
 )
 def test_a_fit_ends_with_the_weights_of_keras_own(style, cache, weighted):
     weights = np.linspace(0.5, 2, ROWS) if weighted else None
-    data = dataset.build_dataset(X, {**OPTIONS, "cache": cache}, LABELS, weights)
+    data = map_dataset.build_dataset(X, {**OPTIONS, "cache": cache}, LABELS, weights)
     mine, (other, history) = two_heads(SHAPES, style), fit_by_keras(style, weighted)
     report = fit.fit(mine, data, {"epochs": 2, "engine": "keras"})
     same_weights(mine, other)
@@ -229,7 +230,7 @@ def test_custom_losses_and_a_loss_on_one_output_only():
 @pytest.mark.tf
 def test_a_model_that_does_not_fit_is_refused_by_name():
     model = two_heads(SHAPES)
-    one = dataset.build_dataset(array(TABLE), OPTIONS, LABELS)
+    one = map_dataset.build_dataset(array(TABLE), OPTIONS, LABELS)
     with pytest.raises(ModelError, match="takes the inputs image, table, but the data has a sing"):
         fit.fit(model, one, {"epochs": 1})
     other = build(inputs(picture=array(IMAGE), table=array(TABLE)))
@@ -258,7 +259,7 @@ def test_a_model_that_does_not_fit_is_refused_by_name():
 def test_a_sequential_model_has_one_input(model):
     with pytest.raises(ModelError, match="sequential"):
         fit.fit(model, build(), {"epochs": 1})
-    single = dataset.build_dataset(array(RNG.normal(size=(ROWS, 5))), OPTIONS, LABELS)
+    single = map_dataset.build_dataset(array(RNG.normal(size=(ROWS, 5))), OPTIONS, LABELS)
     with pytest.raises(ModelError, match="sequential"):
         fit.fit(model, single, {"epochs": 1})
 

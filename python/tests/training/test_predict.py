@@ -5,7 +5,8 @@ from small_fits import make_dataset, make_model
 from gpukeras import DataError, ModelError
 from gpukeras.backend import tensor_ops
 from gpukeras.core import r_buffer
-from gpukeras.data import dataset, plan
+from gpukeras.data import plan
+from gpukeras.data.dataset import map_dataset
 from gpukeras.models import mlp, model_recipes
 from gpukeras.training import fit, predict
 
@@ -97,7 +98,7 @@ def fit_columns(na, **labels):
     ]
     frame[1]["levels"] = ["u", "v"]
     features = {"kind": "columns", "columns": frame}
-    data = dataset.build_dataset(features, {"na": na, "scale": True}, labels)
+    data = map_dataset.build_dataset(features, {"na": na, "scale": True}, labels)
     model = mlp.build_mlp(data, {"units": 4})
     fit.fit(model, data, {"epochs": 1, "engine": "keras"})
     return model, data, features

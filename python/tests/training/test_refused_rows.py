@@ -15,7 +15,7 @@ from gpukeras.accelerate.rows import Given, dataset_of
 from gpukeras.backend import runtime
 from gpukeras.core.errors import RefusedRowsError
 from gpukeras.core.messages import find_reason
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.models.state import take_snapshot
 from gpukeras.training import evaluate, fit, predict
 

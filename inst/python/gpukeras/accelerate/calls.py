@@ -16,11 +16,10 @@ from gpukeras.accelerate.rows import ARRAYS, Given, as_callbacks, dataset_of, fe
 from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.keras_batches import KerasBatches, unseen_generator
 from gpukeras.core.keras_types import Model
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.streams.dataset import IterableDataset
-from gpukeras.data.streams.keras_stream import KerasStream, open_keras_rows
-from gpukeras.data.streams.passthrough import AsIsDataset
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.iterable_dataset import IterableDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.passthrough import AsIsDataset, KerasStream, open_keras_rows
 from gpukeras.engine.predict import explain_rows, predict_rows, predict_stream
 from gpukeras.models import compatibility, model_recipes
 from gpukeras.training import evaluate as training_evaluate

@@ -21,8 +21,7 @@ from gpukeras.accelerate.rows import (
 from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.arrays import EXACT_FLOAT32
-from gpukeras.data.streams.keras_stream import why_not_joined
-from gpukeras.data.streams.passthrough import why_not_batchable
+from gpukeras.data.dataset.passthrough import why_not_batchable, why_not_joined
 from gpukeras.engine.engine_facts import find_batch_hook, find_predict_hook, find_test_hook
 
 KERAS_ROWS = 32  # of a batch, where nothing is said

@@ -12,8 +12,8 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.data import builder
-from gpukeras.data.base import Dataset
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.models import compatibility
 
 ARRAYS, PIPELINE, SEQUENCE, OTHER = "arrays", "pipeline", "sequence", "other"
@@ -72,7 +72,7 @@ class Given:
 
 
 def features_of(x: Any, model: Model | None) -> dict[str, Any]:
-    """Arrays as `sources` takes them; the inputs of a list by the model's names, if it has any."""
+    """Arrays as `reader` takes them; the inputs of a list by the model's names, if it has any."""
     if isinstance(x, Mapping):
         parts = [{"name": name, "features": features_of(value, None)} for name, value in x.items()]
         return {"kind": "inputs", "inputs": parts}
@@ -160,7 +160,7 @@ def label_kind(values: np.ndarray) -> str:
 
 
 def generator_of(dataset: Any, steps: int | None = None) -> dict[str, Any]:
-    """A PyDataset as `sources` takes it; several inputs and outputs are in the model's order."""
+    """A PyDataset as `reader` takes it; several inputs and outputs are in the model's order."""
     call = chunks_of(Given(dataset), None)
     return {"kind": "generator", "call": call, "steps": steps}
 

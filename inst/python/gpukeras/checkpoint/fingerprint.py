@@ -26,12 +26,12 @@ from gpukeras.checkpoint.canonical import (
 )
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.arrays import row_blocks
-from gpukeras.data.base import Dataset
+from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.plan import PipelinePlan
-from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.preprocessing.serialization import to_portable
+from gpukeras.data.reader.rows import RowSource
+from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.data.recipe.serialization import to_portable
 from gpukeras.data.row_digests import SAMPLED_ROWS, round_floats
-from gpukeras.data.sources.row_store import RowSource
 
 WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to this size all rows are hashed (0.1 s)
 SEEN = ("minimum", "maximum", "whole", "ranges")

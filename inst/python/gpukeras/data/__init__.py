@@ -1,1 +1,1 @@
-"""Turns a user's rows into batches on the device."""
+"""Turns a user's rows into batches on the device: reader, recipe, loader, dataset."""

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import SpecError
-from gpukeras.data.augmentation import AugmentSpec, choose_augmented
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.map_fn import trace_map, unmapped
-from gpukeras.data.preprocessing.recipe import BatchesEncoding, Recipe
-from gpukeras.data.preprocessing.weights import Weights
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.streams import STREAM_KINDS, build_stream
+from gpukeras.data.dataset.windows import build_windows
+from gpukeras.data.loader.transforms import trace_map, unmapped
+from gpukeras.data.recipe.augmentation import AugmentSpec, choose_augmented
+from gpukeras.data.recipe.recipe import BatchesEncoding, Recipe
+from gpukeras.data.recipe.weights import Weights
 from gpukeras.data.saved.cached import build_cached, explain_sequence
 from gpukeras.data.saved.reader import build_saved
 from gpukeras.data.shards import WorkerShard, build_sharded
-from gpukeras.data.streams.builder import STREAM_KINDS, build_stream
-from gpukeras.data.windows import build_windows
 
 BUILDERS: dict[str, Callable[..., MapDataset]] = {"saved": build_saved, "windows": build_windows}
 # `build_saved()` refuses `text`.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpukeras.data.sources.row_store import RowSource
+from gpukeras.data.reader.rows import RowSource
 
 MOST_ROWS = 10_000  # digests of a dataset
 MOST_BYTES = 16 * 2**20  # of the rows that are read for them: 0.05 s

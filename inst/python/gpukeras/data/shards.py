@@ -19,11 +19,11 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import epoch_order
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.plan import PipelinePlan, choose_batch_size
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.reader.rows import Gatherer, Rows, RowSource, row_numbers
+from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.saved.cached import build_cached
-from gpukeras.data.sources.row_store import Gatherer, Rows, RowSource, row_numbers
 
 MOST_ROWS = 2**31 - 1
 LEARNED = "Each worker would learn another encoding from its own files."
@@ -207,7 +207,7 @@ def build_sharded(
 def _describe_share(
     features: Mapping[str, Any], spec: DatasetSpec, place: tuple[int, int], arg: str
 ) -> str:
-    from gpukeras.data.files.table import open_table  # imports pyarrow, which takes 0.3 s
+    from gpukeras.data.reader.table.formats import open_table  # imports pyarrow, which takes 0.3 s
 
     how = {"format": features.get("format") or "auto", "on_error": spec.on_error}
     columns = features.get("columns")

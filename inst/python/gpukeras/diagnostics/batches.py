@@ -12,10 +12,10 @@ import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError
-from gpukeras.data.base import Dataset
-from gpukeras.data.loading.block import Block, as_data
-from gpukeras.data.loading.loader import open_loader, sample_rows
-from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.loader.block import Block, as_data
+from gpukeras.data.loader.loader import open_loader, sample_rows
+from gpukeras.data.reader.rows import MemoryRows
 
 
 class Source:

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.distributed import session
 from gpukeras.training.fit import fit
 

@@ -20,7 +20,7 @@ from typing import Any
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.core.keras_types import Model, Optimizer
-from gpukeras.data.sharding import BatchSharding
+from gpukeras.data.loader.sharding import BatchSharding
 
 # The oldest and the newest versions that were tested; between them TensorFlow 2.20, Keras 3.12.
 TRIED = {"TensorFlow": ("2.19", "2.21"), "Keras": ("3.10", "3.15")}

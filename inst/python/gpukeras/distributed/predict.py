@@ -12,9 +12,9 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.core.keras_types import Model
-from gpukeras.data.loading.transforms import open_device_transform
-from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.sources.row_store import RowSource
+from gpukeras.data.loader.transforms import open_device_transform
+from gpukeras.data.reader.rows import RowSource
+from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.distributed.consensus import pack_arrays, unpack_arrays
 from gpukeras.distributed.keras_internals import this_replica
 from gpukeras.distributed.strategy import Strategy

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.keras_types import Model
-from gpukeras.data.sharding import BatchSharding
+from gpukeras.data.loader.sharding import BatchSharding
 from gpukeras.distributed.keras_internals import (
     Reduction,
     hold_losses,

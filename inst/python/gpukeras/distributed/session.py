@@ -20,7 +20,7 @@ from gpukeras.backend.features import require_feature
 from gpukeras.checkpoint.fingerprint import read_versions
 from gpukeras.core.errors import ClusterError
 from gpukeras.core.messages import find_reason
-from gpukeras.data.sharding import BatchSharding
+from gpukeras.data.loader.sharding import BatchSharding
 from gpukeras.distributed.addresses import Address, parse_address, read_is_taken
 from gpukeras.distributed.channel.channel import Channel, open_channel
 from gpukeras.distributed.cluster_config import ClusterSpec, read_cluster

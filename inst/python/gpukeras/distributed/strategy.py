@@ -17,8 +17,8 @@ from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec
+from gpukeras.data.loader.sharding import BatchSharding, check_batch_size, round_batch_size
 from gpukeras.data.plan import AS_ASKED, PipelinePlan
-from gpukeras.data.sharding import BatchSharding, check_batch_size, round_batch_size
 from gpukeras.distributed import session
 from gpukeras.distributed.cluster_config import CONTROL
 from gpukeras.distributed.consensus import DistributedConsensus, LocalConsensus

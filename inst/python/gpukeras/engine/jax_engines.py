@@ -22,7 +22,7 @@ from gpukeras.backend.jax_module import jax
 from gpukeras.backend.jax_state import State, find_variables
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
-from gpukeras.data.loading.block import Block
+from gpukeras.data.loader.block import Block
 from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.jax_microbatches import train_in_parts
 from gpukeras.engine.optimizer import find_rates

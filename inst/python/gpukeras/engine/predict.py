@@ -10,10 +10,10 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.core.r_buffer import OutputBuffer
-from gpukeras.data.loading.transforms import open_device_transform
-from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.sources.row_store import RowSource
-from gpukeras.data.streams.dataset import IterableDataset
+from gpukeras.data.dataset.iterable_dataset import IterableDataset
+from gpukeras.data.loader.transforms import open_device_transform
+from gpukeras.data.reader.rows import RowSource
+from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.engine import predict_loop
 from gpukeras.engine.batch_dependence import KERAS_ROWS, Sample, explain_outputs, sample_of
 from gpukeras.engine.predict_loop import AfterBatch

@@ -27,12 +27,12 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import ALIGNMENT, aligned_empty
 from gpukeras.core.prefetch import count_workers, map_ahead
 from gpukeras.core.r_buffer import OutputBuffer, write_rows
-from gpukeras.data.loading.loader import open_evaluation
-from gpukeras.data.loading.transforms import open_device_transform
+from gpukeras.data.dataset.iterable_dataset import IterableDataset
+from gpukeras.data.loader.loader import open_evaluation
+from gpukeras.data.loader.transforms import open_device_transform
 from gpukeras.data.plan import EVALUATION_ROWS, FEWEST_EVALUATED, choose_evaluation_rows
-from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.sources.row_store import RowSource
-from gpukeras.data.streams.dataset import IterableDataset
+from gpukeras.data.reader.rows import RowSource
+from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.engine.refusals import is_inability, raise_explained
 from gpukeras.models.embedded_codes import Lookup, find_lookups, open_code_check, refuse_codes
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
-from gpukeras.data.loading.block import Block
+from gpukeras.data.loader.block import Block
 from gpukeras.engine.jax_rate_loop import jax_rate_loop
 from gpukeras.engine.optimizer import find_optimizer
 from gpukeras.engine.programs import cut, find_loss

@@ -16,8 +16,8 @@ import numpy as np
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import list_some
 from gpukeras.data.arrays import column_name, standardise
-from gpukeras.data.preprocessing.columns import ColumnRule, transform_column
-from gpukeras.data.preprocessing.recipe import (
+from gpukeras.data.recipe.columns import ColumnRule, transform_column
+from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     Encoding,
     InputsEncoding,

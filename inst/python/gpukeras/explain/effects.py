@@ -19,9 +19,9 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_count
 from gpukeras.core.progress import CallProgress, OnEvent
-from gpukeras.data.base import Dataset
-from gpukeras.data.preprocessing.decoding import name_columns
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.recipe.decoding import name_columns
+from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.explain.columns import Feature, find_features, pick_feature
 from gpukeras.explain.varied import Explained, Variation, open_explained, open_new_rows
 from gpukeras.models.families.build import find_extras

@@ -21,11 +21,11 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import list_some
 from gpukeras.core.options import check_count
 from gpukeras.core.progress import CallProgress, OnEvent
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.loading.transforms import open_device_transform
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, ImageEncoding, Recipe
-from gpukeras.data.sources.row_store import MemoryRows, RowSource
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.loader.transforms import open_device_transform
+from gpukeras.data.reader.rows import MemoryRows, RowSource
+from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
 from gpukeras.engine.predict import explain_rows, predict_rows
 from gpukeras.engine.predict_loop import AfterBatch, count_row_bytes, model_device, pad_rows
 from gpukeras.explain.columns import find_features

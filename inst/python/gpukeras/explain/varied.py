@@ -20,11 +20,11 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.preprocessing.weights import check_weights, own_weights
-from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource, row_numbers
+from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.data.recipe.weights import check_weights, own_weights
 from gpukeras.engine.predict import explain_rows, predict_rows
 from gpukeras.engine.predict_loop import count_row_bytes
 from gpukeras.models import compatibility, model_checks, model_recipes

@@ -19,7 +19,7 @@ from gpukeras.compression.masks import apply_masks, read_masks
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_flag
-from gpukeras.data.preprocessing.serialization import to_portable
+from gpukeras.data.recipe.serialization import to_portable
 from gpukeras.export import recipe_json
 from gpukeras.export.archive_masks import MEMBER, pack_masks, unpack_masks
 from gpukeras.export.keras_file import (

@@ -12,7 +12,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
 from gpukeras.core.half_precision import widen_half
 from gpukeras.core.keras_types import Model
-from gpukeras.data.loading.loader import sample_rows
+from gpukeras.data.loader.loader import sample_rows
 from gpukeras.models import compatibility
 
 ROWS = 16

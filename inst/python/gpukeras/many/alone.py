@@ -12,8 +12,8 @@ import numpy as np
 from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.sources.selected_rows import SelectedRows
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.reader.rows import SelectedRows
 from gpukeras.engine.predict import predict_rows
 from gpukeras.many.copies import make_initial
 from gpukeras.many.fits import Fitted, Ran, Start

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.many.step import state_variables
 from gpukeras.models import clone, model_checks
 from gpukeras.models.label_numbers import NOTHING, LabelNumbers, apply_numbers

@@ -11,12 +11,11 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import check_choice, check_fraction
-from gpukeras.data.base import Dataset
-from gpukeras.data.loading.transforms import open_device_transform
-from gpukeras.data.preprocessing.decoding import decode_outputs, refuse_classes
-from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.sources.row_store import RowSource
-from gpukeras.data.sources.selected_rows import SelectedRows
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.loader.transforms import open_device_transform
+from gpukeras.data.reader.rows import RowSource, SelectedRows
+from gpukeras.data.recipe.decoding import decode_outputs, refuse_classes
+from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.engine.predict import predict_rows
 from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
 from gpukeras.many.fits import FittedModels

@@ -21,10 +21,10 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
-from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.engine.autotune import EngineChoice
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, Start

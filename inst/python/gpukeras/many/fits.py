@@ -11,8 +11,8 @@ import numpy as np
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.preprocessing.decoding import decode_outputs
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.recipe.decoding import decode_outputs
 from gpukeras.many.copies import make_initial, write_state
 from gpukeras.many.group_scaling import GroupScaling
 from gpukeras.many.histories import ModelHistory

@@ -17,9 +17,9 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import list_some
 from gpukeras.data.arrays import moments
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe, TableEncoding
-from gpukeras.data.sources.row_store import MemoryRows, Rows, RowSource, row_numbers
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource, row_numbers
+from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe, TableEncoding
 from gpukeras.many.members import Groups
 from gpukeras.models.tabular.statistics import describe_numbers
 

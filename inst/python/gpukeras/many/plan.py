@@ -10,7 +10,7 @@ from typing import Any
 from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import count_of
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.engine.batch_dependence import explain_outputs, sample_of
 from gpukeras.engine.engine_facts import has_convolutions
 from gpukeras.engine.predict_loop import count_row_bytes, fixed_rows

@@ -17,13 +17,12 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of, list_some
 from gpukeras.core.options import check_count, describe, is_number
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset, weigh_classes
-from gpukeras.data.preprocessing.multi_output import relearn_labels
-from gpukeras.data.preprocessing.recipe import SeriesEncoding
-from gpukeras.data.preprocessing.targets import name_classes
-from gpukeras.data.sources.repeated_rows import RepeatedRows
-from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import MapDataset, weigh_classes
+from gpukeras.data.reader.rows import MemoryRows, RepeatedRows
+from gpukeras.data.recipe.multi_output import relearn_labels
+from gpukeras.data.recipe.recipe import SeriesEncoding
+from gpukeras.data.recipe.targets import name_classes
 
 EXPECTED = "a number of folds, or a list of the row numbers that each fold holds out"
 FEW_VALUES = 5  # distinct whole numbers that are classes, as `nunique` of rsample's make_strata()

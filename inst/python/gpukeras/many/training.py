@@ -18,7 +18,7 @@ from gpukeras.core.errors import GpuKerasError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.arrays import epoch_order
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.engine import rowwise
 from gpukeras.engine.lr_schedules import PlateauSpec
 from gpukeras.engine.programs import Logs

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpukeras.backend import devices, tensor_ops
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.engine.autotune import EngineChoice
 from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import write_state

@@ -9,12 +9,8 @@ from typing import Any, TypeVar
 from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
-from gpukeras.data.preprocessing.recipe import (
-    BatchesEncoding,
-    Part,
-    Recipe,
-)
-from gpukeras.data.preprocessing.targets import LabelRule, Output, name_label
+from gpukeras.data.recipe.recipe import BatchesEncoding, Part, Recipe
+from gpukeras.data.recipe.targets import LabelRule, Output, name_label
 from gpukeras.models.families.labels import check_label
 from gpukeras.models.families.spec import Family
 from gpukeras.models.targets import CATEGORICAL, SPARSE, Shape, check_target, loss_name

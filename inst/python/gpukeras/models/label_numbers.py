@@ -18,8 +18,8 @@ import numpy as np
 
 from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.models.families.build import relearn_family
 from gpukeras.models.families.keras_classes import family_layer, is_ours
 from gpukeras.models.families.spec import Family

@@ -11,9 +11,9 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import MlpSpec
-from gpukeras.data.base import Dataset
-from gpukeras.data.preprocessing.recipe import Part, Recipe
-from gpukeras.data.preprocessing.targets import LabelRule
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.recipe.recipe import Part, Recipe
+from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.models.families.build import Extras, find_extras, settle_family
 from gpukeras.models.families.keras_classes import compile_arguments, output_layer
 from gpukeras.models.families.registry import likelihood

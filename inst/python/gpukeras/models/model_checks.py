@@ -11,13 +11,13 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import refused_value
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.loading.loader import iterate_rows
-from gpukeras.data.preprocessing.compatibility import check_numbers
-from gpukeras.data.preprocessing.recipe import BatchesEncoding
-from gpukeras.data.preprocessing.targets import NO_WEIGHTS, LabelRule, outputs_by_name
-from gpukeras.data.streams.dataset import IterableDataset
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.iterable_dataset import IterableDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.loader.loader import iterate_rows
+from gpukeras.data.recipe.compatibility import check_numbers
+from gpukeras.data.recipe.recipe import BatchesEncoding
+from gpukeras.data.recipe.targets import NO_WEIGHTS, LabelRule, outputs_by_name
 from gpukeras.models.compatibility import check_fit, read_variable_axes, weighed_outputs
 from gpukeras.models.compilation import require_known_layers, require_no_strategy
 from gpukeras.models.embedded_codes import CodeCheck, find_lookups, open_code_check

@@ -13,8 +13,8 @@ from typing import Any
 
 from gpukeras.core.errors import DataError, ModelError, RefusedRowsError
 from gpukeras.core.messages import count_of
-from gpukeras.data.preprocessing.decoding import HALF, HIGHEST, ZERO
-from gpukeras.data.preprocessing.targets import LabelRule, describe_label
+from gpukeras.data.recipe.decoding import HALF, HIGHEST, ZERO
+from gpukeras.data.recipe.targets import LabelRule, describe_label
 
 Shape = tuple[int | None, ...]
 

@@ -32,8 +32,8 @@ from gpukeras.core.options import (
     option,
 )
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.base import Dataset
-from gpukeras.data.loading.loader import sample_rows
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.loader.loader import sample_rows
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engine_cache import ATTRIBUTE

@@ -10,8 +10,8 @@ from typing import Any
 from gpukeras.backend import runtime
 from gpukeras.core.errors import GeneratorError
 from gpukeras.core.keras_types import Model
-from gpukeras.data.base import Dataset
-from gpukeras.data.streams.generator import GeneratorInterrupt
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.generator import GeneratorInterrupt
 from gpukeras.distributed import session
 from gpukeras.models import model_checks
 from gpukeras.search.trials import Trial

@@ -16,9 +16,9 @@ from gpukeras.checkpoint.fingerprint import describe_rows, read_versions
 from gpukeras.core.errors import GpuKerasError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.streams.generator import GeneratorInterrupt
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.generator import GeneratorInterrupt
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.many.resamples import (
     Resample,
     note_absent,

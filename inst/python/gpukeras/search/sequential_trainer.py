@@ -15,7 +15,7 @@ from gpukeras.core.errors import CheckpointError, warn_not_saved
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import system_reason
 from gpukeras.core.safe_files import find_disk_fault
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.many.alone import Job, run_job
 from gpukeras.many.copies import make_initial
 from gpukeras.many.histories import ModelHistory

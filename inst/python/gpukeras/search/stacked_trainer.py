@@ -16,7 +16,7 @@ from gpukeras.backend import devices
 from gpukeras.core.errors import CheckpointError, ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of, find_reason
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
 from gpukeras.many.fits import Fitted, Start

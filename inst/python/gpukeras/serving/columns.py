@@ -19,7 +19,7 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.arrays import column_error, column_fault
-from gpukeras.data.preprocessing.columns import ColumnRule
+from gpukeras.data.recipe.columns import ColumnRule
 
 Column = dict[str, Any]
 EPOCH = date(1970, 1, 1)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import check_choice, check_fraction
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.serving.answers import http_error
 from gpukeras.serving.rows import ARRAY, COLUMNS, ROWS, GivenRows, Shape, find_form, read_rows
 

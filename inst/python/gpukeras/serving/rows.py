@@ -17,14 +17,9 @@ import numpy as np
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import count_of
 from gpukeras.data.arrays import column_error
-from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.imputation import is_missing
-from gpukeras.data.preprocessing.recipe import (
-    ArrayEncoding,
-    Recipe,
-    TableEncoding,
-    lacking_column,
-)
+from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.imputation import is_missing
+from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe, TableEncoding, lacking_column
 from gpukeras.serving.columns import find_zone, json_kind, to_column
 
 ROWS, COLUMNS, ARRAY = "rows", "columns", "x"

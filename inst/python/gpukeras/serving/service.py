@@ -10,11 +10,11 @@ import numpy as np
 from gpukeras.backend import tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
-from gpukeras.data.loading.transforms import open_device_transform
-from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.recipe import Recipe, TableEncoding
-from gpukeras.data.preprocessing.targets import LabelRule
-from gpukeras.data.sources.row_store import RowSource
+from gpukeras.data.loader.transforms import open_device_transform
+from gpukeras.data.reader.rows import RowSource
+from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.recipe import Recipe, TableEncoding
+from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.engine import rowwise
 from gpukeras.engine.batch_dependence import KERAS_ROWS, Sample, explain_outputs
 from gpukeras.engine.predict_loop import fixed_rows

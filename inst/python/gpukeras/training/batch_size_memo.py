@@ -7,8 +7,8 @@ from typing import Any
 
 from gpukeras.backend import devices
 from gpukeras.core.keras_types import Model
-from gpukeras.data.base import Dataset
-from gpukeras.data.preprocessing.recipe import BatchesEncoding
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.recipe.recipe import BatchesEncoding
 
 _SIZES: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 

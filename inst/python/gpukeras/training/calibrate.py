@@ -14,10 +14,10 @@ import numpy as np
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_fraction, is_number
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.preprocessing import decoding
-from gpukeras.data.preprocessing.weights import gather_weights
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.recipe import decoding
+from gpukeras.data.recipe.weights import gather_weights
 from gpukeras.models import compatibility, conformal, model_checks, model_recipes
 from gpukeras.models import temperature as scaling
 from gpukeras.models.calibration import (

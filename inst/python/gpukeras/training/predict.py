@@ -13,20 +13,16 @@ from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.progress import CallProgress, OnEvent
 from gpukeras.core.r_buffer import OutputBuffer
-from gpukeras.data.base import Dataset
-from gpukeras.data.map_fn import unmapped
-from gpukeras.data.preprocessing.decoding import (
-    decode_outputs,
-    name_columns,
-    refuse_classes,
-)
-from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.preprocessing.targets import LabelRule, outputs_by_name
-from gpukeras.data.sources.base import Features
-from gpukeras.data.sources.registry import open_features
-from gpukeras.data.sources.row_store import MemoryRows, RowSource
-from gpukeras.data.sources.windows import WindowRows
-from gpukeras.data.streams.dataset import IterableDataset
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.iterable_dataset import IterableDataset
+from gpukeras.data.loader.transforms import unmapped
+from gpukeras.data.reader.base import Features
+from gpukeras.data.reader.registry import open_features
+from gpukeras.data.reader.rows import MemoryRows, RowSource
+from gpukeras.data.reader.windows import WindowRows
+from gpukeras.data.recipe.decoding import decode_outputs, name_columns, refuse_classes
+from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.data.recipe.targets import LabelRule, outputs_by_name
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.predict import predict_together
 from gpukeras.distributed.strategy import open_strategy

@@ -26,11 +26,11 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, check_number, option
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.loading.block import Block
-from gpukeras.data.loading.loader import open_loader
-from gpukeras.data.sources.row_store import MemoryRows
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import open_loader
+from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engine_cache import make_engines
 from gpukeras.engine.engine_facts import read_engine_facts

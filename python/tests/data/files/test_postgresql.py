@@ -9,7 +9,7 @@ from postgres import explain_missing, serve
 
 from gpukeras import DataError
 from gpukeras.data.files.postgresql import PACKED, TILE_ROWS, QueryPlan, plan_query, unpack
-from gpukeras.data.files.stream import open_stream
+from gpukeras.data.reader.table.stream import open_stream
 
 FLOATS = {"a": "float8", "b": "float8", "c": "float8", "s": "text"}
 

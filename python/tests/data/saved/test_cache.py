@@ -13,7 +13,7 @@ from savings import PYTHON_PATH
 from gpukeras import DataError, SpecError
 from gpukeras.core.file_lock import FolderLock
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.data.saved import cache, manifest
 from gpukeras.data.saved.fingerprint import Fingerprint, NotKeptError
 

@@ -11,7 +11,7 @@ from pictures import make_folder
 
 from gpukeras import DataError
 from gpukeras.data.builder import assemble
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.data.saved import cache, cached
 
 ROWS = 300

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe
+from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
 from gpukeras.data.saved import fingerprint
 from gpukeras.data.saved.fingerprint import NotKeptError, read_fingerprint
 

@@ -12,12 +12,12 @@ from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, SpecError
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data import dataset
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, ImageEncoding, Recipe
+from gpukeras.data.dataset import map_dataset
+from gpukeras.data.reader import npy
+from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
 from gpukeras.data.saved import reader as saved
 from gpukeras.data.saved import writer as storage
-from gpukeras.data.sources import npy
-from gpukeras.data.sources.row_store import MemoryRows
 
 CACHES = ["auto", "none", "host", "disk", True]
 
@@ -61,7 +61,7 @@ def test_labels_weights_and_split_come_back(tmp_path, kind, validation, weighted
     weights = np.linspace(0, 2, 40) if weighted and labels else None
     options = {"validation": validation, "seed": 11, "scale": True}
     given = {"kind": "array", "values": x, "names": ["a", "é", "c"]}
-    data = dataset.build_dataset(given, options, labels, weights)
+    data = map_dataset.build_dataset(given, options, labels, weights)
     check_same(opened(save(tmp_path, data)), data)
 
 
@@ -74,7 +74,7 @@ def test_columns_with_missing_values_come_back(tmp_path, cache):
         {"name": "when", "kind": "date", "values": 19000.0 + i},
     ]
     given = {"kind": "columns", "columns": columns}
-    data = dataset.build_dataset(
+    data = map_dataset.build_dataset(
         given, {"na": "impute", "validation": 0.2, "seed": 2}, labels_of("factor", 50)
     )
     check_same(opened(save(tmp_path, data), cache=cache), data)
@@ -82,7 +82,7 @@ def test_columns_with_missing_values_come_back(tmp_path, cache):
 
 def test_dropped_rows_are_told_again(tmp_path):
     x = np.array([[1.0], [np.nan], [3.0], [4.0]])
-    data = dataset.build_dataset({"kind": "array", "values": x}, {"na": "drop"})
+    data = map_dataset.build_dataset({"kind": "array", "values": x}, {"na": "drop"})
     back = opened(save(tmp_path, data))
     check_same(back, data)
     assert back.dropped == 1
@@ -103,7 +103,7 @@ def test_arrays_of_all_ranks_come_back(tmp_path, cache, shape, kind):
     rows = np.arange(len(x), dtype=np.int32)
     images = kind is np.uint8 and len(shape) == 4
     recipe = Recipe((ImageEncoding if images else ArrayEncoding)(shape[1:]))
-    data = dataset.MapDataset((MemoryRows(x),), recipe, DatasetSpec(), rows, rows[:0])
+    data = map_dataset.MapDataset((MemoryRows(x),), recipe, DatasetSpec(), rows, rows[:0])
     check_same(opened(save(tmp_path, data), cache=cache), data)
 
 
@@ -126,7 +126,7 @@ def test_gathering_is_indexing(tmp_path, monkeypatch, rows, map_bytes, wanted):
     monkeypatch.setattr(storage, "BLOCK_BYTES", 64)
     x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
     every = np.arange(rows, dtype=np.int32)
-    data = dataset.MapDataset(
+    data = map_dataset.MapDataset(
         (MemoryRows(x), MemoryRows(every)),
         Recipe(ArrayEncoding((3,))),
         DatasetSpec(),

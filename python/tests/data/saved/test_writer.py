@@ -13,10 +13,10 @@ from small_disks import small_disk
 from small_fits import make_dataset
 
 from gpukeras import DataError, SpecError
+from gpukeras.data.dataset.streams import build_stream
 from gpukeras.data.saved import manifest
 from gpukeras.data.saved import reader as saved
 from gpukeras.data.saved import writer as storage
-from gpukeras.data.streams.builder import build_stream
 
 # Files -------------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ def test_too_little_room_is_told_before_anything_is_written(tmp_path, dataset, m
 
 def test_rows_are_saved_and_read_without_pyarrow(tmp_path):
     code = """
-        import gpukeras.export.recipe_json, gpukeras.data.sources.tfrecord.source
+        import gpukeras.export.recipe_json, gpukeras.data.reader.tfrecord.source
         from gpukeras.data.saved import reader
         path = storage.save_dataset(data, sys.argv[1])["path"]
         print((reader.build_saved({"path": path}, {}).arrays[0] == x.astype("f4")).all())

@@ -11,7 +11,7 @@ from small_disks import small_disk
 from small_fits import label_dataset, make_dataset
 
 from gpukeras.data import builder
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.many.workers import rows
 from gpukeras.many.workers.rows import RowsError, open_rows, write_rows
 

@@ -5,7 +5,7 @@ import pytest
 from familied import ROWS, features, labels_of, model_of
 
 from gpukeras.data import builder
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, ImageEncoding, Recipe
+from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
 from gpukeras.models.families.coefficients import (
     count_parameters,
     find_linear,

@@ -6,8 +6,8 @@ import pytest
 from familied import LEVELS, dataset, model_of
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.preprocessing.multi_output import widen_labels
-from gpukeras.data.preprocessing.targets import LabelRule, measure_range
+from gpukeras.data.recipe.multi_output import widen_labels
+from gpukeras.data.recipe.targets import LabelRule, measure_range
 from gpukeras.models.families.labels import check_label, explain_choice, read_ranges
 from gpukeras.models.families.spec import parse_family
 from gpukeras.training import fit

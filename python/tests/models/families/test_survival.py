@@ -4,7 +4,7 @@ from familied import ROWS, dataset, features, labels_of, model_of
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.families import survival
 from gpukeras.models.families.keras_classes import FamilyLoss

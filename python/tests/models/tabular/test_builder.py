@@ -9,7 +9,7 @@ from tables import make_columns, make_table
 
 from gpukeras import DataError, SpecError
 from gpukeras.backend import runtime
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.export import keras_file, transfer
 from gpukeras.export.custom_objects import Needs
 from gpukeras.models.families.keras_classes import family_of

@@ -1,8 +1,8 @@
 import pytest
 
 from gpukeras import DataError
-from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.recipe import (
+from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     Group,
     ImageEncoding,
@@ -11,7 +11,7 @@ from gpukeras.data.preprocessing.recipe import (
     TableEncoding,
     TextEncoding,
 )
-from gpukeras.data.preprocessing.windows import WindowRule
+from gpukeras.data.recipe.windows import WindowRule
 from gpukeras.models.tabular.layout import Factor, embedding_size, plan_layout
 
 LEVELS = ("a", "b", "c")

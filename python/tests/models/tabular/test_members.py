@@ -4,7 +4,7 @@ from precisions import EXACT_APPROX
 from tables import make_columns, make_table
 
 from gpukeras import DataError
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.tabular import builder, members
 from gpukeras.training import evaluate, fit

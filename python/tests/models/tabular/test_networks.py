@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tables import RECORDED
 
-from gpukeras.data import dataset as data_dataset
+from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.models.tabular import builder, networks, statistics
 
 pytestmark = pytest.mark.tf

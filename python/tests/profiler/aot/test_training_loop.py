@@ -10,8 +10,8 @@ MAKE = """
     import gc, resource
     import keras, numpy as np
     from gpukeras.backend.jax_module import jax
-    from gpukeras.data.dataset import build_dataset
-    from gpukeras.data.loading.loader import sample_rows
+    from gpukeras.data.dataset.map_dataset import build_dataset
+    from gpukeras.data.loader.loader import sample_rows
     from gpukeras.profiler.aot.compile import read_memory
     from gpukeras.profiler.aot.training_loop import describe_rows, take_loop
 

@@ -6,7 +6,7 @@ from compilers import PYTHON, needs_compiler
 
 from gpukeras import SpecError, api
 from gpukeras.backend import runtime
-from gpukeras.data.dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.profiler.cost import model_cost
 from gpukeras.profiler.cost.on_card import find_asked_card
 from gpukeras.system.cards import choose_card

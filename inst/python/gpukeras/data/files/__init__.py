@@ -1,1 +1,1 @@
-"""Reads tables from files in batches with bounded memory. Needs pyarrow."""
+"""Finds and opens files, of this computer and of stores."""

@@ -29,7 +29,7 @@ from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import mib, system_reason
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.saved.fingerprint import Fingerprint, NotKeptError
 from gpukeras.data.saved.manifest import MANIFEST, Manifest, read_manifest
 from gpukeras.data.saved.reader import open_folder

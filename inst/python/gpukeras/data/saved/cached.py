@@ -14,10 +14,11 @@ from typing import Any
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import mib
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset, build_dataset, take_shard
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import MapDataset, build_dataset, take_shard
 from gpukeras.data.plan import choose_batch_size
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.reader.registry import place_rows
+from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.saved.cache import Cache, open_cache
 from gpukeras.data.saved.fingerprint import (
     Fingerprint,
@@ -25,7 +26,6 @@ from gpukeras.data.saved.fingerprint import (
     explain_unknown,
     read_fingerprint,
 )
-from gpukeras.data.sources.registry import place_rows
 
 KEPT = "kept for later sessions"
 FOUND = "as an earlier call kept them"

@@ -27,11 +27,11 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.files.errors import read_stamp
 from gpukeras.data.files.paths import FORMATS, find_files
 from gpukeras.data.files.remote_file import AnyFile, RemoteFile
-from gpukeras.data.preprocessing.recipe import Recipe
-from gpukeras.data.preprocessing.serialization import to_portable
-from gpukeras.data.preprocessing.targets import MASKS
+from gpukeras.data.reader.image.paths import list_images
+from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.data.recipe.serialization import to_portable
+from gpukeras.data.recipe.targets import MASKS
 from gpukeras.data.saved.manifest import VERSION
-from gpukeras.data.sources.image.paths import list_images
 from gpukeras.system import packages
 
 # Options that change the encoded rows; the seed does where it draws the validation rows.

@@ -24,16 +24,15 @@ from gpukeras.core.messages import count_of, system_reason
 from gpukeras.core.options import DatasetSpec
 from gpukeras.core.prefetch import count_cores
 from gpukeras.core.safe_files import open_regular
-from gpukeras.data.dataset import MapDataset, take_shard
+from gpukeras.data.dataset.map_dataset import MapDataset, take_shard
 from gpukeras.data.files.errors import path_error, read_stamp
 from gpukeras.data.plan import choose_batch_size
-from gpukeras.data.preprocessing.serialization import from_portable
+from gpukeras.data.reader.npy import NpyFile
+from gpukeras.data.reader.registry import place_rows
+from gpukeras.data.reader.rows import RowSource, SelectedRows
+from gpukeras.data.reader.spill import MEMORY_BYTES, FileRows
+from gpukeras.data.recipe.serialization import from_portable
 from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Manifest, read_manifest
-from gpukeras.data.sources.npy import NpyFile
-from gpukeras.data.sources.registry import place_rows
-from gpukeras.data.sources.row_store import RowSource
-from gpukeras.data.sources.selected_rows import SelectedRows
-from gpukeras.data.sources.spill import MEMORY_BYTES, FileRows
 
 READ_BYTES = 2**20  # that are read at a time to verify them
 THREADS = 4  # for checksums

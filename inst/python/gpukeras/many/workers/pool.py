@@ -23,7 +23,7 @@ from gpukeras.backend import devices, runtime
 from gpukeras.core.attached_server import AttachedServer
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason, system_reason
-from gpukeras.data.dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.engine.own_code import describe_own_code
 from gpukeras.many.alone import Job
 from gpukeras.many.fits import Fitted, Ran

@@ -14,10 +14,10 @@ import numpy as np
 
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import BLOCK_BYTES
-from gpukeras.data.augmentation import AugmentSpec
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.preprocessing.serialization import from_portable, to_portable
-from gpukeras.data.sources.row_store import MemoryRows, RowSource
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.reader.rows import MemoryRows, RowSource
+from gpukeras.data.recipe.augmentation import AugmentSpec
+from gpukeras.data.recipe.serialization import from_portable, to_portable
 
 ABOUT = "rows.json"
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import SpecError
-from gpukeras.data.base import Dataset
-from gpukeras.data.dataset import MapDataset
-from gpukeras.data.preprocessing.recipe import Part, Recipe
-from gpukeras.data.preprocessing.targets import LabelRule, name_label
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.recipe.recipe import Part, Recipe
+from gpukeras.data.recipe.targets import LabelRule, name_label
 from gpukeras.models.families.labels import SURVIVAL, check_label, explain_choice
 from gpukeras.models.families.spec import MOST_STRATA, Family, FamilySpec, parse_family
 

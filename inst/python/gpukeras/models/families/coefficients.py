@@ -18,8 +18,8 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.data.arrays import column_name
-from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.recipe import (
+from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     Encoding,
     InputsEncoding,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.preprocessing.targets import PAIR, ColumnRange, LabelRule, describe_label
+from gpukeras.data.recipe.targets import PAIR, ColumnRange, LabelRule, describe_label
 from gpukeras.models.families.spec import Family, FamilySpec
 
 COUNTS = ("poisson", "negative_binomial", "zero_inflated_poisson")

@@ -8,8 +8,8 @@ from typing import Any
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import find_reason
-from gpukeras.data.base import Dataset
-from gpukeras.data.preprocessing.recipe import Recipe
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.families.build import settle_family
 from gpukeras.models.families.keras_classes import compile_arguments, output_layer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.preprocessing.columns import ColumnRule
-from gpukeras.data.preprocessing.recipe import ArrayEncoding, Recipe, TableEncoding
+from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe, TableEncoding
 
 LARGEST = 600  # numbers per level
 

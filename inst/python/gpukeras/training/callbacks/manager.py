@@ -13,7 +13,7 @@ from gpukeras.checkpoint.state import Kept, TrainingState
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import FitSpec
-from gpukeras.data.loading.block import DataLoader
+from gpukeras.data.loader.block import DataLoader
 from gpukeras.engine.lr_schedules import ConstantSpec, PlateauSpec
 from gpukeras.engine.lr_tables import parse_schedule
 from gpukeras.engine.optimizer import (

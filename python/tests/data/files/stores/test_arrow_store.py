@@ -13,13 +13,13 @@ from table_files import read, write_bytes
 
 from gpukeras import DataError, RuntimeMissingError
 from gpukeras.checkpoint.fingerprint import _digest_rows
-from gpukeras.data import dataset
-from gpukeras.data.files import columnar
+from gpukeras.data.dataset import map_dataset
 from gpukeras.data.files.stores import arrow_store
 from gpukeras.data.files.stores.arrow_store import ArrowStore
 from gpukeras.data.files.stores.url import parse_url
-from gpukeras.data.files.table import open_table
-from gpukeras.data.preprocessing.serialization import to_portable
+from gpukeras.data.reader.table import columnar
+from gpukeras.data.reader.table.formats import open_table
+from gpukeras.data.recipe.serialization import to_portable
 
 RANDOM = np.random.default_rng(1)
 ROWS = 20_000
@@ -113,7 +113,7 @@ def test_a_dataset_is_that_of_the_file_and_reads_each_object_once(bucket, tmp_pa
     local = tmp_path / "0.parquet"
     local.write_bytes(written(".parquet"))
     made = [
-        dataset.build_dataset({"kind": "table", "paths": paths, "label": "y"}, {"seed": 1})
+        map_dataset.build_dataset({"kind": "table", "paths": paths, "label": "y"}, {"seed": 1})
         for paths in ([str(local), "s3://bucket/once/1.parquet"], ["s3://bucket/once"])
     ]
     local.unlink()
@@ -199,7 +199,7 @@ def test_an_object_that_changes_meanwhile_is_an_error(bucket, suffix, change, me
 
     bucket.answers.rule = rule
     with pytest.raises(DataError, match=f"the file {key} {message}"):
-        dataset.build_dataset({**features, "label": "y"}, {"seed": 1})
+        map_dataset.build_dataset({**features, "label": "y"}, {"seed": 1})
     assert changed
 
 
@@ -232,7 +232,7 @@ def test_the_address_may_say_who_asks_and_whom_and_that_is_shown_nowhere(bucket,
     login = f"s3://{KEY}:{SECRET}@bucket"
     query = f"endpoint_override={bucket.url}&region=eu-north-1"
     given = {"kind": "table", "paths": [f"{login}/mine.parquet?{query}"], "label": "y"}
-    data = dataset.build_dataset(given, {"seed": 1})
+    data = map_dataset.build_dataset(given, {"seed": 1})
     shown = [data.notes, data.plan, data.recipe, json.dumps(to_portable(data.recipe), default=str)]
     assert SECRET not in repr(shown)
     with pytest.raises(DataError, match="not exist") as raised:

@@ -1,0 +1,1 @@
+"""What a user holds: rows by number, or in sequence, with their recipe."""

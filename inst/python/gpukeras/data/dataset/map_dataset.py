@@ -1,0 +1,392 @@
+"""Splits a user's rows, encodes them by a recipe, and plans how they reach the device.
+
+    features, labels --recipe--> row sources --plan_pipeline()--> resident | staged | streamed
+
+`loading.loader` sends them to the device, a block of batches at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import devices
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_empty
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import Notes, check_some, epoch_order, split_rows
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.plan import PipelineFacts, PipelinePlan, choose_batch_size, plan_pipeline
+from gpukeras.data.reader.base import Features
+from gpukeras.data.reader.image.masks import read_masks, refuse_without_images
+from gpukeras.data.reader.registry import open_features, open_labels, place_rows
+from gpukeras.data.reader.rows import MemoryRows, RowSource
+from gpukeras.data.recipe.encoding import check_settled, group_columns
+from gpukeras.data.recipe.imputation import check_labels, choose_policy
+from gpukeras.data.recipe.multi_output import (
+    check_label_rows,
+    encode_labels,
+    learn_labels,
+    measure_ranges,
+    note_empty_classes,
+    take_labels,
+)
+from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.data.recipe.targets import MASKS, describe_label, note_number_labels
+from gpukeras.data.recipe.weights import (
+    ClassWeights,
+    Weights,
+    check_weights,
+    pack_weights,
+    row_weights,
+    weigh_outputs,
+)
+
+
+class MapDataset(Dataset):
+    """Rows with numbers, split into a training and a validation part.
+
+    Args:
+        sources: Features, labels and (optional) weights.
+        recipe: The encoding that made them.
+        spec: The dataset's options.
+        train_rows: Row numbers to train on (int32).
+        validation_rows: Row numbers to validate on (int32).
+        na: The policy for missing values: "error", "impute" or "drop".
+        dropped: Rows that were dropped for missing values; they have no number.
+        skipped: Text on what `on_error = "skip"` left out, or "".
+        notes: Sentences about the data that the user may not expect.
+
+    Attributes:
+        draw: Returns places of the training rows (integers from 0) in the order of the next epoch;
+            None for the order that seed and epoch give.
+        class_weights: What the weights of rows were made of, if classes have weights.
+    """
+
+    source_kind = "rows"
+
+    def __init__(
+        self,
+        sources: tuple[RowSource, ...],
+        recipe: Recipe,
+        spec: DatasetSpec,
+        train_rows: np.ndarray,
+        validation_rows: np.ndarray,
+        *,
+        na: str = "error",
+        dropped: int = 0,
+        skipped: str = "",
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """Stores the parts; tensors are made on first use."""
+        super().__init__(sources, recipe, spec, na)
+        self.train_rows, self.validation_rows = train_rows, validation_rows
+        self.dropped, self.skipped, self.notes = dropped, skipped, notes
+        self.draw: Callable[[], np.ndarray] | None = None
+        self.class_weights: ClassWeights | None = None
+        self._drawn: tuple[int, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        """Rows of all parts."""
+        return len(self.sources[0])
+
+    @property
+    def size(self) -> int:
+        """Rows of all parts and all workers."""
+        return len(self)
+
+    @property
+    def epoch_rows(self) -> int:
+        """Rows per epoch: the training rows."""
+        return len(self.train_rows)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """All rows in host memory; rows that are elsewhere are copied."""
+        return self.batch(len(self))
+
+    def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
+        """Returns the plan for a device and options."""
+        return plan_pipeline(self.read_facts(device, devices.free_bytes(device)), spec)
+
+    def read_facts(self, device: str, free_bytes: float | None) -> PipelineFacts:
+        """Returns the facts that decide the plan for a device with so much free memory."""
+        return PipelineFacts(
+            rows=len(self.train_rows),
+            validation_rows=len(self.validation_rows),
+            row_bytes=-(-sum(source.stored_bytes for source in self.sources) // max(1, len(self))),
+            device=device,
+            free_bytes=free_bytes,
+            na=self.na,
+            dropped=self.dropped,
+            indicators=self.recipe.features.indicators,
+            streamed="; ".join(source.streamed for source in self.sources if source.streamed),
+            resident_bytes=sum(source.resident_bytes for source in self.sources),
+            movable=all(source.movable for source in self.sources),
+            skipped=self.skipped,
+        )
+
+    def rows(self, part: str) -> np.ndarray:
+        """Returns the row numbers of a part: "train", "validation" or "all" (in the user's order).
+
+        With several workers, these are the rows of this worker's shard.
+        """
+        if part == "all" and not len(self.validation_rows):
+            return self.train_rows
+        if part == "all":
+            return np.sort(np.concatenate([self.train_rows, self.validation_rows]))
+        return self.train_rows if part == "train" else self.validation_rows
+
+    def count(self, part: str) -> int:
+        """Rows of a part in this worker's shard."""
+        return len(self.rows(part))
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the numbers of training and of validation rows."""
+        rows, held = len(self.train_rows), len(self.validation_rows)
+        return {"source": "rows by number", "rows": rows, "validation_rows": held}
+
+    def order(self, epoch: int, batch_size: int = 0) -> np.ndarray:
+        """Returns the training rows in an epoch's order, whatever the batch size."""
+        if self.draw is None:
+            return epoch_order(self.train_rows, self.spec.shuffle, self.spec.seed, epoch)
+        if self._drawn is None or self._drawn[0] != epoch:  # an epoch may begin again
+            self._drawn = epoch, self.train_rows[self.draw()]
+        return self._drawn[1]
+
+
+def build_dataset(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
+    weights: Weights | None = None,
+    *,
+    class_weight: str | Mapping[str, float] | None = None,
+    recipe: Recipe | None = None,
+    formula: str = "",
+    arg: str = "x",
+    text: Mapping[str, Any] | None = None,
+) -> MapDataset:
+    """Builds a dataset: splits the rows, learns the recipe from the training rows, and encodes.
+
+    Args:
+        features: See `registry.open_features()`; with `groups` if the columns are several inputs,
+            see `encoding.group_columns()`.
+        options: Fields of `DatasetSpec`.
+        labels: `{kind, values, levels}`, see `targets`, `{kind: "npy", path}`, or several outputs
+            of these; None also if the features hold them.
+        weights: An array of weights, rows first, or one for each output, see `weights`.
+        class_weight: "balanced", or a weight for each level; training rows only, as in Keras.
+        recipe: An encoding to apply instead of learning one.
+        formula: R's formula as text.
+        arg: The user's name for the features, for messages.
+        text: The text columns and their encoding, see `text_vectorization.TextSpec`.
+
+    Raises:
+        SpecError: for a bad option.
+        DataError: for data that cannot be trained on.
+    """
+    spec = DatasetSpec.from_dict(options)
+    learned = None if recipe is None else recipe.features
+    given = open_features(features, arg, spec, learned, text)
+    labels = given.labels() if labels is None else open_labels(labels)
+    weights = given.weights() if weights is None else weights
+    vector = features["kind"] == "array" and np.ndim(features["values"]) == 1
+    _check_counts(given.rows, labels, weights, class_weight, arg, vector)
+    na = choose_policy(spec.na, None if recipe is None else recipe.na)
+    complete = _choose_rows(na, given, labels, recipe)
+    labels = _take_labels(labels, given, complete, recipe, spec)
+    rows = given.rows if complete is None else int(complete.sum())
+    parts = split_rows(rows, spec.validation, spec.seed)
+    groups, keep = features.get("groups"), np.zeros(rows, dtype=bool)
+    keep[parts[0]] = True
+    remarks: tuple[str, ...] = ()
+    learns = recipe is None
+    if recipe is None:
+        encoding = given.learn(keep, spec, complete)
+        remarks = given.remarks(encoding, spec)
+        recipe = Recipe(
+            group_columns(encoding, groups, arg),
+            label=None if labels is None else learn_labels(labels, keep),
+            formula=formula or given.formula,
+            na=na,
+        )
+    else:
+        check_settled(recipe.features, groups)
+    weighing, notes = (weights, complete, class_weight), Notes()
+    recipe, arrays = _encode_labels(recipe, labels, weighing, keep, notes)
+    if learns and labels is not None:
+        remarks += _note_labels(labels, recipe, arrays, keep)
+    class_weights = _keep_class_weights(recipe, *weighing)
+    del labels, weights, weighing, keep  # a large file's need more memory than what follows
+    shares = [take_shard(part, spec.shard) for part in parts]
+    choose_batch_size(len(shares[0]), spec.batch_size)
+    encoded = given.encode(recipe.features, complete, notes)
+    sources = (place_rows(encoded, spec.cache, arg), *map(_as_rows, arrays))
+    dropped, said = given.rows - rows, (*given.notes, *remarks, *notes.sentences)
+    data = MapDataset(
+        sources, recipe, spec, *shares, na=na, dropped=dropped, skipped=given.skipped, notes=said
+    )
+    data.class_weights = class_weights
+    return data
+
+
+def _note_labels(
+    labels: Mapping[str, Any],
+    recipe: Recipe,
+    arrays: Sequence[np.ndarray | RowSource],
+    keep: np.ndarray,
+) -> tuple[str, ...]:
+    """Returns sentences about labels that training rows hold, or lack."""
+    said = note_number_labels(labels)
+    if recipe.label is not None and isinstance(arrays[0], np.ndarray):
+        said += note_empty_classes(recipe.label, arrays[0], keep, recipe.formula)
+    return said
+
+
+def _keep_class_weights(
+    recipe: Recipe,
+    weights: Weights | None,
+    complete: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+) -> ClassWeights | None:
+    if class_weight is None or recipe.label is None:
+        return None
+    packed = None if weights is None else pack_weights(recipe.label, weights, complete)
+    return ClassWeights(class_weight, packed)
+
+
+def weigh_classes(data: MapDataset, rows: np.ndarray) -> tuple[RowSource, ...]:
+    """Returns the sources of a dataset with class weights for these training rows alone.
+
+    Balanced weights are those of the rows' labels. Other rows keep the weights that the user gave
+    them.
+    """
+    own, label = data.class_weights, data.recipe.label
+    if own is None or label is None:
+        return data.sources
+    keep = np.zeros(len(data), dtype=bool)
+    keep[rows] = True
+    codes = np.asarray(data.sources[1].gather(slice(None)))
+    given = None
+    if own.weights is not None:
+        given = aligned_empty(own.weights.shape)
+        given[...] = own.weights
+    weights = row_weights(given, own.requested, label, codes, keep)
+    assert weights is not None  # classes have weights
+    return (*data.sources[:2], MemoryRows(weights))
+
+
+def _as_rows(values: np.ndarray | RowSource) -> RowSource:
+    return values if isinstance(values, RowSource) else MemoryRows(values)
+
+
+def _take_labels(
+    labels: Mapping[str, Any] | None,
+    given: Features,
+    complete: np.ndarray | None,
+    recipe: Recipe | None,
+    spec: DatasetSpec,
+) -> Mapping[str, Any] | None:
+    """Returns the labels of the rows to take; masks are read as large as their images."""
+    if labels is None:
+        return None
+    labels = take_labels(labels, complete)
+    if labels["kind"] != MASKS:
+        return labels
+    images, rule = given.images(complete), None if recipe is None else recipe.label
+    if images is None:
+        raise refuse_without_images(labels, given.arg)
+    if rule is not None and not rule.pixels:
+        raise DataError(
+            f"`{labels['arg']}` has mask images where training had {describe_label(rule)}.",
+            arg=labels["arg"],
+        )
+    return read_masks(labels, images, rule, spec.cache)
+
+
+def take_shard(rows: np.ndarray, shard: tuple[int, int]) -> np.ndarray:
+    """Returns a worker's shard of the rows: every n-th row for n workers.
+
+    Args:
+        rows: Row numbers of a part; the same for all workers.
+        shard: This worker's number, from 1, and the number of workers.
+    """
+    index, count = shard
+    return rows if count == 1 else rows[index - 1 :: count].copy()
+
+
+def _check_counts(
+    rows: int,
+    labels: Mapping[str, Any] | None,
+    weights: Weights | None,
+    class_weight: str | Mapping[str, float] | None,
+    arg: str,
+    vector: bool,
+) -> None:
+    check_some(rows, arg)
+    if labels is not None:
+        check_label_rows(labels, rows, arg, vector)
+    elif weights is not None or class_weight is not None:
+        name = "weights" if weights is not None else "class_weight"
+        raise DataError(f"`{name}` needs labels to weigh.", hint="Give `y`.", arg=name)
+    check_weights(weights, rows)
+
+
+def _choose_rows(
+    na: str, given: Features, labels: Mapping[str, Any] | None, recipe: Recipe | None
+) -> np.ndarray | None:
+    """Returns a mask of the rows to take, or None for all, which avoids a copy."""
+    given.check_policy(na)
+    if na == "impute" and labels is not None:
+        check_labels(labels)
+    if na != "drop":
+        return None
+    complete = given.complete_rows(labels, None if recipe is None else recipe.features.known)
+    return None if complete.all() else complete
+
+
+def _encode_labels(
+    recipe: Recipe,
+    labels: Mapping[str, Any] | None,
+    weighing: tuple[Weights | None, np.ndarray | None, str | Mapping[str, float] | None],
+    keep: np.ndarray,
+    notes: Notes,
+) -> tuple[Recipe, list[np.ndarray | RowSource]]:
+    """Returns the recipe with the labels' range, and the labels and weights that exist."""
+    if labels is None:
+        return recipe, []
+    if recipe.label is None:
+        raise DataError("`y` was given, but training had no labels.", arg="y")
+    weights, complete, class_weight = weighing
+    if labels["kind"] == MASKS:
+        return _weigh_masks(recipe, labels["values"], weights, complete, class_weight)
+    codes = encode_labels(recipe.label, labels, notes)
+    label = weigh_outputs(measure_ranges(recipe.label, codes), weights)
+    recipe = replace(recipe, label=label)
+    packed = None if weights is None else pack_weights(label, weights, complete)
+    weight = row_weights(packed, class_weight, label, codes, keep)
+    return recipe, [codes] if weight is None else [codes, weight]
+
+
+def _weigh_masks(
+    recipe: Recipe,
+    masks: RowSource,
+    weights: Weights | None,
+    complete: np.ndarray | None,
+    class_weight: str | Mapping[str, float] | None,
+) -> tuple[Recipe, list[np.ndarray | RowSource]]:
+    """Returns the recipe, and the masks with the weights of their rows or pixels, if any."""
+    assert recipe.label is not None  # learned, or checked
+    if class_weight is not None:
+        raise SpecError(
+            "`class_weight` weighs rows, and a mask has a class for each pixel.",
+            hint="Give `weights`: an array of one for each pixel, rows first.",
+            arg="class_weight",
+        )
+    label = weigh_outputs(recipe.label, weights)
+    packed = [] if weights is None else [pack_weights(label, weights, complete)]
+    return replace(recipe, label=label), [masks, *packed]

@@ -1,0 +1,270 @@
+"""Builds datasets from a user's function or tf.data pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend.features import require_feature
+from gpukeras.core.errors import DataError, SpecError, warn_ended_early
+from gpukeras.core.memory import aligned_empty
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.generator import (
+    Chunk,
+    Generator,
+    encode_chunk,
+    learn_chunk,
+    measure_labels,
+    read_parts,
+    weigh_chunk,
+)
+from gpukeras.data.dataset.iterable_dataset import GeneratorStream, IterableDataset, TensorStream
+from gpukeras.data.dataset.map_dataset import build_dataset
+from gpukeras.data.dataset.materialize import Materializer, Record
+from gpukeras.data.dataset.passthrough import build_as_is, why_not_batchable
+from gpukeras.data.dataset.tfdata import TfStream
+from gpukeras.data.dataset.tfdata_struct import Layout, check_plain, pack_elements
+from gpukeras.data.plan import StreamFacts
+from gpukeras.data.reader.registry import open_features
+from gpukeras.data.recipe.encoding import check_settled
+from gpukeras.data.recipe.imputation import choose_policy
+from gpukeras.data.recipe.recipe import (
+    ArrayEncoding,
+    InputsEncoding,
+    Recipe,
+    check_form,
+    check_kind,
+    check_unmarked,
+)
+from gpukeras.data.recipe.weights import Weights
+
+STREAM_KINDS = ("generator", "tfdata")
+
+
+def build_stream(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    recipe: Recipe | None = None,
+    arg: str = "x",
+    *,
+    text: Mapping[str, Any] | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
+) -> Dataset:
+    """Builds a dataset of rows in sequence, or with `cache = TRUE` collects them by number.
+
+    Args:
+        features: `{kind: "generator", call, steps}`, see `generator`, or
+            `{kind: "tfdata", dataset, steps, batched}`, see `tfdata`.
+        options: Fields of `DatasetSpec`.
+        recipe: An encoding to apply instead of learning one.
+        arg: The user's name for the rows, for messages.
+        text: The text columns and their encoding, see `text_vectorization.TextSpec`.
+        class_weight: See `map_dataset.build_dataset()`; needs `cache = TRUE`.
+
+    Raises:
+        SpecError: for an option that needs all rows at once.
+        DataError: for rows that cannot be trained on.
+        GeneratorError: if the function failed.
+    """
+    data = _build(
+        features, DatasetSpec.from_dict(options), options, recipe, arg, text, class_weight
+    )
+    data.wrapped = features["kind"] == "generator" or isinstance(
+        getattr(features["dataset"], "element_spec", None), (tuple, list)
+    )
+    return data
+
+
+def _build(
+    features: Mapping[str, Any],
+    spec: DatasetSpec,
+    options: Mapping[str, Any],
+    recipe: Recipe | None,
+    arg: str,
+    text: Mapping[str, Any] | None,
+    class_weight: str | Mapping[str, float] | None,
+) -> Dataset:
+    if spec.cache not in ("auto", "none"):
+        rows, labels, weights = _drain(features, spec, arg)
+        rows = {**rows, "groups": features.get("groups")}
+        cache = "auto" if spec.cache == "keep" else spec.cache
+        return build_dataset(
+            rows,
+            {**options, "cache": cache},
+            labels,
+            weights,
+            class_weight=class_weight,
+            recipe=recipe,
+            formula="",
+            arg=arg,
+            text=text,
+        )
+    _check_options(spec)
+    if class_weight is not None:
+        raise _needs_rows("class_weight", "`class_weight`")
+    na = choose_policy(spec.na, None if recipe is None else recipe.na)
+    if na == "impute" and recipe is None:
+        raise _needs_rows("na", '`na` = "impute"')
+    if features["kind"] == "tfdata":
+        require_feature("pipeline")
+        given = getattr(features["dataset"], "element_spec", None)
+        why = why_not_batchable(given, features.get("batched"))
+        if why:
+            return build_as_is(features, spec, recipe, why)
+        return _build_tfdata(features, spec, recipe, na)
+    return _build_generator(features, spec, recipe, na, arg, text)
+
+
+def _check_options(spec: DatasetSpec) -> None:
+    if spec.validation > 0:
+        raise _needs_rows("validation", "A share for `validation`")
+    if tuple(spec.shard) != (1, 1):
+        raise _needs_rows("shard", "`shard`")
+
+
+def _needs_rows(arg: str, what: str) -> SpecError:
+    return SpecError(
+        f"{what} needs all rows at once: these come in sequence.",
+        hint="Use `cache = TRUE`, which keeps them.",
+        arg=arg,
+    )
+
+
+def _build_generator(
+    features: Mapping[str, Any],
+    spec: DatasetSpec,
+    recipe: Recipe | None,
+    na: str,
+    arg: str,
+    text: Mapping[str, Any] | None,
+) -> IterableDataset:
+    generator = Generator(features["call"], features.get("steps"))
+    first = generator.peek()
+    stream = GeneratorStream(generator, na, read_parts(first), arg)
+    try:
+        groups = features.get("groups")
+        if recipe is None:
+            recipe = learn_chunk(first, spec, na, arg, text=text, groups=groups)
+        else:
+            check_settled(recipe.features, groups)
+        recipe = weigh_chunk(recipe, first)
+    except DataError as error:
+        raise first.blame(error) from error
+    head, _ = stream.encode(first, recipe)
+    if not len(head[0]):
+        raise first.blame(DataError("Each row lacks a value.", arg=arg))
+    recipe = measure_labels(recipe, head)
+    rows = open_features(first.features, arg).rows
+    facts = StreamFacts(
+        what=stream.what,
+        chunk_rows=rows,
+        rows=(generator.steps or 0) * rows,
+        row_bytes=sum(array[:1].nbytes for array in head),
+        na=na,
+        learned=_learned_text(recipe, rows),
+    )
+    return IterableDataset(stream, recipe, spec, head, facts)
+
+
+def _learned_text(recipe: Recipe, rows: int) -> str:
+    if not recipe.features.standardises:
+        return ""
+    return f"means and deviations are those of the first {count_of(rows, 'row')}"
+
+
+def _build_tfdata(
+    features: Mapping[str, Any], spec: DatasetSpec, recipe: Recipe | None, na: str
+) -> IterableDataset:
+    if na != "error":
+        raise _needs_rows("na", f'`na` = "{na}"')
+    given, layout = _open_tf(features, recipe)
+    first = _as_chunk(given, layout, given.peek(), 1)
+    recipe = recipe or learn_chunk(first, spec, na, "x", text=None, groups=features.get("groups"))
+    recipe = weigh_chunk(recipe, first)
+    encoding = recipe.features
+    check_unmarked(encoding, "x")
+    if layout.inputs:
+        check_plain(check_kind(encoding, InputsEncoding, "x"), spec.scale)
+    else:
+        check_form(encoding, ArrayEncoding, given.elements.row_shape, "x")
+    head, _ = encode_chunk(first, recipe, na, "x")
+    recipe = measure_labels(recipe, head)
+    plain_bytes = given.elements.dtype == "uint8" and encoding.keeps_values
+    if plain_bytes:  # they are sent to the device as bytes
+        head = (_bytes(first.features["values"]), *head[1:])
+    chunk_rows = len(head[0])
+    size = chunk_rows if given.elements.batched else 32
+    size = size if spec.batch_size == "auto" else int(spec.batch_size)
+    rows = None if given.steps is None else given.steps * size
+    stream = TensorStream(given, rows)
+    facts = StreamFacts(
+        what=stream.what,
+        chunk_rows=chunk_rows if given.elements.batched else 32,
+        rows=rows or given.expect_rows(chunk_rows) or 0,
+        row_bytes=sum(array[:1].nbytes for array in head),
+        na=na,
+        learned=_learned_text(recipe, chunk_rows),
+        ahead=1,
+    )
+    return IterableDataset(stream, recipe, spec, head, facts)
+
+
+def _bytes(values: np.ndarray) -> np.ndarray:
+    out = aligned_empty(values.shape, np.uint8)
+    out[...] = values
+    return out
+
+
+def _open_tf(features: Mapping[str, Any], recipe: Recipe | None) -> tuple[TfStream, Layout]:
+    """Opens a tf.data dataset of tensors, with the layout of elements that hold several."""
+    batched = features.get("batched")
+    dataset, layout = pack_elements(features["dataset"], batched, recipe)
+    batched = batched if layout is None else layout.batched
+    given = TfStream(dataset, features.get("steps"), batched)
+    return given, layout or Layout(given.elements.batched)
+
+
+def _as_chunk(given: TfStream, layout: Layout, arrays: tuple[np.ndarray, ...], batch: int) -> Chunk:
+    """Converts a batch of a tf.data dataset to a chunk, the form of a function's batches."""
+    kind = given.elements.label_kind
+    labels = {"name": "y", "kind": kind, "values": arrays[1]} if kind else None
+    if layout.outputs:
+        labels = layout.labels(arrays[1])
+    features = layout.features(arrays[0])
+    weights = layout.weigh(arrays[2]) if len(arrays) > 2 else None
+    return Chunk(features, labels, weights, 1, batch)
+
+
+# Draining ----------------------------------------------------------------------------------------
+
+
+def _drain(
+    features: Mapping[str, Any], spec: DatasetSpec, arg: str
+) -> tuple[Record, Record | None, Weights | None]:
+    """Collects the rows, labels and weights of one pass."""
+    if features["kind"] == "generator":
+        chunks = Generator(features["call"], features.get("steps")).chunks(1)
+    else:
+        chunks = _tf_chunks(features, spec)
+    return Materializer(arg).run(chunks)
+
+
+def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk]:
+    require_feature("pipeline")
+    given, layout = _open_tf(features, None)
+    size = given.elements.batch_rows or len(given.peek()[0])
+    size = size if given.elements.batched else 32
+    size = size if spec.batch_size == "auto" else int(spec.batch_size)
+    left = None if given.steps is None else given.steps * size
+    for number, arrays in enumerate(given.batches(), 1):
+        arrays = arrays if left is None else tuple(array[:left] for array in arrays)
+        yield _as_chunk(given, layout, arrays, number)
+        left = None if left is None else left - len(arrays[0])
+        if left == 0:
+            return
+    if left:
+        warn_ended_early("The tf.data dataset", number + 1, 1)

@@ -1,0 +1,458 @@
+"""Reads a user's `tf.data.Dataset` in blocks of batches.
+
+TensorFlow assembles the elements into blocks (`rebatch`), so that Python handles no row, and makes
+the next block while the current one is trained. The dataset determines the order.
+
+Elements are `x`, `(x, y)` or `(x, y, weights)`, each a tensor of numbers, batched or not;
+`parse_elements()` describes how that is inferred.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import keras_private, runtime, tensor_ops
+from gpukeras.core.errors import DataError, SpecError, warn_ended_early
+from gpukeras.core.messages import count_of, find_reason
+from gpukeras.core.options import check_count, check_flag, refused_value
+from gpukeras.core.pulling import Puller
+from gpukeras.data.dataset.rebatch import HostBlock
+from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding
+
+# Elements -----------------------------------------------------------------------------------------
+
+GIVE_PAIRS = "Map it to (x, y), each a tensor of numbers, with its own map()."
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The structure of a dataset's elements.
+
+    Args:
+        batched: Whether an element is a batch of rows.
+        row_shape: Shape of one row of `x`; a single number has shape (1,).
+        label_shape: Shape of one row of `y`.
+        label_kind: "integer", "logical", "numeric" or "matrix" (see `targets`), or "" without `y`.
+        weight_shape: Shape of the weights of one row.
+        batch_rows: Rows per element, or None if they vary.
+        dtype: Name of the dtype of `x`.
+    """
+
+    batched: bool
+    row_shape: tuple[int, ...]
+    label_shape: tuple[int, ...]
+    label_kind: str
+    weight_shape: tuple[int, ...]
+    batch_rows: int | None
+    dtype: str
+
+
+def parse_elements(spec: Any, batched: bool | None = None) -> Elements:
+    """Infers the structure of elements from their `element_spec`.
+
+    If a part is a single number, elements are rows. Otherwise they are batches if the first
+    dimensions are unknown, or if `x` (of rank 2 or more) and `y` share the first dimension. In an
+    ambiguous case the user must give `batched`.
+
+    Args:
+        spec: `element_spec` of a dataset.
+        batched: Whether elements are batches; None to infer it from the shapes.
+
+    Raises:
+        DataError: for elements that cannot be trained on.
+        SpecError: if the shapes are ambiguous and `batched` is None.
+    """
+    parts = list(spec) if isinstance(spec, (tuple, list)) else [spec]
+    if not 1 <= len(parts) <= 3:
+        raise DataError(
+            f"Elements of the tf.data dataset have {len(parts)} parts.", hint=GIVE_PAIRS, arg="x"
+        )
+    for part, name in zip(parts, ("x", "y", "weights"), strict=False):
+        check_part(part, name)
+    shapes = [tuple(part.shape) for part in parts]
+    many = choose_batched(shapes) if batched is None else check_flag("batched", batched)
+    rows = [shape[1:] for shape in shapes] if many else shapes
+    row_shape = rows[0] or (1,)
+    label_shape, kind = parse_labels(rows[1], parts[1]) if len(parts) > 1 else ((), "")
+    check_known(row_shape, "x")
+    check_known(rows[2] if len(parts) > 2 else (), "weights")
+    return Elements(
+        batched=many,
+        row_shape=row_shape,
+        label_shape=label_shape,
+        label_kind=kind,
+        weight_shape=rows[2] if len(parts) > 2 else (),
+        batch_rows=shapes[0][0] if many else 1,
+        dtype=parts[0].dtype.name,
+    )
+
+
+def check_part(part: Any, name: str) -> None:
+    """Checks that a part of the elements is a tensor of numbers of known rank.
+
+    Raises:
+        DataError: if it is not.
+    """
+    kind = type(part).__name__
+    if kind != "TensorSpec":
+        found = "several tensors" if isinstance(part, (dict, tuple, list)) else f"a {kind}"
+        raise DataError(
+            f"`{name}` of the tf.data dataset is {found}, not a tensor.", hint=GIVE_PAIRS, arg="x"
+        )
+    if not (part.dtype.is_floating or part.dtype.is_integer or part.dtype.is_bool):
+        text = part.dtype.name == "string"
+        raise DataError(
+            f"`{name}` of the tf.data dataset must be numeric, not {part.dtype.name}.",
+            hint="Apply a text or lookup layer in its map()." if text else "",
+            arg="x",
+        )
+    if part.shape.rank is None:
+        raise DataError(
+            f"`{name}` of the tf.data dataset has no known number of dimensions.",
+            hint="Give it a shape by tf.ensure_shape() in its map().",
+            arg="x",
+        )
+
+
+def choose_batched(shapes: list[tuple[int | None, ...]]) -> bool:
+    """Whether elements are batches, by the shapes of their tensors; see `parse_elements()`."""
+    x = shapes[0]
+    if any(shape == () for shape in shapes):
+        return False
+    if all(shape[0] is None for shape in shapes):
+        return True
+    if len(shapes) > 1:
+        return len(x) > 1 and x[0] == shapes[1][0]
+    if len(x) == 1:
+        return False
+    raise SpecError(
+        "Elements of the tf.data dataset may be rows or batches: their shape does not tell.",
+        hint="Say `batched = TRUE` or `batched = FALSE`.",
+        arg="batched",
+    )
+
+
+def parse_labels(row: tuple[int | None, ...], part: Any) -> tuple[tuple[int, ...], str]:
+    """Returns the shape of one row of labels, and their kind."""
+    check_known(row, "y")
+    known = tuple(length for length in row if length is not None)
+    if math.prod(known) != 1:
+        return known, "matrix"
+    if part.dtype.is_bool:
+        return known, "logical"
+    return known, "integer" if part.dtype.is_integer else "numeric"
+
+
+def check_known(row: tuple[int | None, ...], name: str) -> None:
+    """Raises DataError if a dimension of a row is unknown or 0."""
+    if None in row or 0 in row:
+        raise DataError(
+            f"A row of `{name}` of the tf.data dataset has the shape {row}: it must be known.",
+            hint="Give it a shape by tf.ensure_shape() in its map(), or use padded_batch().",
+            arg="x",
+        )
+
+
+# Streams ------------------------------------------------------------------------------------------
+
+PEEK_ROWS = 1024  # rows of an unbatched dataset from which a recipe is learned
+INFINITE, UNKNOWN = -1, -2  # tf.data's cardinality constants
+
+
+class TfStream:
+    """The rows of a `tf.data.Dataset`.
+
+    Args:
+        dataset: The user's dataset.
+        steps: Batches per epoch, or None to read to the dataset's end.
+        batched: Whether its elements are batches; None to infer it from their shapes.
+    """
+
+    def __init__(self, dataset: Any, steps: Any = None, batched: bool | None = None) -> None:
+        """Parses the element shapes without reading from the dataset.
+
+        Raises:
+            SpecError: if it is not a tf.data dataset, or is infinite and `steps` is not given.
+            DataError: for elements that cannot be trained on.
+        """
+        if not isinstance(dataset, runtime.reader().data.Dataset):
+            raise refused_value("x", dataset, "a tf.data.Dataset")
+        self.dataset = disable_prefetch(dataset)
+        self.elements = parse_elements(dataset.element_spec, batched)
+        self.cardinality = int(dataset.cardinality())
+        self.steps = check_steps(steps, self.cardinality, self.elements.batched)
+
+    def peek(self) -> tuple[np.ndarray, ...]:
+        """Returns the first batch, or the first rows, not encoded."""
+        return self.plain(pull_first(self._rows()))
+
+    def batches(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields all elements in batches, not encoded."""
+        puller = Puller(self._rows)
+        try:
+            while (element := pull_element(puller, 1)) is not None:
+                yield self.plain(element)
+        finally:
+            puller.close()
+
+    def _rows(self) -> Any:
+        return self.dataset if self.elements.batched else self.dataset.batch(PEEK_ROWS)
+
+    def plain(self, element: Any) -> tuple[np.ndarray, ...]:
+        """Converts a batch to arrays; a row of `x` has at least one dimension."""
+        parts = element if isinstance(element, (tuple, list)) else (element,)
+        x, *others = (np.asarray(part) for part in parts)
+        return (x.reshape(-1, *self.elements.row_shape), *others)
+
+    def expect_rows(self, first: int) -> int | None:
+        """Estimates the rows of all elements from those of the first; None if unknown."""
+        if self.cardinality < 0:
+            return None
+        return self.cardinality * (first if self.elements.batched else 1)
+
+    def open(
+        self,
+        encoding: Encoding,
+        batch_size: int,
+        capacity: int,
+        *,
+        rows: int | None,
+        drop_last: bool,
+        buffer: int | None,
+        seed: int,
+    ) -> TfPass:
+        """Opens a pass over the encoded rows.
+
+        Args:
+            encoding: The encoding.
+            batch_size: Rows per batch.
+            capacity: Batches per block.
+            rows: Rows per epoch, or None to read to the dataset's end.
+            drop_last: Leave out the short last batch, if there is a full one.
+            buffer: Rows of the shuffle buffer, or None to keep the order.
+            seed: Seed of the shuffle buffer; each epoch adds its number.
+        """
+
+        def make(epoch: int) -> Any:
+            made = self.dataset
+            if buffer is not None:
+                made = made.unbatch() if self.elements.batched else made
+                made = made.shuffle(buffer, seed=(seed + epoch) % 2**31)
+            if rows is not None and self.cardinality >= 0:
+                made = made.repeat()
+            made = self._rebatch(made, batch_size, capacity, rows, buffer is None)
+            return prefetch_one(made.map(lambda *parts: self._encode(encoding, parts)))
+
+        once = functools.cache(lambda: make(0))  # without a buffer TensorFlow traces it once
+        given = make if buffer is not None else lambda epoch: once()
+        return TfPass(given, batch_size, capacity, rows, drop_last)
+
+    def _rebatch(
+        self, made: Any, batch_size: int, capacity: int, rows: int | None, own: bool
+    ) -> Any:
+        """Groups elements into blocks; with `rows`, the last block ends with the epoch."""
+        room, batched = batch_size * capacity, self.elements.batched and own
+        if not batched:
+            made = made.batch(room if rows is None else batch_size)
+        if rows is not None:
+            return made.rebatch([room] * (rows // room) + [rows % room] * (rows % room > 0))
+        return made.rebatch(room) if batched else made
+
+    def _encode(self, encoding: Encoding, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Encodes a block in the dataset's graph; bytes stay bytes and become floats later."""
+        tf = runtime.reader()
+        x = tf.reshape(parts[0], (-1, *self.elements.row_shape))
+        if isinstance(encoding, ArrayEncoding) and not encoding.keeps_values:
+            x = (tf.cast(x, tf.float64) - (encoding.center or 0.0)) / (encoding.scale or 1.0)
+        if x.dtype != tf.uint8:
+            x = tf.debugging.check_numerics(
+                tf.cast(x, tf.float32), "`x` has missing or infinite values"
+            )
+        shapes = (self.elements.label_shape, self.elements.weight_shape)
+        others = zip(parts[1:], shapes, strict=False)
+        return (x, *(tf.cast(tf.reshape(part, (-1, *row)), tf.float32) for part, row in others))
+
+
+def disable_prefetch(dataset: Any) -> Any:
+    """Returns the dataset; one that calls `tf.py_function()` makes elements only on request.
+
+    The function may be R's, which runs on R's main thread. If it ran there while a training step is
+    traced, the function's tensors would become a part of that graph. Elements that the user's own
+    prefetch() or num_parallel_calls makes ahead stay so.
+    """
+    if not keras_private.uses_py_function(dataset):
+        return dataset
+    options = runtime.reader().data.Options()
+    options.experimental_optimization.apply_default_optimizations = False  # fuses map and batch
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.with_options(options)
+
+
+def prefetch_one(dataset: Any) -> Any:
+    """Prefetches one element, unless an option forbids it, see `disable_prefetch()`."""
+    forbidden = dataset.options().experimental_optimization.inject_prefetch is False
+    return dataset if forbidden else dataset.prefetch(1)
+
+
+class TfPass:
+    """Successive epochs of a tf.data dataset, in blocks of one shape.
+
+    Args:
+        make: Returns a dataset of blocks that starts with the given epoch.
+        batch_size: Rows per batch.
+        capacity: Batches per block.
+        rows: Rows per epoch; the next epoch goes on where the last one ended. None if each epoch
+            is the whole dataset.
+        drop_last: Leave out the short last batch, if there is a full one.
+    """
+
+    stage = "pull"  # one stage, as TensorFlow's threads overlap its parts
+    whole = ""
+    dropped = 0
+
+    def __init__(
+        self,
+        make: Callable[[int], Any],
+        batch_size: int,
+        capacity: int,
+        rows: int | None,
+        drop_last: bool,
+    ) -> None:
+        """Stores the settings without reading from the dataset."""
+        self._make, self._batch_size, self._capacity = make, batch_size, capacity
+        self._rows, self._drop_last = rows, drop_last
+        self._puller: Puller | None = None
+        self.idle: Callable[[], None] = lambda: None
+
+    def blocks(self, epoch: int) -> Generator[HostBlock, None, None]:
+        """Yields the blocks of an epoch, counted from 1, then its short last batch.
+
+        Raises:
+            DataError: if the user's pipeline fails, or is empty.
+        """
+        seen, whole = 0, False
+        try:
+            while self._rows is None or seen < self._rows:
+                element = self._next(epoch, seen)
+                if element is None:
+                    self.close()
+                    break
+                yield from self._cut(element, seen == 0)
+                seen += self._count(element)
+            whole = True
+        finally:
+            if self._rows is None or not whole:
+                self.close()
+
+    def close(self) -> None:
+        """Stops reading; the next epoch starts the dataset anew."""
+        if self._puller is not None:
+            self._puller.close()
+        self._puller = None
+
+    def _next(self, epoch: int, seen: int) -> Any:
+        fresh = self._puller is None
+        self._puller = self._puller or Puller(lambda: self._make(epoch))
+        element = pull_element(self._puller, epoch, self.idle)
+        if element is None and not fresh and seen == 0:  # it ended with the previous epoch
+            self.close()
+            return self._next(epoch, seen)
+        if element is None and seen == 0:
+            raise DataError(
+                f"The tf.data dataset has no rows in epoch {epoch}.", arg="x", epoch=epoch
+            )
+        if element is None and self._rows is not None:
+            warn_ended_early("The tf.data dataset", seen // self._batch_size + 1, epoch)
+        return element
+
+    def _count(self, arrays: tuple[Any, ...]) -> int:
+        return int(arrays[0].shape[0])
+
+    def _cut(self, arrays: tuple[Any, ...], first: bool) -> Iterator[HostBlock]:
+        tf, rows, size = runtime.reader(), self._count(arrays), self._batch_size
+        full, room = rows // size, size * self._capacity
+        if rows == room:
+            yield _give(arrays), full, False
+            return
+        if full:
+            yield _give(_pad(tf, array, room) for array in arrays), full, False
+        if rows % size and not (self._drop_last and (full or not first)):
+            yield _give(array[full * size :] for array in arrays), 1, True
+
+
+def check_steps(steps: Any, cardinality: int, batched: bool = True) -> int | None:
+    """Checks the user's `steps`: batches per epoch, or None to read to the dataset's end.
+
+    Args:
+        steps: The user's value.
+        cardinality: The dataset's number of elements, or `INFINITE` or `UNKNOWN`.
+        batched: Whether elements are batches.
+
+    Raises:
+        SpecError: if the dataset is infinite and `steps` is None, or has fewer batches than
+            `steps`.
+    """
+    if steps is None and cardinality == INFINITE:
+        raise SpecError(
+            "The tf.data dataset has no end: `steps` must say how many batches an epoch has.",
+            arg="steps",
+        )
+    steps = None if steps is None else check_count("steps", steps)
+    if batched and 0 <= cardinality < (steps or 0):
+        raise SpecError(
+            f"`steps` is {steps}, but the tf.data dataset has {count_of(cardinality, 'batch')}.",
+            hint="Leave `steps` out, or repeat() the dataset.",
+            arg="steps",
+        )
+    return steps
+
+
+def pull_first(dataset: Any) -> Any:
+    """Returns the first element.
+
+    Raises:
+        DataError: if the dataset is empty or fails.
+    """
+    puller = Puller(lambda: dataset.take(1))
+    try:
+        first = pull_element(puller, 1)
+    finally:
+        puller.close()
+    if first is None:
+        raise DataError("The tf.data dataset has no rows.", arg="x")
+    return first
+
+
+def pull_element(puller: Puller, epoch: int, idle: Callable[[], None] = lambda: None) -> Any:
+    """Returns the next element, or None at the end.
+
+    Args:
+        puller: The puller of the dataset.
+        epoch: The epoch's number, for messages.
+        idle: Called now and then while the puller waits.
+
+    Raises:
+        DataError: if the user's pipeline fails.
+    """
+    try:
+        return puller.pull(idle)
+    except runtime.reader().errors.OpError as error:
+        raise DataError(
+            f"The tf.data dataset failed in epoch {epoch}: {find_reason(error)}.",
+            arg="x",
+            epoch=epoch,
+        ) from error
+
+
+def _give(arrays: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(map(tensor_ops.take_over, arrays))
+
+
+def _pad(tf: Any, array: Any, room: int) -> Any:
+    return tf.pad(array, [[0, room - array.shape[0]]] + [[0, 0]] * (len(array.shape) - 1))

@@ -1,0 +1,126 @@
+"""Builds a dataset of windows of time series, split by time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_empty
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import Notes
+from gpukeras.data.dataset.map_dataset import MapDataset, take_shard
+from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.reader.windows import Span, WindowFeatures, WindowRows
+from gpukeras.data.recipe.imputation import choose_policy
+from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.data.recipe.targets import LabelRule, encode_label, learn_label, measure_range
+from gpukeras.data.recipe.weights import Weights
+from gpukeras.data.recipe.windows import (
+    WindowRule,
+    find_windows,
+    note_short,
+    split_windows,
+    training_rows,
+)
+
+
+def build_windows(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
+    weights: Weights | None = None,
+    *,
+    class_weight: str | Mapping[str, float] | None = None,
+    recipe: Recipe | None = None,
+    formula: str = "",
+    arg: str = "x",
+    text: Mapping[str, Any] | None = None,
+) -> MapDataset:
+    """Builds a dataset of windows: orders the rows, learns the recipe, and encodes each row once.
+
+    A window's features are (window, columns), its labels the targets of the rows after it:
+    (horizon, targets), without dimensions of 1. Validation is the last share of each group's rows,
+    and the recipe learns from the rows before.
+
+    Args:
+        features: See `WindowFeatures`; labels are columns of these.
+        options: Fields of `DatasetSpec`.
+        labels: Not taken.
+        weights: Not taken.
+        class_weight: Not taken.
+        recipe: An encoding to apply instead of learning one; has the rule of the windows.
+        formula: Not taken.
+        arg: The user's name for the features, for messages.
+        text: The text columns and their encoding, see `text_vectorization.TextSpec`.
+
+    Raises:
+        SpecError: for a bad option, or one that windows do not take.
+        DataError: for data that cannot be trained on.
+    """
+    spec = DatasetSpec.from_dict(options)
+    given = {"y": labels, "weights": weights, "class_weight": class_weight}
+    given.update(inputs=features.get("groups"), cache=spec.cache if spec.cache == "disk" else None)
+    _refuse_others(given)
+    learned = None if recipe is None else recipe.features
+    found = WindowFeatures(features, arg, learned, text)
+    found.check_policy(choose_policy(spec.na, None if recipe is None else recipe.na))
+    rule, notes = found.rule, Notes()
+    starts = find_windows(found.series, rule)
+    parts = split_windows(found.series, rule, starts, spec.validation)
+    shares = [take_shard(part, spec.shard) for part in parts]
+    keep = training_rows(found.series, spec.validation, found.rows)
+    remarks = note_short(found.series, rule)
+    if recipe is None:
+        recipe = Recipe(found.learn(keep, spec), label=_learn_label(found, keep), na=spec.na)
+        remarks = (*remarks, *found.remarks(recipe.features, spec))
+    sources = [found.windows(recipe.features, starts, notes)]
+    if recipe.label is not None:
+        targets = _encode_targets(found, notes)
+        recipe = replace(recipe, label=measure_range(recipe.label, targets))
+        sources.append(WindowRows(MemoryRows(targets), starts, [_label_span(rule)]))
+    said = (*remarks, *notes.sentences)
+    return MapDataset(tuple(sources), recipe, spec, *shares, na=recipe.na, notes=said)
+
+
+def _refuse_others(given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            said = '`cache` = "disk"' if name == "cache" else f"`{name}`"
+            raise SpecError(
+                f"{said} does not apply to windows of time series.",
+                hint="Name the columns to predict: `y`." if name == "y" else "",
+                arg=name,
+            )
+
+
+def _learn_label(found: WindowFeatures, keep: np.ndarray) -> LabelRule | None:
+    """Returns the rule of a window's labels: of one number, or of several."""
+    rule = found.rule
+    if not rule.targets:
+        return None
+    if not rule.label_shape:
+        return learn_label(found.columns[rule.targets[0]], keep, rule.targets[0])
+    shape = rule.label_shape
+    names = rule.targets if shape == (len(rule.targets),) and rule.horizon == 1 else ()
+    return LabelRule("matrix", units=int(np.prod(shape)), names=names, shape=shape)
+
+
+def _encode_targets(found: WindowFeatures, notes: Notes) -> np.ndarray:
+    """Returns the targets of each row of the series: a column for each, a vector for one."""
+    names = found.rule.targets
+    targets = aligned_empty((found.series.rows, len(names)))
+    for place, name in enumerate(names):
+        if name not in found.columns:
+            raise DataError(f"`{found.arg}` lacks the column `{name}` to predict.", arg=found.arg)
+        column, plain = found.take(name), LabelRule("number")
+        targets[:, place] = encode_label(plain, column, notes, name)
+    return targets if len(names) > 1 else targets[:, 0]
+
+
+def _label_span(rule: WindowRule) -> Span:
+    ahead = np.arange(rule.window, rule.span)
+    return Span(ahead if rule.horizon > 1 else ahead[0])

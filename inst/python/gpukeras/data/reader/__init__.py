@@ -1,0 +1,1 @@
+"""Reads rows of all kinds: arrays, data frames and files."""

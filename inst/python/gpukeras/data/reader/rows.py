@@ -1,0 +1,324 @@
+"""Stores of encoded rows: features, labels or weights, one entry per row, read by row number.
+
+A store's rows lie in host memory, in a file, or are computed on each access. It gives rows as a
+NumPy array, or as tensors on a device; some stores are views of others.
+"""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from gpukeras.backend import runtime, tensor_ops
+from gpukeras.core.memory import aligned_empty
+from gpukeras.data.arrays import BLOCK_BYTES, row_blocks
+
+# Buffers ------------------------------------------------------------------------------------------
+
+LEAST_BYTES = 2**20  # the C library reuses smaller blocks itself
+
+
+class RowBuffers:
+    """Gathers rows of an array; a buffer is used again when no tensor refers to its rows.
+
+    Args:
+        array: One entry per row.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        """Starts without buffers."""
+        self._array = array
+        # One at a time is free in a training; a further one, which a compilation held, is dropped.
+        self._free: deque[np.ndarray] = deque(maxlen=1)
+
+    def gather(self, rows: np.ndarray) -> Any:
+        """Returns a tensor of the given rows, whose memory returns here when it is freed.
+
+        Row numbers may have several axes, always the same ones after the first.
+
+        The tensor and its slices refer to the array that is given away here, and they alone do:
+        NumPy's slices would refer to the buffer.
+        """
+        buffer = self._take_buffer(rows.shape)
+        gathered = buffer[: len(rows)]
+        # A mode other than "raise" writes into `out` directly.
+        np.take(self._array, rows, axis=0, out=gathered, mode="clip")
+        weakref.finalize(gathered, self._free.append, buffer).atexit = False
+        return tensor_ops.adopt_array(gathered)
+
+    def _take_buffer(self, rows: tuple[int, ...]) -> np.ndarray:
+        """Returns a free buffer; if none is large enough, they are of an earlier size."""
+        while self._free:
+            buffer = self._free.pop()
+            if len(buffer) >= rows[0]:
+                return buffer
+        return aligned_empty((*rows, *self._array.shape[1:]), self._array.dtype)
+
+
+# Stores -------------------------------------------------------------------------------------------
+
+Rows = np.ndarray | slice  # row numbers in any order, or a range of them
+Gatherer = Callable[[np.ndarray], Any]  # maps row numbers to a tensor
+LOAD_BYTES = 4 * BLOCK_BYTES  # rows copied to a device at a time
+
+
+class RowSource(ABC):
+    """Rows with random access.
+
+    Args:
+        shape: Shape, rows first.
+        dtype: The dtype of gathered rows.
+        streamed: Why each block of rows is made on access, or "" for rows in memory.
+
+    Attributes:
+        texts: Strings that the codes stand for, by input name ("" for a single input), if any.
+        movable: Whether all rows are ready to be copied to a device; false if making them is
+            expensive or random.
+        lease: What keeps the files of the rows as long as it lives, or None.
+    """
+
+    movable = True
+    lease: Any = None
+    texts: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32, streamed: str = "") -> None:
+        """Stores the properties that the plan reads."""
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self.streamed = streamed
+        self._loaded: dict[str, Any] = {}  # by device: a tensor of all rows
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self.shape[0]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one gathered row."""
+        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all rows as a device would hold them."""
+        return len(self) * self.row_bytes
+
+    @property
+    def resident_bytes(self) -> int:
+        """Host memory of the source in bytes: none where each block is read from files."""
+        return 0
+
+    @abstractmethod
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Returns the given rows in host memory, in the order requested."""
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yields all rows in order, a block at a time."""
+        return (self.gather(rows) for rows in row_blocks(len(self), self.row_bytes))
+
+    def gatherer(self, place: str) -> Gatherer:
+        """Returns a function that gathers rows as tensors on a device.
+
+        On the CPU each block is made on access. On another device all rows are loaded once, one
+        block at a time, and gathered there; the plan requests this only if they fit.
+        """
+        if place == "CPU:0":
+            return lambda rows: tensor_ops.adopt_array(self.gather(rows))
+        if place not in self._loaded:
+            self._loaded[place] = self._load(place)
+        loaded = self._loaded[place]
+        return lambda rows: tensor_ops.take(loaded, rows)
+
+    def reusing_gatherer(self) -> Gatherer:
+        """Returns a gatherer for the CPU, which may use the memory of freed tensors again."""
+        return self.gatherer("CPU:0")
+
+    def _load(self, place: str) -> Any:
+        """Loads all rows onto a device, with at most one block of them in host memory."""
+        step = max(1, LOAD_BYTES // max(1, self.row_bytes))
+        with runtime.on_device(place, soft=True):
+            loaded = tensor_ops.allocate(self.shape, self.dtype)
+            for start in range(0, len(self), step):
+                rows = slice(start, min(start + step, len(self)))
+                loaded = tensor_ops.store(loaded, start, self.gather(rows))
+        return loaded
+
+
+class MemoryRows(RowSource):
+    """Rows in host memory; tensors share that memory from their first use.
+
+    Args:
+        array: One entry per row; aligned if it feeds a model (see `memory.aligned_empty()`).
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        """Stores the array without a copy."""
+        super().__init__(array.shape, array.dtype)
+        self.array = array
+        self._tensors: dict[str, Any] = {}
+
+    @property
+    def resident_bytes(self) -> int:
+        """Size of the array in bytes."""
+        return self.array.nbytes
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Returns the given rows; a range without a copy."""
+        return self.array[rows]
+
+    def gatherer(self, place: str) -> Gatherer:
+        """Returns the backend's gather on the device; TensorFlow's is multi-threaded."""
+        if self.dtype == np.uint8 and place != "CPU:0":
+            # On a GPU TensorFlow 2.21 gathers uint8 from variables (ResourceGather), not from
+            # tensors (GatherV2 has no such kernel): it would gather the tensor on the host.
+            return super().gatherer(place)
+        tensor = self.tensor(place)
+        return lambda rows: tensor_ops.take(tensor, rows)
+
+    def reusing_gatherer(self) -> Gatherer:
+        """Returns a gatherer with buffers of its own for large blocks."""
+        small, buffers = self.gatherer("CPU:0"), RowBuffers(self.array)
+
+        def gather(rows: np.ndarray) -> Any:
+            large = rows.size * self.row_bytes >= LEAST_BYTES
+            return buffers.gather(rows) if large else small(rows)
+
+        return gather
+
+    def tensor(self, place: str) -> Any:
+        """Returns all rows as a tensor on a device; on the CPU without a copy."""
+        if "CPU:0" not in self._tensors:
+            with runtime.on_device("CPU:0", soft=True):
+                self._tensors["CPU:0"] = tensor_ops.adopt_array(self.array)
+        if place not in self._tensors:
+            with runtime.on_device(place, soft=True):
+                self._tensors[place] = tensor_ops.put(self._tensors["CPU:0"], place)
+        return self._tensors[place]
+
+
+def row_numbers(rows: Rows, count: int) -> np.ndarray:
+    """Returns the row numbers of a range, or the given row numbers."""
+    return np.arange(*rows.indices(count)) if isinstance(rows, slice) else np.asarray(rows)
+
+
+# Views of other stores ----------------------------------------------------------------------------
+
+
+class RepeatedRows(RowSource):
+    """Rows of a source: number `len(base) + 3` is number 3 again.
+
+    Args:
+        base: The source.
+        times: How often its rows come.
+    """
+
+    def __init__(self, base: RowSource, times: int) -> None:
+        """Gathers nothing."""
+        super().__init__((len(base) * times, *base.shape[1:]), base.dtype, base.streamed)
+        self.movable, self.texts = base.movable, base.texts
+        self._base = base
+
+    @property
+    def resident_bytes(self) -> int:
+        """Host memory of the source in bytes."""
+        return self._base.resident_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the source's rows, which a device holds once."""
+        return self._base.stored_bytes
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Returns the given rows."""
+        return self._base.gather(self._find(rows))
+
+    def gatherer(self, place: str) -> Gatherer:
+        """Returns the source's gatherer on a device."""
+        gather = self._base.gatherer(place)
+        return lambda rows: gather(self._find(rows))
+
+    def reusing_gatherer(self) -> Gatherer:
+        """Returns the gatherer that may use memory again."""
+        gather = self._base.reusing_gatherer()
+        return lambda rows: gather(self._find(rows))
+
+    def _find(self, rows: Rows) -> np.ndarray:
+        found = row_numbers(rows, len(self)) % len(self._base)
+        return found.astype(np.int32, copy=False)
+
+
+class SelectedRows(RowSource):
+    """Rows of a source, read where they are.
+
+    Args:
+        base: The source.
+        rows: Row numbers in any order (int32).
+    """
+
+    def __init__(self, base: RowSource, rows: np.ndarray) -> None:
+        """Gathers nothing."""
+        super().__init__((len(rows), *base.shape[1:]), base.dtype, base.streamed)
+        self.movable, self.texts = base.movable, base.texts
+        self._base, self._rows = base, rows
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Returns the given rows."""
+        return self._base.gather(self._rows[rows])
+
+
+class InputRows(RowSource):
+    """Rows of several inputs, flattened side by side as float32 when they are gathered.
+
+    Images keep their bytes in storage, a quarter of float32's memory.
+
+    Args:
+        parts: The rows of each input.
+    """
+
+    def __init__(self, parts: Sequence[RowSource]) -> None:
+        """Gathers nothing."""
+        self._parts = tuple(parts)
+        self._widths = [int(np.prod(part.shape[1:])) for part in parts]
+        streamed = "; ".join(part.streamed for part in parts if part.streamed)
+        super().__init__((len(parts[0]), sum(self._widths)), np.float32, streamed)
+        self.movable = all(part.movable for part in parts)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all rows as a device would hold them."""
+        return sum(part.stored_bytes for part in self._parts)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Host memory of the inputs' rows in bytes."""
+        return sum(part.resident_bytes for part in self._parts)
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Returns the given rows in host memory."""
+        numbers = row_numbers(rows, len(self))
+        packed, start = aligned_empty((len(numbers), self.shape[1])), 0
+        for part, width in zip(self._parts, self._widths, strict=True):
+            packed[:, start : start + width] = part.gather(numbers).reshape(-1, width)
+            start += width
+        return packed
+
+    def gatherer(self, place: str) -> Gatherer:
+        """Returns a function that gathers rows as tensors; on a device, from the stored bytes."""
+        if place == "CPU:0":
+            return super().gatherer(place)
+        ops, gatherers = runtime.keras().ops, [part.gatherer(place) for part in self._parts]
+
+        def gather(rows: np.ndarray) -> Any:
+            parts = [take(rows) for take in gatherers]
+            flat = [
+                ops.reshape(ops.cast(part, "float32"), (-1, width))
+                for part, width in zip(parts, self._widths, strict=True)
+            ]
+            return ops.concatenate(flat, axis=1)
+
+        return gather

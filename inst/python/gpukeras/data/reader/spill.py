@@ -1,0 +1,248 @@
+"""Rows that are encoded once and kept: in memory if they are few, else in a scratch file.
+
+    RowsWriter.write(block) ... finish() --> MemoryRows | DiskRows
+
+A scratch file is read through memory maps, one part at a time (see `npy`): the operating system's
+page cache serves it nearly as fast as memory, and shrinks when memory is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.memory import aligned_empty, populate
+from gpukeras.core.messages import mib
+from gpukeras.data.files.errors import read_stamp
+from gpukeras.data.reader.npy import NpyFile
+from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource, row_numbers
+from gpukeras.system import host
+
+MEMORY_BYTES = 256 * 2**20  # limit of memory for `keep="auto"`; see the module docstring
+STORAGES = {"host": "memory", "disk": "disk"}  # of rows that are encoded once, by `cache`
+SPARE_BYTES = 256 * 2**20  # free disk space that a scratch file leaves
+
+
+class FileRows(RowSource):
+    """Encoded rows in a file, gathered one block at a time.
+
+    Args:
+        file: The file; its rows are not in Fortran order.
+        name: What to call the file in the plan.
+    """
+
+    def __init__(self, file: NpyFile, name: str) -> None:
+        """Stores the arguments; reads no data."""
+        reason = f"a block at a time from {name}, {mib(file.stamp[0], 1)}"
+        super().__init__(file.shape, file.dtype, reason)
+        self.file = file
+
+    def gather(self, rows: Rows) -> np.ndarray:
+        """Returns the given rows in the order requested; reads them in file order."""
+        if not isinstance(rows, slice) or rows.step not in (None, 1):
+            return self.file.gather(row_numbers(rows, len(self)), self.dtype)
+        start, stop, _ = rows.indices(len(self))
+        out, done = aligned_empty((max(0, stop - start), *self.shape[1:]), self.dtype), 0
+        for block in self.file.blocks(start, stop):
+            out[done : done + len(block)] = block
+            done += len(block)
+        return out
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yields all rows in order, read-only, without a copy."""
+        return self.file.blocks(0, len(self))
+
+
+class DiskRows(FileRows):
+    """Rows in a scratch file, which is deleted with the object.
+
+    Args:
+        file: The file.
+    """
+
+    def __init__(self, file: NpyFile) -> None:
+        """Takes ownership of the file."""
+        super().__init__(file, "a scratch file")
+        weakref.finalize(self, _remove, file.path)
+
+
+class RowsWriter:
+    """Collects rows in order.
+
+    Args:
+        row_shape: Shape of one row.
+        dtype: The dtype of the rows.
+        keep: "memory", "disk", or "auto": in memory up to `MEMORY_BYTES`, on disk beyond.
+        arg: Name of the user's argument, for error messages.
+        rows: Number of rows to come, or None; a known number is allocated at once.
+    """
+
+    def __init__(
+        self,
+        row_shape: tuple[int, ...],
+        dtype: Any = np.float32,
+        keep: str = "auto",
+        arg: str = "x",
+        rows: int | None = None,
+    ) -> None:
+        """Chooses the storage, if the number of rows is known."""
+        self._shape, self._dtype, self._keep, self._arg = row_shape, np.dtype(dtype), keep, arg
+        self._row_bytes = int(np.prod(row_shape, dtype=np.int64)) * self._dtype.itemsize
+        self._rows, self._count = rows, 0
+        self._blocks: list[np.ndarray] = []
+        self._whole: np.ndarray | None = None
+        self._disk: BinaryIO | None = None
+        self._room: np.ndarray | None = None  # last result of room()
+        self._buffer: np.ndarray | None = None  # reused by room() for rows that go to disk
+        if keep == "disk" or (rows is not None and self._overflows(rows)):
+            self._open_disk()
+        elif rows is not None:
+            self._check_memory(rows)
+            self._whole = aligned_empty((rows, *row_shape), dtype)
+            populate(self._whole)
+
+    def __enter__(self) -> RowsWriter:
+        """Returns the writer; `__exit__` cleans up after an error."""
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Removes the scratch file after an error; otherwise `finish()` returns the rows."""
+        if error is not None:
+            self.close()
+
+    def room(self, rows: int) -> np.ndarray:
+        """Returns aligned memory for the next rows; the caller fills it and calls `write()`."""
+        if self._whole is not None:
+            self._room = self._whole[self._count : self._count + rows]
+        elif self._disk is None:  # the block stays in memory
+            self._room = aligned_empty((rows, *self._shape), self._dtype)
+        else:
+            if self._buffer is None or len(self._buffer) < rows:
+                self._buffer = aligned_empty((rows, *self._shape), self._dtype)
+            self._room = self._buffer[:rows]
+        return self._room
+
+    def write(self, block: np.ndarray) -> None:
+        """Appends rows of the row shape; does not copy those made in `room()`."""
+        own, self._room = block is self._room, None
+        start, self._count = self._count, self._count + len(block)
+        if self._whole is not None:
+            if not own:
+                self._whole[start : self._count] = block
+        elif self._disk is not None:
+            self._write_disk(block)
+        else:
+            self._blocks.append(block if own else np.array(block, self._dtype))
+            if self._overflows(self._count):
+                self._spill()
+
+    def finish(self) -> RowSource:
+        """Returns the rows and closes the writer."""
+        if self._disk is not None:
+            self._disk.close()
+            shape, path = (self._count, *self._shape), Path(self._disk.name)
+            file = NpyFile(path, self._arg, shape, self._dtype, 0, False, read_stamp(path))
+            return DiskRows(file)
+        if self._whole is None:
+            self._check_memory(self._count)
+            self._whole = aligned_empty((self._count, *self._shape), self._dtype)
+            start = 0
+            while self._blocks:  # frees each block's memory after its copy
+                block = self._blocks.pop(0)
+                self._whole[start : start + len(block)] = block
+                start += len(block)
+        return MemoryRows(self._whole[: self._count])
+
+    def close(self) -> None:
+        """Discards the rows and removes the scratch file, if any."""
+        if self._disk is not None:
+            self._disk.close()
+            _remove(Path(self._disk.name))
+
+    def _overflows(self, rows: int) -> bool:
+        return self._keep == "auto" and rows * self._row_bytes > MEMORY_BYTES
+
+    def _check_memory(self, rows: int) -> None:
+        needed, free = rows * self._row_bytes, host.read_free_memory()
+        if free is not None and needed > free:
+            raise DataError(
+                f"`{self._arg}` takes {mib(needed)} as a whole, more than the {mib(free)} free.",
+                hint='Use `cache = "disk"` or `cache = "auto"`.',
+                arg=self._arg,
+            )
+
+    def _open_disk(self) -> None:
+        folder = scratch_folder()
+        needed = (self._rows or 0) * self._row_bytes
+        check_disk(folder, needed, self._arg)
+        handle, path = tempfile.mkstemp(prefix="gpukeras-", suffix=".rows", dir=folder)
+        os.close(handle)
+        self._disk = open(path, "wb")  # noqa: SIM115 (closed by finish() or close())
+
+    def _spill(self) -> None:
+        blocks, self._blocks = self._blocks, []
+        self._open_disk()
+        for block in blocks:
+            self._write_disk(block)
+
+    def _write_disk(self, block: np.ndarray) -> None:
+        assert self._disk is not None  # opened before
+        try:
+            np.ascontiguousarray(block, self._dtype).tofile(self._disk)
+        except OSError as error:
+            self.close()
+            raise disk_full(Path(self._disk.name).parent, self._arg) from error
+
+
+def scratch_folder() -> Path:
+    """Returns the folder for scratch files.
+
+    It is R's session folder, which R removes, or the system's temporary folder. Both follow the
+    environment variable TMPDIR at the start of the session.
+    """
+    return Path(os.environ.get("R_SESSION_TMPDIR") or tempfile.gettempdir())
+
+
+def check_disk(folder: Path, needed: int, arg: str) -> None:
+    """Checks that a scratch file fits on the disk.
+
+    Args:
+        folder: The folder for the file.
+        needed: Size of the file in bytes.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: if it does not fit; with the bytes needed and free.
+    """
+    free = shutil.disk_usage(folder).free
+    if needed + SPARE_BYTES > free:
+        raise disk_full(folder, arg, f"{mib(needed)} of {mib(free)} free")
+
+
+def disk_full(folder: Path, arg: str, sizes: str = "") -> DataError:
+    """Returns the error for a scratch file that does not fit.
+
+    Args:
+        folder: The folder for the file.
+        arg: Name of the user's argument, for error messages.
+        sizes: The bytes needed and free as text, if known, or "".
+    """
+    asked = f": it needs {sizes}" if sizes else ""
+    return DataError(
+        f"`{arg}` does not fit into the temporary folder{asked}.",
+        hint="Set the environment variable TMPDIR to a larger disk before the session starts.",
+        arg=arg,
+        path=str(folder),
+    )
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)

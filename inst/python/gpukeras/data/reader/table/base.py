@@ -1,0 +1,256 @@
+"""Base class of all table readers: a schema, and passes that count what they leave out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, TypeVar
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.messages import count_of
+from gpukeras.data.files.arrow import pa
+from gpukeras.data.files.errors import Skipped, Tally, check_unchanged
+from gpukeras.data.files.remote_file import AnyFile, RemoteFile, Stamp
+from gpukeras.data.reader.table import parquet
+
+# Shares of workers --------------------------------------------------------------------------------
+
+
+def split_units(weights: Sequence[int], count: int) -> list[range]:
+    """Splits units into consecutive runs of about equal weight, none of them empty.
+
+    Args:
+        weights: The weight of each unit; at least `count` units.
+        count: Number of runs.
+    """
+    ends, sums = [0], [*accumulate(weights)]
+    for number in range(1, count):
+        goal = sums[-1] * number / count
+        least, most = ends[-1] + 1, len(weights) - (count - number)
+        near = min(range(least, most + 1), key=lambda end: abs(sums[end - 1] - goal))
+        ends.append(near)
+    return [range(*pair) for pair in zip(ends, [*ends[1:], len(weights)], strict=True)]
+
+
+def choose_parts(
+    parts: Sequence[Any], format: str, index: int, count: int, arg: str
+) -> tuple[tuple[Any, ...], str]:
+    """Returns what a worker reads: its files, with their row groups, and a phrase for it.
+
+    Args:
+        parts: All files, as `base.Part`.
+        format: Their format.
+        index: Number of the worker, from 0.
+        count: Number of workers.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: if there are fewer files, or row groups, than workers.
+    """
+    if format != "parquet":
+        _check_enough(len(parts), count, "file", arg)
+        run = split_units([part.stamp[0] for part in parts], count)[index]
+        return tuple(parts[run.start : run.stop]), _name_run("file", run, len(parts))
+    groups = [
+        (number, group, rows)
+        for number, part in enumerate(parts)
+        for group, rows in enumerate(parquet.read_groups(part.path))
+    ]
+    _check_enough(len(groups), count, "row group", arg)
+    run = split_units([rows for *_, rows in groups], count)[index]
+    chosen: dict[int, dict[int, int]] = {}
+    for number, group, rows in groups[run.start : run.stop]:
+        chosen.setdefault(number, {})[group] = rows
+    taken = tuple(
+        replace(parts[number], facts=sum(own.values()), groups=tuple(own))
+        for number, own in chosen.items()
+    )
+    where = f", in {len(taken):,} of {count_of(len(parts), 'file')}" if len(parts) > 1 else ""
+    return taken, _name_run("row group", run, len(groups)) + where
+
+
+def _check_enough(units: int, count: int, noun: str, arg: str) -> None:
+    if units < count:
+        raise DataError(
+            f"`{arg}` has {count_of(units, noun)} for {count} workers.",
+            hint="Write more files, or Parquet files with more row groups, or use fewer workers.",
+            arg=arg,
+        )
+
+
+def _name_run(noun: str, run: range, units: int) -> str:
+    which = (
+        f"{noun} {run.stop:,}" if len(run) == 1 else f"{noun}s {run.start + 1:,} to {run.stop:,}"
+    )
+    return f"{which} of {units:,}"
+
+
+# Readers ------------------------------------------------------------------------------------------
+
+Facts = TypeVar("Facts")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a table.
+
+    Args:
+        path: Path of the file.
+        stamp: Size, and modification time or version, when the file was opened.
+        facts: Format-specific data for reading the file.
+        groups: The row groups to read, of Parquet files, or None for all.
+        footer: A remote file's footer, or None to read it again.
+    """
+
+    path: AnyFile
+    stamp: Stamp
+    facts: Any
+    groups: tuple[int, ...] | None = None
+    footer: Any = None
+
+    def __post_init__(self) -> None:
+        """Checks that the file is not empty."""
+        if self.stamp[0] <= 0:
+            raise ValueError("an empty file is no part")
+
+
+class TableReader(ABC):
+    """A table in files: its columns, and its rows in record batches for any number of passes.
+
+    Args:
+        parts: The files.
+        format: Format of the files.
+        schema: Schema of the batches.
+        arg: Name of the user's argument, for error messages.
+        tally: Counts of what opening left out, or None if the first fault is an error.
+        notes: Sentences for the user.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        format: str,
+        schema: pa.Schema,
+        arg: str,
+        *,
+        tally: Tally | None,
+        notes: Iterable[str] = (),
+    ) -> None:
+        """Stores the arguments; reads no data."""
+        self.files = tuple(part.path for part in parts)
+        self.format = format
+        self.schema = schema
+        self.arg = arg
+        self.skips = tally is not None
+        self._parts = tuple(parts)
+        self._opened = tally.skipped if tally else Skipped()
+        self._tally = Tally(self._opened)
+        self._notes = dict.fromkeys(notes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns, in order."""
+        return tuple(self.schema.names)
+
+    @property
+    def known_rows(self) -> int | None:
+        """Number of rows in all files, or None if only reading reveals it."""
+        return None
+
+    @property
+    def skipped(self) -> Skipped:
+        """Rows and files that the latest pass has left out so far."""
+        return self._tally.skipped
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the user, including the findings of passes so far."""
+        return tuple(self._notes)
+
+    def take_shard(self, index: int, count: int) -> str:
+        """Restricts the reader to a worker's part of the files; returns a phrase for it.
+
+        Args:
+            index: Number of the worker, from 0.
+            count: Number of workers.
+
+        Raises:
+            DataError: if there are fewer files, or row groups, than workers.
+        """
+        self._parts, text = choose_parts(self._parts, self.format, index, count, self.arg)
+        self.files = tuple(part.path for part in self._parts)
+        return text
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields all rows in file order, in batches of a few MiB; each call reads the files again.
+
+        Raises:
+            DataError: if a file is gone, has changed or is broken; names file, row and column. With
+                `on_error = "skip"` the rest of the file is left out and counted.
+        """
+        self._tally = tally = Tally(self._opened)
+        for part, batches in self._each(tally):
+            rows = 0
+            try:
+                for batch in batches:
+                    yield batch
+                    rows += batch.num_rows
+            except DataError as error:
+                if not self.skips:
+                    raise
+                tally.add(error.message, rows=self._lost(part, rows), files=1)
+
+    def _each(self, tally: Tally) -> Iterator[tuple[Part, Iterator[pa.RecordBatch]]]:
+        """Yields the files, each with its batches."""
+        for part in self._parts:
+            yield part, self._checked(part, tally)
+
+    def _checked(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
+        if not isinstance(part.path, RemoteFile):  # the end tells the same, with one request less
+            check_unchanged(part.path, self.arg, part.stamp)
+        yield from self._read(part, tally)
+        check_unchanged(part.path, self.arg, part.stamp)
+
+    @abstractmethod
+    def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
+        """Yields the batches of one file."""
+
+    def _lost(self, part: Part, rows: int) -> int:
+        """Returns the rows lost in a file that broke off after `rows` rows, 0 if unknown."""
+        return 0
+
+    def _note_rounded(self, name: str) -> None:
+        """Notes that a column has integers beyond 2^53, which float64 (R, models) cannot hold."""
+        said = f"Column `{name}` of `{self.arg}` has whole numbers beyond 2^53: they are rounded."
+        self._notes.setdefault(said)
+
+
+def read_each(
+    paths: Sequence[AnyFile], read: Callable[[AnyFile], Facts], arg: str, tally: Tally | None
+) -> list[Facts]:
+    """Calls `read` on each file and returns the results.
+
+    Args:
+        paths: The files.
+        read: Function that reads a file's facts; raises DataError if the file cannot be read.
+        arg: Name of the user's argument, for error messages.
+        tally: Counts the files that cannot be read, or None if such a file is an error.
+
+    Raises:
+        DataError: for the first file that cannot be read, or if none can.
+    """
+    found = []
+    for path in paths:
+        try:
+            found.append(read(path))
+        except DataError as error:
+            if tally is None:
+                raise
+            tally.add(error.message, files=1)
+    if not found:
+        first = "" if tally is None else tally.skipped.first
+        message = f"`{arg}`: none of {count_of(len(paths), 'file')} can be read."
+        raise DataError(message, hint=f"The first: {first}", arg=arg)
+    return found

@@ -1,0 +1,505 @@
+"""Learns the rules of a table's columns from blocks of its rows, and encodes blocks by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpukeras.data.arrays import (
+    EXACT_FLOAT32,
+    EXACT_FLOAT64,
+    FLOAT32_MAX,
+    Notes,
+    RunningStats,
+    column_error,
+    column_fault,
+)
+from gpukeras.data.recipe.columns import (
+    ColumnRule,
+    Learning,
+    kind_of,
+    learn_column,
+    transform_column,
+)
+from gpukeras.data.recipe.datetimes import CYCLES, read_number
+from gpukeras.data.recipe.imputation import nothing_observed
+from gpukeras.data.recipe.targets import spread_codes
+
+# Statistics ---------------------------------------------------------------------------------------
+
+MAX_TEXTS = 100_000  # bounds memory; a one-hot column can have 1,000 levels
+DIGIT_BITS = 16  # fixed per pass, of a value's 64
+
+
+class NumberSummary:
+    """Statistics of a column of numbers, dates, times or durations.
+
+    Args:
+        column: A block of the column, or an empty one: its name, kind, zone and units.
+        how: Options for learning columns; its masks of rows are unused.
+    """
+
+    def __init__(self, column: Mapping[str, Any], how: Learning) -> None:
+        """Starts without values."""
+        self.name, self.how = column["name"], how
+        self._column = {key: column.get(key) or "" for key in ("kind", "zone", "units")}
+        self.median: Median | None = None
+        self._moments = RunningStats()
+        self._bad = {"missing": 0, "infinite": 0, "large": 0}
+        self._gaps = 0  # missing values in training rows
+        self._rows = 0
+        self._first: int | None = None  # first faulty row, from 1
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the column is standardised; days since 1970 always are."""
+        kind = self._column["kind"]
+        return (self.how.scale and kind != "logical") or kind in CYCLES
+
+    @property
+    def needed(self) -> bool:
+        """Whether the column needs any statistics."""
+        return self.scaled or self.how.impute
+
+    def add(self, column: Mapping[str, Any], keep: np.ndarray | None) -> None:
+        """Adds a block of rows; `keep` marks the training rows, None for all."""
+        values = read_number(column, self._column["units"])
+        if len(values) == 0:
+            return
+        with np.errstate(invalid="ignore"):
+            largest = max(values.max(), -values.min())  # NaN if any value is NaN
+        if not largest <= FLOAT32_MAX:
+            self._count_bad(values)
+        kept = values if keep is None else values[keep]
+        if np.isnan(largest):
+            there = kept[~np.isnan(kept)]
+            self._gaps += len(kept) - len(there)
+            kept = there
+        self._moments.add(kept)
+        self._rows += len(values)
+
+    def _count_bad(self, values: np.ndarray) -> None:
+        missing, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+        with np.errstate(invalid="ignore"):
+            large = int((np.abs(values) > FLOAT32_MAX).sum()) - infinite
+        for what, count in (("missing", missing), ("infinite", infinite), ("large", large)):
+            self._bad[what] += count
+        with np.errstate(invalid="ignore"):
+            wrong = np.abs(values) > FLOAT32_MAX
+        wrong = wrong if self.how.impute else wrong | np.isnan(values)
+        if self._first is None and wrong.any():
+            self._first = self._rows + int(wrong.argmax()) + 1
+
+    def check(self) -> None:
+        """Checks the column as `columns` checks whole columns.
+
+        Raises:
+            DataError: if values are missing, infinite or too large; names the column, with counts.
+        """
+        bad = dict(self._bad)
+        if self.how.impute:
+            bad["missing"] = 0
+        if bad["missing"] or bad["infinite"]:
+            bad["large"] = 0
+        if any(bad.values()):
+            error = column_error(self.name, self.how.arg, "", **bad)
+            error.details["row"] = self._first
+            raise error
+        if not self._moments.count:
+            raise nothing_observed(self.name, self.how.arg)
+
+    def start_median(self) -> Median | None:
+        """Returns a new median search, or None if none is needed.
+
+        A logical column's mode follows from its mean.
+        """
+        if self.how.impute and self._column["kind"] != "logical" and self._moments.count:
+            self.median = Median(self._moments.count)
+        return self.median
+
+    def add_to_median(self, column: Mapping[str, Any], keep: np.ndarray | None) -> None:
+        """Adds a block of rows in one of the passes that find the median."""
+        assert self.median is not None  # start_median() was called
+        values = read_number(column, self._column["units"])
+        kept = values if keep is None else values[keep]
+        self.median.add(kept[~np.isnan(kept)])
+
+    def rule(self) -> ColumnRule:
+        """Returns the column's rule."""
+        kind, zone, units = (self._column[key] for key in ("kind", "zone", "units"))
+        logical = self._column["kind"] == "logical"
+        same: dict[str, Any] = {"zone": zone, "units": units, "logical": logical}
+        if not self.needed:
+            return ColumnRule(self.name, kind_of(self._column), **same)
+        fill = None
+        if self.how.impute:
+            mean = float(self._moments.mean)
+            fill = float(mean > 0.5) if self.median is None else self.median.value
+        return ColumnRule(
+            self.name,
+            kind_of(self._column),
+            center=float(self._moments.mean) if self.scaled else 0.0,
+            scale=float(self._moments.deviation) if self.scaled else 1.0,
+            fill=fill,
+            indicator=self.how.impute and self._gaps > 0,
+            **same,
+        )
+
+
+class Median:
+    """Exact median of values that are read in several passes.
+
+    Args:
+        count: Number of values.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Starts the search for the two middle values."""
+        self._ranks = [(count - 1) // 2, count // 2]
+        self._prefixes = [0, 0]
+        self._known = 0  # bits
+        self._counts = np.zeros((2, 2**DIGIT_BITS), dtype=np.int64)
+
+    @property
+    def found(self) -> bool:
+        """Whether all bits are known."""
+        return self._known == 64
+
+    @property
+    def value(self) -> float:
+        """The median."""
+        return float(np.mean(from_keys(np.array(self._prefixes, dtype=np.uint64))))
+
+    def add(self, values: np.ndarray) -> None:
+        """Adds some of the values (float64) in a pass."""
+        keys = to_keys(values)
+        shift = np.uint64(64 - self._known - DIGIT_BITS)
+        for place, prefix in enumerate(self._prefixes):
+            if place and prefix == self._prefixes[0]:
+                self._counts[1] = self._counts[0]
+                return
+            near = keys
+            if self._known:
+                near = keys[(keys >> np.uint64(64 - self._known)) == np.uint64(prefix)]
+            digits = (near >> shift).astype(np.int64) & (2**DIGIT_BITS - 1)
+            self._counts[place] += np.bincount(digits, minlength=2**DIGIT_BITS)
+
+    def next_digit(self) -> None:
+        """Ends a pass over all values."""
+        for place in (0, 1):
+            below = np.cumsum(self._counts[place])
+            digit = int(np.searchsorted(below, self._ranks[place], side="right"))
+            self._ranks[place] -= int(below[digit - 1]) if digit else 0
+            self._prefixes[place] = (self._prefixes[place] << DIGIT_BITS) | digit
+        self._known += DIGIT_BITS
+        self._counts[...] = 0
+
+
+def to_keys(values: np.ndarray) -> np.ndarray:
+    """Maps values without NaN to integers (uint64) in the same order."""
+    bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
+    top = np.uint64(2**63)
+    return np.where(bits & top, ~bits, bits | top)
+
+
+def from_keys(keys: np.ndarray) -> np.ndarray:
+    """Maps integers of `to_keys()` back to values."""
+    top = np.uint64(2**63)
+    return np.where(keys & top, keys ^ top, ~keys).view(np.float64)
+
+
+class LevelUnion:
+    """The union of a category's levels, which each block lists in another order.
+
+    Args:
+        column: A block of the column, or an empty one.
+        arg: Name of the user's argument, for error messages.
+        codes: Whether to store each row's code (1 byte up to 255 levels).
+        levels: Whether to store levels; otherwise only rows are counted.
+        onehot: Whether each level becomes a feature, which limits their number.
+    """
+
+    def __init__(
+        self,
+        column: Mapping[str, Any],
+        arg: str,
+        *,
+        codes: bool = False,
+        levels: bool = True,
+        onehot: bool = False,
+    ) -> None:
+        """Starts without rows."""
+        self.name, self.kind, self.rows = column["name"], column["kind"], 0
+        self._arg, self._onehot = arg, onehot
+        self._codes: list[np.ndarray] | None = [] if codes else None
+        self._positions: dict[str, int] | None = {} if levels else None
+        self._last: list[str] | None = None
+
+    def add(self, column: Mapping[str, Any]) -> None:
+        """Adds a block of rows."""
+        self.rows += len(column["values"])
+        if self._positions is None:
+            return
+        levels = list(column["levels"])
+        if levels != self._last:
+            for level in levels:
+                self._positions.setdefault(level, len(self._positions) + 1)
+            self._last = levels
+            self._check_levels(len(self._positions))
+        if self._codes is not None:
+            mapping = np.array([*map(self._positions.get, levels), 0], dtype=np.int32)
+            size = np.min_scalar_type(len(self._positions))
+            self._codes.append(spread_codes(column, mapping).astype(size))
+
+    def _check_levels(self, count: int) -> None:
+        if self._onehot and count > MAX_TEXTS:
+            problem = f"has more than {MAX_TEXTS:,} levels, too many for one-hot columns."
+            hint = 'Drop the column, or use `encode = "codes"` or `encode = "hash"`.'
+            raise column_fault(self.name, self._arg, problem, hint)
+
+    def column(self) -> dict[str, Any]:
+        """Returns the whole column; levels of strings are sorted.
+
+        If no codes were stored, all rows have the first level.
+        """
+        levels, kept = list(self._positions or ()), self._codes
+        if kept is None:
+            codes = np.broadcast_to(np.uint8(1), self.rows)
+        else:
+            size = np.min_scalar_type(len(levels))
+            codes = np.concatenate([np.zeros(0, size), *kept]).astype(size, copy=False)
+        if self.kind == "character":
+            levels = sorted(levels)
+            if kept is not None and self._positions is not None:
+                places = {level: place for place, level in enumerate(levels, 1)}
+                order = [0, *(places[level] for level in self._positions)]
+                codes = np.array(order, codes.dtype)[codes]
+        return {"name": self.name, "kind": self.kind, "values": codes, "levels": levels}
+
+
+def find_medians(
+    summaries: Sequence[NumberSummary],
+    read: Callable[[Sequence[str]], Iterable[tuple[Mapping[str, Any], np.ndarray | None]]],
+) -> None:
+    """Passes over the rows until all medians are found.
+
+    Args:
+        summaries: Summaries of columns whose rows were all added.
+        read: Function from column names to blocks: columns by name, with the mask of the training
+            rows or None for all.
+    """
+    waiting = [each for each in summaries if each.start_median() is not None]
+    medians = [each.median for each in waiting if each.median is not None]
+    while medians and not medians[0].found:
+        for columns, keep in read([each.name for each in waiting]):
+            for summary in waiting:
+                summary.add_to_median(columns[summary.name], keep)
+        for median in medians:
+            median.next_digit()
+
+
+# Learning -----------------------------------------------------------------------------------------
+
+ColumnDict = dict[str, Mapping[str, Any]]
+
+
+class Table(Protocol):
+    """Interface of a table that `TableLearner` reads."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the feature columns."""
+
+    def empty(self, name: str) -> Mapping[str, Any]:
+        """Returns a column without rows."""
+
+    def early(self, name: str, how: Learning) -> NumberSummary | None:
+        """Returns the statistics of a numeric column that are already known, or None."""
+
+    def category(self, name: str) -> Mapping[str, Any]:
+        """Returns a whole category column."""
+
+    def blocks(
+        self,
+        names: Sequence[str],
+        complete: np.ndarray | None = None,
+        keep: np.ndarray | None = None,
+    ) -> Iterator[tuple[ColumnDict, np.ndarray | None, int]]:
+        """Yields blocks of rows: columns, mask of the training rows, number of rows.
+
+        Args:
+            names: Names of the columns.
+            complete: Mask of the rows to use, or None for all rows.
+            keep: Mask of the training rows among them, or None for all.
+        """
+
+
+class TableLearner:
+    """Learns the rules of a table's columns; reads the rows needed for all of them once.
+
+    Args:
+        table: The table.
+    """
+
+    def __init__(self, table: Table) -> None:
+        """Stores the arguments; reads no data."""
+        self._table = table
+        self._summaries: dict[str, NumberSummary] | None = None
+
+    def rule(self, column: Mapping[str, Any], how: Learning) -> ColumnRule:
+        """Returns the rule of a column, which is passed without rows.
+
+        Raises:
+            DataError: as `columns.learn_column()` raises.
+        """
+        if kind_of(column) == "category":
+            return learn_column(self._table.category(column["name"]), how)
+        if self._summaries is None:
+            self._summaries = self._summarise(how)
+        summary = self._summaries.get(column["name"])
+        if summary is None:
+            return NumberSummary(column, how).rule()
+        summary.check()
+        return summary.rule()
+
+    def _summarise(self, how: Learning) -> dict[str, NumberSummary]:
+        """Returns the statistics of all numeric columns that need any."""
+        table = self._table
+        found: dict[str, NumberSummary] = {}
+        late: dict[str, NumberSummary] = {}
+        for column in map(table.empty, table.columns):
+            name, summary = column["name"], NumberSummary(column, how)
+            if kind_of(column) != "category" and summary.needed:
+                early = table.early(name, how)
+                found[name] = early or summary
+                late |= {} if early else {name: summary}
+        read = self._reader(how)
+        for columns, keep in read(list(late)) if late else ():
+            for name, summary in late.items():
+                summary.add(columns[name], keep)
+        find_medians(list(found.values()), read)
+        return found
+
+    def _reader(
+        self, how: Learning
+    ) -> Callable[[Sequence[str]], Iterator[tuple[ColumnDict, np.ndarray | None]]]:
+        """Returns a function that yields blocks of columns with masks of the training rows."""
+        keep = None if how.keep.all() else how.keep
+
+        def read(names: Sequence[str]) -> Iterator[tuple[ColumnDict, np.ndarray | None]]:
+            for columns, kept, _ in self._table.blocks(names, how.complete, keep):
+                yield columns, kept
+
+        return read
+
+
+# Encoding -----------------------------------------------------------------------------------------
+
+TILE_BYTES = 2**18  # of float64
+Columns = Mapping[str, Mapping[str, Any]]
+
+
+class Encoder:
+    """Encodes blocks of rows by the rules of their columns.
+
+    The result equals that of `columns.transform_column()` for each column.
+
+    Args:
+        rules: The rules in the order of the features.
+        arg: Name of the user's argument, for error messages.
+        notes: Collects notes on integers that lose digits in float32, or None.
+    """
+
+    def __init__(self, rules: Sequence[ColumnRule], arg: str, notes: Notes | None = None) -> None:
+        """Separates columns of numbers from other columns."""
+        self._arg, self._notes = arg, notes
+        self._runs: list[_Run] = []
+        self._others: list[tuple[ColumnRule, slice]] = []
+        start = 0
+        for rule in rules:
+            place = slice(start, start + len(rule.features))
+            start = place.stop
+            if rule.kind not in ("number", "duration") or rule.fill is not None:
+                self._others.append((rule, place))
+            elif self._runs and self._runs[-1].place.stop == place.start:
+                self._runs[-1].append(rule)
+            else:
+                self._runs.append(_Run(rule, place.start))
+
+    def encode(self, columns: Columns, out: np.ndarray) -> None:
+        """Encodes a block into `out`.
+
+        Args:
+            columns: Columns by name, each with one value per row of `out`.
+            out: Array of float32, shape `(rows, features)`.
+
+        Raises:
+            DataError: as `columns.transform_column()` raises; counts are those of this block.
+        """
+        for run in self._runs:
+            if not self._encode_run(run, columns, out):
+                self._encode_each(run, columns, out)
+        for rule, place in self._others:
+            transform_column(rule, columns[rule.name], out[:, place], self._arg, self._notes)
+
+    def _encode_run(self, run: _Run, columns: Columns, out: np.ndarray) -> bool:
+        """Whether all values could be encoded and need no note."""
+        given = [columns[rule.name] for rule in run.rules]
+        if any(kind_of(each) != rule.kind for each, rule in zip(given, run.rules, strict=True)):
+            return False
+        values = [run.read(column, rule) for column, rule in zip(given, run.rules, strict=True)]
+        rows = max(1, TILE_BYTES // (8 * len(values)))
+        tile, cast = (np.empty((len(values), rows), dtype) for dtype in (np.float64, np.float32))
+        with np.errstate(invalid="ignore", over="ignore"):
+            for start in range(0, len(out), rows):
+                count = min(rows, len(out) - start)
+                if not run.encode(values, start, tile[:, :count], cast[:, :count]):
+                    return False
+                out[start : start + count, run.place] = cast[:, :count].T
+        return True
+
+    def _encode_each(self, run: _Run, columns: Columns, out: np.ndarray) -> None:
+        for place, rule in enumerate(run.rules, run.place.start):
+            column = columns[rule.name]
+            transform_column(rule, column, out[:, place : place + 1], self._arg, self._notes)
+
+
+class _Run:
+    """Adjacent columns of numbers."""
+
+    def __init__(self, rule: ColumnRule, start: int) -> None:
+        self.rules: list[ColumnRule] = []
+        self.place = slice(start, start)
+        self.append(rule)
+
+    def append(self, rule: ColumnRule) -> None:
+        """Adds a column on the right."""
+        self.rules.append(rule)
+        self.place = slice(self.place.start, self.place.stop + 1)
+        self._center = np.array([[rule.center] for rule in self.rules])
+        self._scale = np.array([[rule.scale] for rule in self.rules])
+        self._scaled = (self._center != 0) | (self._scale != 1)
+        self._limit = EXACT_FLOAT64 if self._scaled.all() else EXACT_FLOAT32
+
+    @staticmethod
+    def read(column: Mapping[str, Any], rule: ColumnRule) -> np.ndarray:
+        """Returns the values in the rule's units, of any numeric dtype."""
+        if column["kind"] == "duration":
+            return read_number(column, rule.units)
+        return np.asarray(column["values"]).reshape(-1)
+
+    def encode(
+        self, values: Sequence[np.ndarray], start: int, tile: np.ndarray, cast: np.ndarray
+    ) -> bool:
+        """Encodes the rows from `start` on into `cast`; returns whether all are plain numbers."""
+        for line, column in zip(tile, values, strict=True):
+            line[...] = column[start : start + tile.shape[1]]
+        if not max(tile.max(), -tile.min()) < self._limit:  # also true if one is NaN
+            return False
+        if self._scaled.any():
+            tile -= self._center
+            tile /= self._scale
+        cast[...] = tile
+        return bool(max(cast.max(), -cast.min()) <= FLOAT32_MAX)

@@ -1,0 +1,549 @@
+"""Tables in files (CSV, Parquet and Feather) of any size, as rows of a data frame's columns.
+
+    files --reader--> spool --learn()--> encoding --encode()--> rows, in memory or a scratch file
+
+The files are parsed once. Later steps work on one block of rows at a time, so that memory does not
+grow with the files, except for labels, row numbers, the distinct strings of a category, and (if
+missing values are imputed, and for text) one code per row of each category.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, GpuKerasError
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import FLOAT32_MAX, Notes, column_error
+from gpukeras.data.files.remote_file import AnyFile
+from gpukeras.data.reader.base import Features
+from gpukeras.data.reader.rows import RowSource
+from gpukeras.data.reader.spill import STORAGES, RowsWriter
+from gpukeras.data.reader.table.arrow_columns import utc_offsets
+from gpukeras.data.reader.table.columns import Encoder, LevelUnion, NumberSummary, TableLearner
+from gpukeras.data.reader.table.formats import open_table
+from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column
+from gpukeras.data.reader.table.stream import open_stream
+from gpukeras.data.recipe.columns import ColumnRule, Learning, kind_of, take_rows, transform_column
+from gpukeras.data.recipe.datetimes import read_number
+from gpukeras.data.recipe.encoding import learn_rules
+from gpukeras.data.recipe.imputation import is_missing
+from gpukeras.data.recipe.recipe import (
+    ColumnsEncoding,
+    Encoding,
+    TableEncoding,
+    check_columns,
+    check_kind,
+    check_names,
+)
+from gpukeras.data.recipe.targets import SEVERAL, count_codes, recode
+from gpukeras.data.recipe.text_vectorization import TextSpec
+
+# Faults -------------------------------------------------------------------------------------------
+
+AnyColumns = Mapping[str, Mapping[str, Any]]
+
+
+def explain_fault(
+    encoding: ColumnsEncoding, blocks: Iterable[tuple[AnyColumns, int]], arg: str
+) -> DataError | None:
+    """Returns the error for the first column that cannot be encoded, with counts over all rows.
+
+    Args:
+        encoding: The encoding to apply.
+        blocks: AnyColumns by name, and the number of rows, of each block.
+        arg: Name of the user's argument, for error messages.
+
+    Returns:
+        The error, with the `row` (from 1) of the first faulty value if it is known; or None if no
+        fault is found.
+    """
+    faults = [_Fault(rule, arg) for rule in encoding.columns]
+    start = 0
+    for columns, rows in blocks:
+        for fault in faults:
+            fault.add(columns[fault.rule.name], start)
+        start += rows
+    return next((error for error in (fault.error() for fault in faults) if error), None)
+
+
+class _Fault:
+    """Faults of one column."""
+
+    def __init__(self, rule: ColumnRule, arg: str) -> None:
+        self.rule, self._arg = rule, arg
+        self._counts = {"missing": 0, "infinite": 0, "large": 0}
+        self._row: int | None = None
+        self._union: LevelUnion | None = None
+        self._first: DataError | None = None
+
+    def add(self, column: Mapping[str, Any], start: int) -> None:
+        if self.rule.fill is None:
+            self._mark("missing", is_missing(column), start)
+        if kind_of(column) == "category":
+            self._union = self._union or LevelUnion(column, self._arg, codes=True)
+            self._union.add(column)
+        elif self.rule.kind not in ("category", "text"):
+            self._add_numbers(column, start)
+        if self._first is None:
+            self._first = self._transform(column)
+
+    def _add_numbers(self, column: Mapping[str, Any], start: int) -> None:
+        values = read_number(column, self.rule.units)
+        infinite = np.isinf(values)
+        self._mark("infinite", infinite, start)
+        with np.errstate(over="ignore", invalid="ignore"):
+            encoded = np.abs((values - self.rule.center) / self.rule.scale)
+            self._mark("large", (encoded > FLOAT32_MAX) & ~infinite, start)
+
+    def _mark(self, what: str, bad: np.ndarray, start: int) -> None:
+        self._counts[what] += int(bad.sum())
+        if self._row is None and bad.any():
+            self._row = start + int(bad.argmax()) + 1
+
+    def _transform(self, column: Mapping[str, Any]) -> DataError | None:
+        """Returns the error of a single block: another type, or an invalid date."""
+        out = np.empty((len(column["values"]), len(self.rule.features)), np.float32)
+        try:
+            transform_column(self.rule, column, out, self._arg)
+        except DataError as error:
+            return error
+        return None
+
+    def error(self) -> DataError | None:
+        """Returns the error, or None if the column has no fault."""
+        if self._first is None:
+            return None
+        kind_changed = (self._union is None) == (self.rule.kind in ("category", "text"))
+        if kind_changed:
+            return self._first
+        if self._union is not None:
+            return self._category_error(self._union, self._first)
+        counts = dict(self._counts)
+        if counts["missing"] or counts["infinite"]:
+            counts["large"] = 0
+        if not any(counts.values()):
+            return self._first
+        return self._located(column_error(self.rule.name, self._arg, "", **counts))
+
+    def _category_error(self, union: LevelUnion, first: DataError) -> DataError:
+        column = union.column()
+        fill = None if self.rule.fill is None else str(self.rule.fill)
+        try:
+            count_codes(column, self._arg, imputed=fill is not None)
+            if self.rule.text is None and not self.rule.bins:
+                new = self.rule.new_levels
+                recode(column, self.rule.levels, self._arg, fill, new_levels=new)
+        except DataError as error:
+            return self._located(error)
+        return first
+
+    def _located(self, error: DataError) -> DataError:
+        if self._row is None:
+            return error
+        return DataError(error.message, hint=error.hint, **{**error.details, "row": self._row})
+
+
+def find_row(files: Sequence[AnyFile], row: int, table: Any) -> tuple[AnyFile, int] | None:
+    """Returns the file that contains a row, and the row's number in that file, from 1.
+
+    Args:
+        files: The files in order.
+        row: Row number over all files, from 1.
+        table: Their reader, see `files.table.open_table()`.
+
+    Returns:
+        The path and the row number, or None if the rows cannot be counted.
+    """
+    try:
+        for path in files:
+            reader = open_table([path], table.arg, format=table.format, columns=table.names)
+            known = reader.known_rows
+            rows = sum(map(len, reader.batches())) if known is None else known
+            if row <= rows:
+                return path, row
+            row -= rows
+    except GpuKerasError:  # the caller reports another error already
+        return None
+    return None
+
+
+def name_row(error: DataError, path: AnyFile | None, row: int) -> DataError:
+    """Returns a copy of an error that names the first faulty row and its file.
+
+    Args:
+        error: The error.
+        path: The file, or None for rows of a stream.
+        row: Number of the row in the file, from 1.
+    """
+    of, file = ("", {}) if path is None else (f" of {path.name}", {"path": str(path)})
+    message = f"{error.message.removesuffix('.')}; the first is in row {row:,}{of}."
+    return DataError(message, hint=error.hint, **{**error.details, "row": row, **file})
+
+
+# Features -----------------------------------------------------------------------------------------
+
+Columns = dict[str, Mapping[str, Any]]
+Block = tuple[Columns, np.ndarray | None, int]
+
+
+class TableFeatures(Features):
+    """Feature columns from files.
+
+    Args:
+        features: `{kind: "table", paths, format, columns, label, weights}`; the last four may be
+            missing: the format follows from the suffix, and all columns except label and weights
+            are features. `label` may name several columns, one per output. Instead of paths,
+            `stream` gives rows that come once, see `files.stream.open_stream()`. With `shard`, a
+            worker's number from 0 and the number of workers, only its part of the files is read.
+        arg: Name of the user's argument, for error messages.
+        spec: The dataset options for reading and learning.
+        encoding: The learned encoding, if it is known: then only its columns are read.
+        text: Which columns are text.
+
+    Raises:
+        DataError: if a file cannot be read, or lacks a column.
+    """
+
+    kind = "columns"
+    row_shape = None
+
+    def __init__(
+        self,
+        features: Mapping[str, Any],
+        arg: str,
+        spec: DatasetSpec | None = None,
+        encoding: Encoding | None = None,
+        text: TextSpec | Mapping[str, Any] | None = None,
+    ) -> None:
+        """Reads the files' headers; their rows are read on first use."""
+        self.arg = arg
+        self._spec = spec or DatasetSpec()
+        self._encoding = encoding
+        self._text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
+        self._labels = _texts(features.get("label")) or []
+        self._weights = features.get("weights") or None
+        self._shard = features.get("shard")
+        self._open(features)
+        self._scan: Scan | None = None
+
+    def _open(self, features: Mapping[str, Any]) -> None:
+        asked = _texts(features.get("columns"))
+        if features.get("stream") is not None:
+            reader = open_stream(features["stream"], self.arg)
+            try:
+                self.reader: Any = reader.select(self._choose(reader.names, asked))
+            except BaseException:
+                reader.close()
+                raise
+            return
+        paths = _texts(features["paths"]) or []
+        how = {"format": features.get("format") or "auto", "on_error": self._spec.on_error}
+        choose = partial(self._choose, asked=asked)
+        self.reader = open_table(paths, self.arg, columns=choose, **how)
+        if self._shard is not None:
+            self.reader.take_shard(*self._shard)
+
+    def _choose(self, names: Sequence[str], asked: Sequence[str] | None) -> list[str]:
+        """Chooses the feature columns; returns them and the columns beside them."""
+        check_names(names, self.arg)
+        self.columns = choose_columns(names, self._beside, asked, self._encoding, self.arg)
+        return [*self.columns, *(name for name in self._beside if name not in self.columns)]
+
+    @property
+    def _beside(self) -> list[str]:
+        return [*self._labels, *([self._weights] if self._weights else [])]
+
+    # Rows
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in all files."""
+        return self._scanned().spool.rows
+
+    @property
+    def skipped(self) -> str:  # type: ignore[override] # known when the files were read
+        """Description of what `on_error = "skip"` left out, or ""."""
+        self._scanned()
+        return self.reader.skipped.explain()
+
+    @property
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override] # the reader's
+        """Sentences about surprising properties of the files."""
+        return tuple(self.reader.notes)
+
+    def texts(self) -> Collection[str]:
+        """Returns the names of the text columns."""
+        return [name for name in self.columns if self.empty(name)["kind"] == "character"]
+
+    @property
+    def formula(self) -> str:  # type: ignore[override] # of the columns chosen
+        """R's formula of the label, the features and the weights, or "" without a label."""
+        return write_formula(self._labels, self.columns, self._weights) if self._labels else ""
+
+    def labels(self) -> Mapping[str, Any] | None:
+        """Returns the label column in the form that R passes; several columns are separate outputs.
+
+        Raises:
+            DataError: if a label column is a date, a time or a duration.
+        """
+        if len(self._labels) < 2:
+            return self._take_label(self._labels[0]) if self._labels else None
+        check_names(self._labels, "y")
+        outputs = [{"name": name, "labels": self._take_label(name)} for name in self._labels]
+        return {"kind": SEVERAL, "outputs": outputs}
+
+    def _take_label(self, name: str) -> Mapping[str, Any]:
+        kind = self.empty(name)["kind"]
+        if kind in ("date", "time", "duration"):
+            raise DataError(
+                f"`y` cannot be labels: the column `{name}` is a {kind}.",
+                hint="Make a number or a text of it.",
+                arg="y",
+                column=name,
+            )
+        return {**self._scanned().watch.beside[name].take(), "name": name, "arg": name}
+
+    def weights(self) -> np.ndarray | None:
+        """Returns the column of weights, or None."""
+        if self._weights is None:
+            return None
+        column = self._scanned().watch.beside[self._weights].take()
+        if column["kind"] not in ("numeric", "integer"):
+            raise DataError(
+                f"`weights` must be numbers: the column `{self._weights}` is a {column['kind']}.",
+                arg="weights",
+                column=self._weights,
+            )
+        return column["values"]
+
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Returns the mask of complete rows, and the number of rows that lack each column."""
+        names = [name for name in self.columns if known is None or name in known]
+        complete, start = np.ones(self.rows, dtype=bool), 0
+        counts = {f"Column `{name}` of `{self.arg}`": 0 for name in names}
+        for columns, _, rows in self.blocks(names):
+            for name, column in columns.items():
+                absent = is_missing(column)
+                complete[start : start + rows] &= ~absent
+                counts[f"Column `{name}` of `{self.arg}`"] += int(absent.sum())
+            start += rows
+        return complete, counts
+
+    # Learning
+
+    def learn(
+        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
+    ) -> TableEncoding:
+        """Learns the encoding, as `encoding.learn_columns()` does for rows in memory."""
+        how = _learning(spec, self.arg, self._text, keep, complete)
+        learner = TableLearner(self)
+        try:
+            given = [*map(self.empty, self.columns)]
+            return learn_rules(given, how, learner.rule, spec.new_levels)
+        except DataError as error:
+            raise self._located(error, complete) from error
+
+    # Encoding
+
+    def encode(
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
+    ) -> RowSource:
+        """Returns the encoded rows.
+
+        Args:
+            encoding: The encoding to apply.
+            complete: Mask of the rows to use, or None for all rows.
+            notes: Collects notes on integers that lose digits in float32, or None.
+
+        Raises:
+            DataError: as `encoding.transform()` raises, with the first faulty row.
+        """
+        encoding = check_kind(encoding, TableEncoding, self.arg)
+        check_columns(encoding, self.columns, self.arg)
+        rows = self.rows if complete is None else int(complete.sum())
+        keep = STORAGES.get(self._spec.cache, "auto")
+        with RowsWriter(encoding.shape, np.float32, keep, self.arg, rows) as writer:
+            try:
+                self._write(Encoder(encoding.columns, self.arg, notes), encoding, complete, writer)
+            except DataError as error:
+                blocks = self._encodable(encoding, complete)
+                error = explain_fault(encoding, blocks, self.arg) or error
+                raise self._located(error, complete) from error
+        self._scanned().close()
+        return writer.finish()
+
+    def _located(self, error: DataError, complete: np.ndarray | None) -> DataError:
+        """Adds the file and row to an error about a row used; unchanged if they are unknown."""
+        row, files = error.details.get("row"), self.reader.files
+        if row is None or self.skipped or self._shard is not None:
+            return error
+        row = row if complete is None else int(np.flatnonzero(complete)[row - 1]) + 1
+        if len(files) < 2:
+            return name_row(error, files[0] if files else None, row)
+        found = find_row(files, row, self.reader)
+        return error if found is None else name_row(error, *found)
+
+    def _write(
+        self,
+        encoder: Encoder,
+        encoding: TableEncoding,
+        complete: np.ndarray | None,
+        writer: RowsWriter,
+    ) -> None:
+        for columns, count in self._encodable(encoding, complete):
+            out = writer.room(count)
+            encoder.encode(columns, out)
+            writer.write(out)
+
+    def _encodable(
+        self, encoding: TableEncoding, complete: np.ndarray | None
+    ) -> Iterator[tuple[Columns, int]]:
+        """Yields each block's columns that the encoding uses, and its number of rows.
+
+        Times are converted to the encoding's zones.
+        """
+        zones = {rule.name: rule.zone for rule in encoding.columns}
+        for columns, _, count in self.blocks(list(zones), complete):
+            yield {name: in_zone(column, zones[name]) for name, column in columns.items()}, count
+
+    def blocks(
+        self,
+        names: Sequence[str],
+        complete: np.ndarray | None = None,
+        keep: np.ndarray | None = None,
+    ) -> Iterator[Block]:
+        """Yields blocks of rows: columns by name, mask of the training rows, number of rows.
+
+        Args:
+            names: Names of the columns.
+            complete: Mask of the rows to use, or None for all rows.
+            keep: Mask of the training rows among them, or None for all.
+        """
+        start = taken = 0
+        for batch in self._rows_open().spool.batches():
+            part = None if complete is None else complete[start : start + batch.num_rows]
+            part = None if part is None or part.all() else part
+            rows = batch.num_rows if part is None else int(part.sum())
+            columns = {name: take_rows(read_column(batch, name), part) for name in names}
+            yield columns, None if keep is None else keep[taken : taken + rows], rows
+            start, taken = start + batch.num_rows, taken + rows
+
+    def empty(self, name: str) -> Mapping[str, Any]:
+        """Returns a column without rows: its kind, zone and units."""
+        return empty_column(self.reader.schema, name)
+
+    def early(self, name: str, how: Learning) -> NumberSummary | None:
+        """Returns the first pass's statistics of a numeric column, or None."""
+        all_rows = how.complete is None and how.keep.all()
+        return self._scanned().watch.numbers.get(name) if all_rows else None
+
+    def category(self, name: str) -> Mapping[str, Any]:
+        """Returns a category column with its levels, and its codes if they are needed."""
+        return self._scanned().watch.unions[name].column()
+
+    def _scanned(self) -> Scan:
+        """Returns the result of the first pass; its rows may be closed."""
+        if self._scan is None:
+            self._scan = self._read()
+        return self._scan
+
+    def _rows_open(self) -> Scan:
+        """Returns a scan with open rows; reads the files again if the rows were closed."""
+        if not self._scanned().open:
+            self._scan = self._read()
+        return self._scanned()
+
+    def _read(self) -> Scan:
+        spec = self._spec
+        watch = choose_watch(
+            [] if self._encoding else [*map(self.empty, self.columns)],
+            [*map(self.empty, self._beside)],
+            _learning(spec, self.arg, self._text),
+            whole=spec.validation == 0 and spec.na != "drop",
+        )
+        return Scan(self.reader, self.arg, watch, again=spec.on_error == "stop")
+
+
+def choose_columns(
+    names: Sequence[str],
+    beside: Sequence[str],
+    asked: Sequence[str] | None,
+    encoding: Encoding | None,
+    arg: str,
+) -> list[str]:
+    """Selects the feature columns.
+
+    Args:
+        names: Names of all columns of the files.
+        beside: Names of the label and weight columns.
+        asked: Columns that the user names, or None for all others.
+        encoding: The learned encoding, or None; only columns that it knows are selected.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: if a column does not exist, or no column is left.
+    """
+    for name in [*beside, *(asked or ())]:
+        if name not in names:
+            near = ", ".join(get_close_matches(name, names, 3, 0.0))
+            raise DataError(
+                f"`{arg}` has no column `{name}`.",
+                hint=f"It has {count_of(len(names), 'column')}, called like {near}.",
+                arg=arg,
+                column=name,
+            )
+    chosen = [name for name in asked or names if name not in beside]
+    if encoding is not None:
+        return [name for name in chosen if name in encoding.known]
+    if not chosen:
+        raise DataError(
+            f"`{arg}` has no feature columns.",
+            hint=f"It has {'only ' if beside else ''}the columns {', '.join(names)}.",
+            arg=arg,
+        )
+    return chosen
+
+
+def in_zone(column: Mapping[str, Any], zone: str) -> Mapping[str, Any]:
+    """Converts a time column to a rule's zone, which defines its weekdays and hours."""
+    if column["kind"] != "time" or not zone or column["zone"] == zone:
+        return column
+    values = column["values"]
+    return {**column, "zone": zone, "offsets": utc_offsets(values, zone, column["name"])}
+
+
+def write_formula(labels: Sequence[str], columns: Sequence[str], weights: str | None) -> str:
+    """Returns R's formula of one label, or a list of labels, the features and the weights."""
+    left, right = ([_quote(name) for name in names] for names in (labels, columns))
+    label = left[0] if len(left) == 1 else f"list({', '.join(left)})"
+    right += [f".weights({_quote(weights)})"] if weights else []
+    return f"{label} ~ {' + '.join(right)}"
+
+
+def _quote(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace("`", "\\`")  # a name must not end its quotes
+    return f"`{escaped}`"
+
+
+def _learning(
+    spec: DatasetSpec,
+    arg: str,
+    text: TextSpec | None,
+    keep: np.ndarray | None = None,
+    complete: np.ndarray | None = None,
+) -> Learning:
+    keep = np.ones(0, dtype=bool) if keep is None else keep
+    impute = spec.na == "impute"
+    return Learning(keep, spec.scale, spec.encode, impute, complete, arg, spec.hash_bins, text)
+
+
+def _texts(given: str | Sequence[str] | None) -> list[str] | None:
+    if given is None:
+        return None
+    return [given] if isinstance(given, str) else list(given)

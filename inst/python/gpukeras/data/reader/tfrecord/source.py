@@ -1,0 +1,266 @@
+"""Features of TFRecord files: one array or image per record, or scalars as table columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.arrays import Notes, RunningStats, check_some, row_blocks, standardise
+from gpukeras.data.reader.base import Features
+from gpukeras.data.reader.image.source import ImageSpec, choose_form
+from gpukeras.data.reader.rows import RowSource
+from gpukeras.data.reader.spill import STORAGES, RowsWriter
+from gpukeras.data.reader.tfrecord.reader import RecordFiles
+from gpukeras.data.reader.tfrecord.schema import (
+    Description,
+    RecordField,
+    build_parser,
+    check_text,
+    explain_fault,
+    open_files,
+    read_description,
+)
+from gpukeras.data.recipe.recipe import (
+    ArrayEncoding,
+    Encoding,
+    ImageEncoding,
+    check_form,
+    check_unmarked,
+)
+
+IMAGE_OPTIONS = ("image_size", "color")
+
+
+class RecordArray(Features):
+    """One feature of fixed shape, with the labels and weights of the same records.
+
+    Args:
+        files: The files.
+        description: The fields to read.
+        arg: Name of the user's argument, for error messages.
+        spec: The options.
+        image: Options for decoding images.
+        encoding: The learned encoding, if it is known.
+        note: Sentence about what was inferred, or "".
+    """
+
+    def __init__(
+        self,
+        files: RecordFiles,
+        description: Description,
+        arg: str,
+        spec: DatasetSpec,
+        *,
+        image: ImageSpec,
+        encoding: Encoding | None = None,
+        note: str = "",
+    ) -> None:
+        """Stores the arguments; reads no data."""
+        self.arg = arg
+        self.refuses = "a TFRecord file of arrays"
+        self._files, self._description = files, description
+        self._keep = STORAGES.get(spec.cache, "auto")
+        self._name = description.array or ""
+        self._field = description.fields[self._name]
+        self._note, self._seen = note, Notes()
+        self._images = self._field.dtype == "image"
+        if self._images:
+            self._form = image.form
+            if isinstance(encoding, ImageEncoding):
+                self._form = choose_form(image, encoding)
+        self._source: RowSource | None = None
+        self._beside: dict[str, list[np.ndarray]] = {}
+
+    @property
+    def rows(self) -> int:
+        """Number of records in all files."""
+        return len(self._read())
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return self._form.shape if self._images else self._field.shape
+
+    @property
+    def skipped(self) -> str:  # type: ignore[override] # known when the files were read
+        """Description of what `on_error = "skip"` left out, or ""."""
+        self._read()
+        return self._files.skipped.explain("record")
+
+    @property
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override] # complete only then
+        """Sentences about what was inferred, and about numbers that float32 rounds."""
+        return tuple(note for note in (self._note, *self._seen.sentences) if note)
+
+    def labels(self) -> dict[str, Any] | None:
+        """Returns the labels, or None."""
+        self._read()
+        if not self._beside.get("y"):
+            return None
+        name = str(self._description.label)
+        return _to_labels(self._beside.pop("y"), self._description.fields[name], name, self.arg)
+
+    def weights(self) -> np.ndarray | None:
+        """Returns the weights, or None."""
+        self._read()
+        parts = self._beside.pop("w", None)
+        return None if parts is None else np.concatenate(parts).reshape(-1).astype(np.float64)
+
+    def learn(
+        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
+    ) -> Encoding:
+        """Learns the encoding; there is nothing to learn of images."""
+        shape = self.row_shape
+        if self._images:
+            scale = (255.0,) * shape[-1] if spec.scale else None
+            return ImageEncoding(shape, scale, interpolation=self._form.interpolation)
+        if not spec.scale:
+            return ArrayEncoding(shape)
+        source, moments = self._read(), RunningStats()
+        for rows in row_blocks(len(source), source.row_bytes):
+            block = source.gather(rows)[keep[rows]]
+            moments.add(block.reshape(-1, shape[-1]))
+        return ArrayEncoding(shape, tuple(moments.deviation), center=tuple(moments.mean))
+
+    def encode(
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
+    ) -> RowSource:
+        """Returns the rows: unchanged, or standardised."""
+        if self._images:
+            check_form(encoding, ImageEncoding, self.row_shape, self.arg)
+            return self._read()
+        encoding = check_form(encoding, ArrayEncoding, self.row_shape, self.arg)
+        check_unmarked(encoding, self.arg)
+        source = self._read()
+        if encoding.center is None and encoding.scale is None:
+            return source
+        center, scale = (
+            None if part is None else np.array(part) for part in (encoding.center, encoding.scale)
+        )
+        with RowsWriter(source.shape[1:], np.float32, self._keep, self.arg, len(source)) as writer:
+            for rows in row_blocks(len(source), source.row_bytes):
+                writer.write(standardise(source.gather(rows), center, scale))
+        self._source = None  # frees memory; the files can be read again
+        return writer.finish()
+
+    def _read(self) -> RowSource:
+        """Returns all rows, read once: float32, or uint8 for images."""
+        if self._source is not None:
+            return self._source
+        dtype = np.uint8 if self._images else np.float32
+        self._beside = {kind: [] for kind, _ in self._names_beside()}
+        with RowsWriter(self.row_shape, dtype, self._keep, self.arg) as writer:
+            self._write(writer)
+            self._source = writer.finish()
+        check_some(len(self._source), self.arg)
+        return self._source
+
+    def _write(self, writer: RowsWriter) -> None:
+        shape = self._form.shape if self._images else None
+        parse, done = build_parser(self._description.fields, shape), 0
+        self._seen = Notes()
+        for arrays in self._files.read(parse, explain_fault, self._description.record_bytes):
+            block = arrays[self._name]
+            if self._field.dtype == "int64":
+                self._seen.look(block.reshape(len(block), -1), (), self.arg, scaled=False)
+            self._check_finite(block, done)
+            writer.write(block)
+            done += len(block)
+            for kind, name in self._names_beside():
+                self._beside[kind].append(arrays[name])
+
+    def _names_beside(self) -> list[tuple[str, str]]:
+        """Returns the names of the labels (key "y") and the weights (key "w")."""
+        names = {"y": self._description.label, "w": self._description.weights}
+        return [(kind, name) for kind, name in names.items() if name]
+
+    def _check_finite(self, block: np.ndarray, done: int) -> None:
+        if block.dtype.kind != "f" or np.isfinite(block).all():
+            return
+        bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
+        row = done + int(bad.argmax()) + 1
+        raise DataError(
+            f"Feature `{self._name}` of `{self.arg}` has missing or infinite values, "
+            f"the first in record {row:,}.",
+            hint="Remove or correct those records first.",
+            arg=self.arg,
+            column=self._name,
+            row=row,
+        )
+
+
+def _to_labels(
+    parts: Sequence[np.ndarray], field: RecordField, name: str, arg: str
+) -> dict[str, Any]:
+    """Returns labels in the form that R passes."""
+    values = np.concatenate(parts)
+    if field.dtype in ("factor", "string"):
+        kind = "factor" if field.dtype == "factor" else "character"
+        distinct, codes = np.unique(values, return_inverse=True)
+        texts = distinct.tolist()
+        levels = check_text(texts, name, arg) if values.dtype == object else map(str, texts)
+        codes = (codes.reshape(-1) + 1).astype(np.int32)
+        return {"kind": kind, "name": "y", "values": codes, "levels": list(levels)}
+    if field.shape:
+        values = values.reshape(len(values), *field.shape).astype(np.float64)
+        return {"kind": "matrix", "name": "y", "values": values, "levels": [], "names": []}
+    kind = "integer" if field.dtype == "int64" else "numeric"
+    return {"kind": kind, "name": "y", "values": values, "levels": []}
+
+
+def describe_records(features: Mapping[str, Any], arg: str = "x") -> dict[str, str]:
+    """Returns the kind of features in TFRecord files, inferred from their first record.
+
+    Args:
+        features: See `open_records()`.
+        arg: Name of the user's argument, for error messages.
+
+    Returns:
+        `{kind}`: "columns", "array" or "images".
+    """
+    description, _ = read_description(features, open_files(features, arg, "skip"), arg)
+    if description.array is None:
+        return {"kind": "columns"}
+    image = description.fields[description.array].dtype == "image"
+    return {"kind": "images" if image else "array"}
+
+
+def open_records(
+    features: Mapping[str, Any],
+    arg: str,
+    spec: DatasetSpec | None = None,
+    encoding: Encoding | None = None,
+    text: Any = None,
+) -> Features:
+    """Opens features of foreign TFRecord files.
+
+    Args:
+        features: `{kind: "records", paths, description, label, weights, image_size, color}`; all
+            except the paths may be missing. `description` maps a name to a dtype of
+            `schema.DTYPES`, or to a dtype and a shape; without it, the fields are inferred from the
+            first record.
+        arg: Name of the user's argument, for error messages.
+        spec: The options.
+        encoding: The learned encoding, if it is known.
+        text: Which columns are text, and how they are encoded.
+
+    Raises:
+        SpecError: for an invalid description.
+        DataError: if the files cannot be read.
+    """
+    spec = spec or DatasetSpec()
+    image = ImageSpec(**{name: features.get(name) for name in IMAGE_OPTIONS})
+    files = open_files(features, arg, spec.on_error)
+    description, file = read_description(features, files, arg, encoding)
+    note = description.note(file)
+    if description.array is not None:
+        return RecordArray(files, description, arg, spec, image=image, encoding=encoding, note=note)
+    # Imports pyarrow, which takes 0.3 s.
+    from gpukeras.data.reader.tfrecord.tables import RecordReader, RecordTable
+
+    reader = RecordReader(files, description, arg, note)
+    return RecordTable({**features, "reader": reader}, arg, spec, encoding, text)

@@ -1,0 +1,445 @@
+"""Learns how to encode a column of a data frame as feature columns, and applies it.
+
+Columns are dicts `{name, kind, values, levels}`: `kind` is "numeric", "integer", "logical",
+"factor" or "character" (these two hold R's 1-based codes in `values`, 0 for NA, and their
+`levels`), "date", "time" (with `zone` and the UTC `offsets` of its rows) or "duration" (with
+`units`), see `datetimes`. A numeric column with `offset` is neither standardised nor imputed; one
+with `strata`, their number, holds numbers of strata from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import SpecError
+from gpukeras.core.messages import count_of
+from gpukeras.core.options import check_choice, describe
+from gpukeras.data.arrays import (
+    Notes,
+    check_lengths,
+    column_error,
+    column_fault,
+    missing_hint,
+    moments,
+    row_blocks,
+)
+from gpukeras.data.recipe import imputation
+from gpukeras.data.recipe.datetimes import CYCLES, check_days, encode_cycles, read_number
+from gpukeras.data.recipe.targets import (
+    CATEGORIES,
+    LOGICAL,
+    are_numbers,
+    count_codes,
+    explain_conversion,
+    recode,
+    spread_codes,
+)
+from gpukeras.data.recipe.text_vectorization import TextRule, TextSpec, encode_text, learn_text
+
+# Hashing ------------------------------------------------------------------------------------------
+
+HASH_BYTES = 8
+
+
+def choose_bins(levels: Iterable[str], bins: int) -> np.ndarray:
+    """Returns the bin of each level, from 0 (int32); a bin does not tell its levels apart.
+
+    Args:
+        levels: Texts; the bin of a text does not depend on the other texts or their order.
+        bins: The number of bins.
+    """
+    return np.array([choose_bin(level, bins) for level in levels], dtype=np.int32)
+
+
+def choose_bin(level: str, bins: int) -> int:
+    """Returns the bin of one level, from 0."""
+    # Text that is not valid Unicode also has bytes.
+    digest = blake2b(level.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
+    return int.from_bytes(digest, "little") % bins
+
+
+# Rules --------------------------------------------------------------------------------------------
+
+MAX_ONEHOT = 1000  # levels; more one-hot columns are usually a mistake
+MAX_IDENTIFIERS = 50  # different texts that a column may have even if no text repeats
+ENCODINGS = ("onehot", "codes", "hash")
+MAKERS = {"date": "as.Date()", "time": "as.POSIXct()", "duration": "as.difftime()"}
+KINDS = {kind: kind for kind in MAKERS} | dict.fromkeys(CATEGORIES, "category")
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """The learned encoding of one column of a data frame.
+
+    Args:
+        name: The column's name.
+        kind: "number", "category", "text", "date", "time" or "duration".
+        levels: Levels of a category, in order; none if it is hashed.
+        onehot: Whether a category becomes one 0/1 column per level, otherwise one column of codes
+            from 0.
+        center: Subtracted from a number.
+        scale: Divides a number after centring.
+        fill: Replaces a missing value: a number (days for dates and times) or a level; None if
+            values are not imputed.
+        indicator: Whether a 0/1 column marks missing values.
+        zone: Time zone of a time's weekday and hour.
+        units: R's units of a duration.
+        bins: If not 0, a category becomes one 0/1 column per bin of its hash.
+        text: The rule of a text column.
+        offset: Whether the number is taken as it is: an offset, or the number of a stratum.
+        strata: How many strata there are, of which it is the number from 0; 0 for other columns.
+        new_levels: Whether levels that training did not see are encoded, see `targets.recode()`.
+        logical: Whether the number is a logical, TRUE being 1.
+    """
+
+    name: str
+    kind: str
+    levels: tuple[str, ...] = ()
+    onehot: bool = True
+    center: float = 0.0
+    scale: float = 1.0
+    fill: float | str | None = None
+    indicator: bool = False
+    zone: str = ""
+    units: str = ""
+    bins: int = 0
+    text: TextRule | None = None
+    offset: bool = False
+    strata: int = 0
+    new_levels: bool = False
+    logical: bool = False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the feature columns that the rule makes."""
+        if self.text is not None:
+            names = self.text.features(self.name)
+        elif self.bins:
+            names = tuple(f"{self.name}#{place}" for place in range(1, self.bins + 1))
+        elif self.kind == "category" and self.onehot:
+            names = tuple(f"{self.name}={level}" for level in self.levels)
+        else:
+            names = (self.name, *(f"{self.name}:{part}" for part in CYCLES.get(self.kind, ())))
+        return (*names, f"{self.name}=NA") if self.indicator else names
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The options and rows from which column rules are learned.
+
+    Args:
+        keep: Mask of the training rows among the rows taken.
+        scale: Standardise numbers.
+        encode: Encoding of categories: "onehot" (one 0/1 column per level), "codes" or "hash", or
+            a mapping of column names to these; other columns are "onehot".
+        impute: Learn the values that replace missing ones.
+        complete: Mask of the rows to take, or None for all.
+        arg: The user's name for the data, for messages.
+        hash_bins: Bins of a hashed category.
+        text: The text columns and their encoding, or None.
+    """
+
+    keep: np.ndarray
+    scale: bool
+    encode: str | Mapping[str, str] = "onehot"
+    impute: bool = False
+    complete: np.ndarray | None = None
+    arg: str = "x"
+    hash_bins: int = 64
+    text: TextSpec | None = None
+
+    def encoding(self, name: str) -> str:
+        """Returns the encoding of a category."""
+        return self.encode if isinstance(self.encode, str) else self.encode.get(name, "onehot")
+
+    def check(self, columns: Sequence[Mapping[str, Any]]) -> None:
+        """Checks that the options fit the columns.
+
+        Raises:
+            SpecError: if `encode` or `text` does not fit; names the column.
+        """
+        texts = () if self.text is None else self.text.columns
+        if isinstance(self.encode, str):
+            check_choice("encode", self.encode, ENCODINGS)
+        else:
+            for name, way in self.encode.items():
+                if way not in ENCODINGS:
+                    problem = f"can be one of {', '.join(ENCODINGS)}, not {describe(way)}"
+                    raise _option_error("encode", name, problem)
+            self._check_named("encode", self.encode, columns)
+            both = [name for name in texts if name in self.encode]
+            if both:
+                raise _option_error("encode", both[0], "is one of the columns of `text`")
+        if self.text is not None and not texts:
+            raise SpecError("`text` names no column.", hint="Give `columns`.", arg="text")
+        self._check_named("text", texts, columns)
+
+    def _check_named(
+        self, option: str, names: Iterable[str], columns: Sequence[Mapping[str, Any]]
+    ) -> None:
+        kinds = {column["name"]: kind_of(column) for column in columns}
+        for name in names:
+            if name not in kinds:
+                raise _option_error(option, name, f"is no feature column of `{self.arg}`")
+            if kinds[name] != "category":
+                raise _option_error(option, name, f"is a {kinds[name]}, not a factor or text")
+
+
+def _option_error(option: str, name: str, problem: str) -> SpecError:
+    return SpecError(f"`{option}` names `{name}`, which {problem}.", arg=option, column=name)
+
+
+def kind_of(column: Mapping[str, Any]) -> str:
+    """Returns the kind of rule that a column needs."""
+    return KINDS.get(column["kind"], "number")
+
+
+def take_rows(column: Mapping[str, Any], complete: np.ndarray | None) -> Mapping[str, Any]:
+    """Returns the column with the rows where `complete` is true; None takes all."""
+    if complete is None:
+        return column
+    parts = [part for part in ("values", "offsets") if column.get(part) is not None]
+    return {**column, **{part: column[part][complete] for part in parts}}
+
+
+# Learning ----------------------------------------------------------------------------------------
+
+
+def learn_column(column: Mapping[str, Any], how: Learning) -> ColumnRule:
+    """Learns the rule of one column, with statistics of the training rows' non-missing values.
+
+    Levels come from all rows, as they are the column's type rather than a statistic.
+
+    Raises:
+        DataError: for a column that cannot be a feature; names the column.
+    """
+    name, rows = column["name"], how.keep if how.complete is None else how.complete
+    check_lengths(len(rows), len(column["values"]), f"{how.arg}${name}", how.arg)
+    if how.text is not None and name in how.text.columns:
+        return _learn_text(column, how, how.text)
+    if kind_of(column) == "category":
+        return _learn_category(column, how)
+    return _learn_number(column, how)
+
+
+def note_numbers(rules: Iterable[ColumnRule], texts: Collection[str], arg: str) -> tuple[str, ...]:
+    """Returns sentences about columns of text that hold mostly numbers."""
+    found = []
+    for rule in rules:
+        if rule.name in texts and rule.onehot and are_numbers(rule.levels):
+            found.append(
+                f"Column `{rule.name}` of `{arg}` holds numbers as text: it became "
+                f"{len(rule.levels)} columns, one for each text. "
+                "Use as.numeric() first, or factor() if they are codes."
+            )
+    return tuple(found)
+
+
+def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
+    encoding = how.encoding(column["name"])
+    hashed = encoding == "hash"
+    levels = () if hashed else _check_levels(column, encoding == "onehot", how.arg)
+    column = take_rows(column, how.complete)
+    return ColumnRule(
+        column["name"],
+        "category",
+        levels,
+        encoding == "onehot",
+        fill=imputation.learn_fill_level(column, how.keep, how.arg) if how.impute else None,
+        indicator=_needs_indicator(column, how),
+        bins=how.hash_bins if hashed else 0,
+    )
+
+
+def _learn_text(column: Mapping[str, Any], how: Learning, spec: TextSpec) -> ColumnRule:
+    column = take_rows(column, how.complete)
+    return ColumnRule(
+        column["name"],
+        "text",
+        fill="" if how.impute else None,
+        indicator=_needs_indicator(column, how),
+        text=learn_text(column, how.keep, spec, how.arg),
+    )
+
+
+def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
+    name, kind = column["name"], kind_of(column)
+    if column.get("offset"):
+        return ColumnRule(name, kind, offset=True, strata=int(column.get("strata") or 0))
+    zone, units = column.get("zone") or "", column.get("units") or ""
+    # Unscaled, days since 1970 are too large for a network.
+    logical = column["kind"] == "logical"
+    scale = (how.scale and not logical) or kind in CYCLES
+    if not scale and not how.impute:
+        return ColumnRule(name, kind, zone=zone, units=units, logical=logical)
+    column = take_rows(column, how.complete)
+    values = _finite(column, read_number(column, units), how.arg, missing=how.impute)
+    _check_size(values, name, how.arg)
+    there = imputation.observed(values, how.keep, name, how.arg)
+    center, deviation = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
+    return ColumnRule(
+        name,
+        kind,
+        center=float(center[0]) if scale else 0.0,
+        scale=float(deviation[0]) if scale else 1.0,
+        fill=imputation.learn_fill(column, there) if how.impute else None,
+        indicator=_needs_indicator(column, how),
+        zone=zone,
+        units=units,
+        logical=logical,
+    )
+
+
+def _needs_indicator(column: Mapping[str, Any], how: Learning) -> bool:
+    return how.impute and bool(imputation.is_missing(column)[how.keep].any())
+
+
+def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[str, ...]:
+    name, levels, rows = column["name"], tuple(column["levels"]), len(column["values"])
+    identifiers = column["kind"] == "character" and len(levels) > max(MAX_IDENTIFIERS, rows / 2)
+    if not levels or identifiers:
+        found, ways = "no levels", ""
+        if levels:
+            found = f"{len(levels)} different texts in {count_of(rows, 'row')}"
+            ways = ', or use `encode = "hash"` or `text`'
+        hint = f"Drop the column, or make it a factor with the levels you mean{ways}."
+        how = explain_conversion(levels, name) if identifiers else ""
+        if how:
+            found, hint = f"{found}, most of which are numbers", how
+        raise column_fault(name, arg, f"has {found}: it cannot be a category.", hint)
+    if onehot and len(levels) > MAX_ONEHOT:
+        problem = f"has {len(levels)} levels, too many for one-hot columns."
+        hint = 'Use `encode = "codes"` or `encode = "hash"`, or merge rare levels.'
+        raise column_fault(name, arg, problem, hint)
+    return levels
+
+
+# Applying ----------------------------------------------------------------------------------------
+
+
+def transform_column(
+    rule: ColumnRule,
+    column: Mapping[str, Any],
+    out: np.ndarray,
+    arg: str,
+    notes: Notes | None = None,
+) -> None:
+    """Writes a column's features into `out`, one row per value.
+
+    Args:
+        rule: The column's rule.
+        column: The values.
+        out: Rows first, one column per feature.
+        arg: The user's name for the data, for messages.
+        notes: Collects whole numbers that lose digits, or None.
+
+    Raises:
+        DataError: for a changed type, a new level, or values that cannot be trained on; names the
+            column.
+    """
+    column = imputation.as_kind(column, rule.kind, rule.zone, rule.units)
+    _check_kind(rule, column, arg)
+    if rule.indicator:
+        out[:, -1] = imputation.is_missing(column)
+        out = out[:, :-1]
+    if rule.text is not None:
+        encode_text(rule.text, column, out, arg, imputed=rule.fill is not None)
+    elif rule.kind == "category":
+        _transform_category(rule, column, out, arg)
+    else:
+        _transform_number(rule, column, out, arg, notes)
+
+
+def _transform_category(
+    rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str
+) -> None:
+    fill = None if rule.fill is None else str(rule.fill)
+    if rule.bins:
+        codes = _hash_category(rule.bins, column, arg, fill)
+    else:
+        codes = recode(column, rule.levels, arg, fill, new_levels=rule.new_levels)
+    if not rule.onehot and not rule.bins:
+        out[:, 0] = codes
+        return
+    for rows in row_blocks(len(out), out.itemsize * out.shape[1]):
+        out[rows] = codes[rows, None] == np.arange(out.shape[1])
+
+
+def _hash_category(bins: int, column: Mapping[str, Any], arg: str, fill: str | None) -> np.ndarray:
+    """Returns each row's bin; hashes each level that occurs once."""
+    levels = column["levels"]
+    used = np.flatnonzero(count_codes(column, arg, imputed=fill is not None))
+    mapping = np.zeros(len(levels) + 1, dtype=np.int32)
+    # R's codes count from 1: code 0, a missing value, indexes the last entry.
+    names = (levels[code - 1] if code else fill or "" for code in used)
+    mapping[used - 1] = choose_bins(names, bins)
+    return spread_codes(column, mapping)
+
+
+def _transform_number(
+    rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str, notes: Notes | None
+) -> None:
+    values = read_number(column, rule.units)
+    values = _finite({**column, "offset": rule.offset}, values, arg, rule.fill is not None)
+    if notes is not None:
+        _look_at(np.asarray(column["values"]).reshape(-1), values, rule, arg, notes)
+    if rule.fill is not None:
+        values = np.where(np.isnan(values), rule.fill, values)
+    with np.errstate(over="ignore"):
+        values = (values - rule.center) / rule.scale
+    out[:, 0] = _check_size(values, rule.name, arg)
+    if rule.kind in CYCLES:
+        check_days(read_number(column), rule.name, arg)
+        encode_cycles(column, out[:, 1:])
+
+
+def _look_at(
+    given: np.ndarray, values: np.ndarray, rule: ColumnRule, arg: str, notes: Notes
+) -> None:
+    """Notes numbers that lose digits: integers in the dtype given, others in float64."""
+    values = values if given.dtype.kind == "f" else given
+    scaled = (rule.center, rule.scale) != (0.0, 1.0)
+    for rows in row_blocks(len(values), values.itemsize):
+        notes.look(values[rows], (rule.name,), arg, scaled)
+
+
+def _check_kind(rule: ColumnRule, column: Mapping[str, Any], arg: str) -> None:
+    found = kind_of(column)
+    if found != ("category" if rule.kind == "text" else rule.kind):
+        maker = MAKERS.get(rule.kind)
+        hint = f"Convert it by {maker} first." if maker else explain_kind(rule.levels, column)
+        problem = f"is a {found} where training had a {rule.kind}."
+        raise column_fault(rule.name, arg, problem, hint)
+
+
+def explain_kind(known: Sequence[str], column: Mapping[str, Any]) -> str:
+    """Returns how R converts a category that was a number in training, or the other way round."""
+    found = set(column.get("levels") or ())
+    if found and found <= LOGICAL:
+        return "Convert it by as.logical() first: it holds TRUE and FALSE as text."
+    if column["kind"] == "logical" and known and set(known) <= LOGICAL:
+        return "Convert it by as.character() first: it was text in training."
+    factor = column["kind"] == "factor"
+    return explain_conversion(found, str(column["name"]), 1, factor) if found else ""
+
+
+def _finite(column: Mapping[str, Any], values: np.ndarray, arg: str, missing: bool) -> np.ndarray:
+    """Returns the values; refuses infinite ones, and missing ones unless `missing`."""
+    absent, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+    absent = 0 if missing else absent
+    if absent or infinite:
+        hint = missing_hint(label=True) if column.get("offset") and not infinite else ""
+        raise column_error(column["name"], arg, hint, missing=absent, infinite=infinite)
+    return values
+
+
+def _check_size(values: np.ndarray, name: str, arg: str) -> np.ndarray:
+    large = int((np.abs(values) > np.finfo(np.float32).max).sum())
+    if large:
+        raise column_error(name, arg, large=large)
+    return values

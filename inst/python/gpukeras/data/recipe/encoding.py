@@ -1,0 +1,313 @@
+"""Learns how to encode features as numbers from the training rows, and encodes others alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_empty
+from gpukeras.data.arrays import Notes, check_features, column_name, moments, stage_float32
+from gpukeras.data.recipe.columns import (
+    ColumnRule,
+    Learning,
+    learn_column,
+    take_rows,
+    transform_column,
+)
+from gpukeras.data.recipe.imputation import learn_fill, observed
+from gpukeras.data.recipe.multi_output import check_part_names
+from gpukeras.data.recipe.recipe import (
+    ArrayEncoding,
+    ColumnsEncoding,
+    Encoding,
+    Group,
+    TableEncoding,
+    check_columns,
+    check_form,
+    check_kind,
+    check_names,
+)
+from gpukeras.data.recipe.text_vectorization import TextSpec
+
+# Groups of columns --------------------------------------------------------------------------------
+
+
+def group_columns(encoding: Encoding, given: Any, arg: str) -> Encoding:
+    """Returns the encoding with its columns grouped, one group for each of the model's inputs.
+
+    Args:
+        encoding: The encoding of a data frame's columns.
+        given: `[{name, columns}]` as it comes from R, or None for one input with all columns.
+        arg: The user's name for the rows, for messages.
+
+    Raises:
+        SpecError: if a column is in no group, in two groups, or unknown; names the column.
+        DataError: if the groups lack names.
+    """
+    if not given:
+        return encoding
+    if not isinstance(encoding, TableEncoding):
+        raise SpecError(
+            f"`inputs` groups columns of data frames and tables, which `{arg}` does not have.",
+            hint="Give several inputs as a named list, `list(image = , table = )`.",
+            arg="inputs",
+        )
+    groups = parse_groups(given)
+    rules = {rule.name: rule for rule in encoding.columns}
+    _check_groups(groups, list(rules), arg)
+    order = tuple(rules[name] for group in groups for name in group.columns)
+    return replace(encoding, columns=order, groups=groups)
+
+
+def parse_groups(given: Sequence[Mapping[str, Any]]) -> tuple[Group, ...]:
+    """Parses the groups that come from R."""
+    check_part_names([group["name"] for group in given], "inputs")
+    return tuple(Group(group["name"], _texts(group["columns"])) for group in given)
+
+
+def _texts(columns: Any) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else tuple(map(str, columns))
+
+
+def _check_groups(groups: Sequence[Group], names: Sequence[str], arg: str) -> None:
+    grouped = [name for group in groups for name in group.columns]
+    for group in groups:
+        if not group.columns:
+            raise _refuse(f"`inputs` has no columns for `{group.name}`.", group.name)
+    for place, name in enumerate(grouped):
+        if name not in names:
+            raise _refuse(
+                f"`inputs` names the column `{name}`, which is no feature of `{arg}`.", name
+            )
+        if name in grouped[:place]:
+            raise _refuse(f"`inputs` names the column `{name}` more than once.", name)
+    left = [name for name in names if name not in grouped]
+    if left:
+        raise _refuse(f"The feature `{left[0]}` of `{arg}` is in no group of `inputs`.", left[0])
+
+
+def _refuse(message: str, column: str) -> SpecError:
+    hint = "Each feature column must be in exactly one group."
+    return SpecError(message, hint=hint, arg="inputs", column=column)
+
+
+def check_settled(encoding: Encoding, given: Any) -> None:
+    """Checks that groups given together with a recipe equal the recipe's groups.
+
+    Raises:
+        SpecError: if they differ.
+    """
+    groups = encoding.groups if isinstance(encoding, TableEncoding) else ()
+    if given and parse_groups(given) != groups:
+        raise SpecError(
+            "`inputs` is not what the `recipe` has.",
+            hint="Leave it out: rows are grouped as in training.",
+            arg="inputs",
+        )
+
+
+# Encoding -----------------------------------------------------------------------------------------
+
+
+def learn_array(
+    x: np.ndarray,
+    keep: np.ndarray,
+    scale: bool,
+    names: Sequence[str],
+    *,
+    impute: bool = False,
+    arg: str = "x",
+) -> ArrayEncoding:
+    """Learns the encoding of an array.
+
+    Args:
+        x: The array.
+        keep: Mask of the training rows, from which statistics come.
+        scale: Standardise numbers.
+        names: Column names, or none.
+        impute: Impute missing values.
+        arg: The user's name for the array, for messages.
+
+    Raises:
+        DataError: for a column without a value to impute from.
+    """
+    shape, names = tuple(x.shape[1:]), tuple(names)
+    if impute:
+        return _learn_imputing(x, keep, scale, names, arg)
+    if not scale:
+        return ArrayEncoding(shape, names=names)
+    center, deviation = moments(x, keep)
+    return ArrayEncoding(shape, tuple(deviation), center=tuple(center), names=names)
+
+
+def _learn_imputing(
+    x: np.ndarray, keep: np.ndarray, scale: bool, names: tuple[str, ...], arg: str
+) -> ArrayEncoding:
+    """Learns column by column, which needs extra memory for one column only."""
+    kind = {"kind": "logical" if x.dtype == bool else "numeric"}
+    whole = int(keep.sum()) * (x[0].size // x.shape[-1])
+    fill, center, deviation, marked = [], [], [], []
+    for column in range(x.shape[-1]):
+        there = observed(x[..., column], keep, column_name(names, column), arg)
+        fill.append(learn_fill(kind, there))
+        marked += [column] if len(there) < whole else []
+        if scale:
+            middle, spread = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
+            center.append(float(middle[0]))
+            deviation.append(float(spread[0]))
+    return ArrayEncoding(
+        tuple(x.shape[1:]),
+        center=tuple(center) if scale else None,
+        scale=tuple(deviation) if scale else None,
+        fill=tuple(fill),
+        marked=tuple(marked),
+        names=names,
+    )
+
+
+def learn_columns(
+    columns: Sequence[Mapping[str, Any]],
+    keep: np.ndarray,
+    scale: bool,
+    encode: str | Mapping[str, str],
+    *,
+    arg: str = "x",
+    impute: bool = False,
+    complete: np.ndarray | None = None,
+    hash_bins: int = 64,
+    text: TextSpec | Mapping[str, Any] | None = None,
+    new_levels: str = "error",
+) -> TableEncoding:
+    """Learns the encoding of a data frame.
+
+    Args:
+        columns: The columns, see `columns`.
+        keep: Mask of the training rows among the rows taken, from which statistics come.
+        scale: Standardise numbers.
+        encode: "onehot", "codes" or "hash", or a mapping of category names to these; other
+            categories are "onehot".
+        arg: The user's name for the data, for messages.
+        impute: Impute missing values.
+        complete: Mask of the rows to take, or None for all.
+        hash_bins: Bins of a hashed category.
+        text: The text columns and their encoding, or None.
+        new_levels: See `learn_rules()`.
+
+    Raises:
+        SpecError: if `encode` or `text` does not fit the columns; names the column.
+        DataError: for a column that cannot be a feature; names the column.
+    """
+    text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
+    how = Learning(keep, scale, encode, impute, complete, arg, hash_bins, text)
+    return learn_rules(columns, how, new_levels=new_levels)
+
+
+def learn_rules(
+    columns: Sequence[Mapping[str, Any]],
+    how: Learning,
+    learn: Callable[[Mapping[str, Any], Learning], ColumnRule] = learn_column,
+    new_levels: str = "error",
+) -> TableEncoding:
+    """Learns the encoding of columns by `learn`; see `learn_columns()`.
+
+    Args:
+        columns: The columns.
+        how: The options and rows to learn from.
+        learn: Learns the rule of one column.
+        new_levels: "own" if categories take levels that training did not see, else "error".
+
+    Raises:
+        SpecError: if an option does not fit the columns; names the column.
+        DataError: if there are no columns, if two share a name, or for a column that cannot be a
+            feature.
+    """
+    if not columns:
+        raise DataError(f"`{how.arg}` has no feature columns.", arg=how.arg)
+    check_names([column["name"] for column in columns], how.arg)
+    how.check(columns)
+    rules = tuple(learn(column, how) for column in columns)
+    if new_levels == "own":
+        rules = tuple(replace(rule, new_levels=bool(rule.levels)) for rule in rules)
+    return TableEncoding(rules)
+
+
+def transform(
+    encoding: Encoding,
+    features: Mapping[str, Any],
+    arg: str = "x",
+    complete: np.ndarray | None = None,
+    notes: Notes | None = None,
+) -> np.ndarray:
+    """Encodes features into aligned float32, rows first.
+
+    Args:
+        encoding: The learned encoding.
+        features: The rows.
+        arg: The user's name for the rows, for messages.
+        complete: Mask of the rows to take, or None for all.
+        notes: Collects whole numbers that lose digits, or None.
+
+    Raises:
+        DataError: for a missing column, a new level, a changed type or shape, or values that are
+            missing or infinite; names the column.
+    """
+    if features["kind"] == "array":
+        return _transform_array(encoding, features["values"], arg, complete, notes)
+    table = check_kind(encoding, TableEncoding, arg)
+    return _transform_columns(table, features["columns"], arg, complete, notes)
+
+
+def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
+    """Checks features and returns their number of rows; refuses features without columns."""
+    if features["kind"] == "array":
+        return len(check_features(features["values"], arg))
+    if not features["columns"]:
+        raise DataError(f"`{arg}` has no columns.", arg=arg)
+    return len(features["columns"][0]["values"])
+
+
+def _transform_array(
+    encoding: Encoding,
+    values: np.ndarray,
+    arg: str,
+    complete: np.ndarray | None,
+    notes: Notes | None,
+) -> np.ndarray:
+    x = check_features(values, arg)
+    array = check_form(encoding, ArrayEncoding, x.shape[1:], arg, len(x))
+    learned = (array.center, array.scale, array.fill)
+    center, scale, fill = (None if part is None else np.array(part) for part in learned)
+    return stage_float32(
+        x,
+        center,
+        scale,
+        array.names,
+        arg,
+        complete=complete,
+        fill=fill,
+        marked=array.marked,
+        notes=notes,
+    )
+
+
+def _transform_columns(
+    encoding: ColumnsEncoding,
+    columns: Sequence[Mapping[str, Any]],
+    arg: str,
+    complete: np.ndarray | None,
+    notes: Notes | None,
+) -> np.ndarray:
+    given = {column["name"]: column for column in columns}
+    check_columns(encoding, given, arg)
+    rows = len(columns[0]["values"]) if complete is None else int(complete.sum())
+    staged, start = aligned_empty((rows, *encoding.shape)), 0
+    for rule in encoding.columns:
+        width = len(rule.features)
+        column = take_rows(given[rule.name], complete)
+        transform_column(rule, column, staged[:, start : start + width], arg, notes)
+        start += width
+    return staged

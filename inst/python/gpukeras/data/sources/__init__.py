@@ -1,1 +1,0 @@
-"""Sources of rows: arrays, data frames and files."""

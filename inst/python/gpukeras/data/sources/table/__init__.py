@@ -1,1 +1,0 @@
-"""Features from tables in files of any size, as columns of a data frame."""

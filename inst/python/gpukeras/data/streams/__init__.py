@@ -1,1 +1,0 @@
-"""Reads rows in sequence, from functions that make batches and from tf.data pipelines."""
