@@ -212,8 +212,8 @@ check_feasible <- function(plan, call) {
 no_python_hint <- function() {
   switch(Sys.info()[["sysname"]],
     Linux = paste(
-      "On Debian and Ubuntu: apt install python3-venv; on a cluster: load a module of Python. Or",
-      "name one by `python`."
+      "On Debian and Ubuntu: apt install python3-venv libpython3-dev; on a cluster: load a module",
+      "of Python. Or name one by `python`."
     ),
     "Install one from https://www.python.org, or name one by `python`."
   )

@@ -178,7 +178,9 @@ def read_faults() -> list[str]:
         for name in ("venv", "ensurepip")
         if importlib.util.find_spec(name) is None
     ]
-    return faults if _has_shared_library() else [*faults, "has no shared library of Python"]
+    if not _has_shared_library():
+        faults.append("has no shared library of Python, which Debian has in libpython3-dev")
+    return faults
 
 
 def _has_shared_library() -> bool:
