@@ -23,8 +23,8 @@ url_query <- "[?][^?*=/]+=.*$"
 #' `weights` can name a column too. The files may be larger than memory: they are read once, in
 #' batches. The encoded rows stay in memory up to 256 MiB; beyond that they go to a scratch file in
 #' R's temporary folder, which is removed with the dataset. `cache = "host"` keeps them in memory
-#' and `cache = "disk"` on disk, whatever their size, where a later session finds them: see
-#' [gpu_cache()]. Both shuffle all rows, and neither needs the files after the dataset is made. Rows
+#' and `cache = "disk"` on disk, whatever their size; [gpu_dataset_save()] keeps them for later
+#' sessions. Both shuffle all rows, and neither needs the files after the dataset is made. Rows
 #' of tables are always kept: `cache = FALSE` means `"auto"` for them. Reading Parquet takes some 2
 #' MiB for each selected column.
 #'
@@ -80,8 +80,8 @@ url_query <- "[?][^?*=/]+=.*$"
 #' in alphabetical order. JPEG, PNG, GIF (the first frame), BMP and TIFF files are read; other and
 #' hidden files are ignored. For [gpu_predict()], `x` may also be paths of image files. All cores
 #' decode and resize the images once. The images are kept as bytes: in memory up to 256 MiB, in a
-#' scratch file beyond. With `cache = FALSE` they are decoded again in each epoch. `cache = "disk"`
-#' keeps them for later sessions, see [gpu_cache()]. Values are 0 to 255, as in Keras, or 0 to 1
+#' scratch file beyond. With `cache = FALSE` they are decoded again in each epoch.
+#' [gpu_dataset_save()] keeps them for later sessions. Values are 0 to 255, as in Keras, or 0 to 1
 #' with `scale = TRUE`; the device converts them to floats.
 #'
 #' `augment` runs on the device too, with separate random numbers for each row and new ones in each

@@ -46,8 +46,7 @@
 #' XLA keeps its programs for later sessions in the folder `xla` of `tools::R_user_dir("gpukeras",
 #' "cache")`, in a subfolder for each version of TensorFlow or JAX and kind of CPU and GPU, and
 #' loads them several times faster than it builds them. When TensorFlow or JAX starts, the programs
-#' that were not used for longest are removed until the rest takes at most 128 MiB, and
-#' `gpu_cache(clean = TRUE)` removes all. The environment variable `GPUKERAS_XLA_CACHE`, set before
+#' that were not used for longest are removed until the rest takes at most 128 MiB. The environment variable `GPUKERAS_XLA_CACHE`, set before
 #' that, names another folder, or is `"off"`. No programs are kept if the folder cannot be written
 #' to, the disk is almost full, others may write to the folder, or you set `TF_XLA_FLAGS`. JAX uses
 #' the folder in `JAX_COMPILATION_CACHE_DIR` where you name one.

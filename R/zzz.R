@@ -25,7 +25,7 @@ settle_under_check <- function() {
   settings <- c(
     OMP_THREAD_LIMIT = "2", OMP_NUM_THREADS = "2",
     TF_NUM_INTRAOP_THREADS = "2", TF_NUM_INTEROP_THREADS = "2",
-    GPUKERAS_XLA_CACHE = "off", GPUKERAS_DATA_CACHE = "off", GPUKERAS_CLUSTER_CACHE = "off",
+    GPUKERAS_XLA_CACHE = "off", GPUKERAS_CLUSTER_CACHE = "off",
     KERAS_HOME = file.path(tempdir(), "keras")
   )
   open <- settings[!nzchar(Sys.getenv(names(settings)))]

@@ -32,11 +32,10 @@ with contextlib.suppress(ModuleNotFoundError):
     settings.register_profile("nightly", derandomize=True, deadline=None, max_examples=400)
     settings.load_profile("repeatable")
 
-# All processes of a run share XLA's programs and encoded rows; the user's own stay as they are.
-for name in ("GPUKERAS_XLA_CACHE", "GPUKERAS_DATA_CACHE"):
-    if name not in os.environ:
-        os.environ[name] = tempfile.mkdtemp(prefix="gpukeras-cache-")
-        atexit.register(shutil.rmtree, os.environ[name], ignore_errors=True)
+# All processes of a run share XLA's programs; the user's own stay as they are.
+if "GPUKERAS_XLA_CACHE" not in os.environ:
+    os.environ["GPUKERAS_XLA_CACHE"] = tempfile.mkdtemp(prefix="gpukeras-cache-")
+    atexit.register(shutil.rmtree, os.environ["GPUKERAS_XLA_CACHE"], ignore_errors=True)
 
 
 # For processes that a test or the core starts.

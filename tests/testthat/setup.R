@@ -2,12 +2,10 @@
 withr::local_envvar(TF_CPP_MIN_LOG_LEVEL = "3", .local_envir = teardown_env())
 # Else R may ask systemd for it, and warn where there is none.
 if (!nzchar(Sys.getenv("TZ"))) withr::local_envvar(TZ = "UTC", .local_envir = teardown_env())
-# The programs and rows that are kept between sessions stay out of the user's own folders.
-for (name in c("GPUKERAS_XLA_CACHE", "GPUKERAS_DATA_CACHE")) {
-  if (!nzchar(Sys.getenv(name))) {
-    folder <- withr::local_tempdir("gpukeras-cache-", .local_envir = teardown_env())
-    withr::local_envvar(stats::setNames(folder, name), .local_envir = teardown_env())
-  }
+# The programs that are kept between sessions stay out of the user's own folder.
+if (!nzchar(Sys.getenv("GPUKERAS_XLA_CACHE"))) {
+  folder <- withr::local_tempdir("gpukeras-cache-", .local_envir = teardown_env())
+  withr::local_envvar(GPUKERAS_XLA_CACHE = folder, .local_envir = teardown_env())
 }
 withr::defer(close_second_session(), teardown_env())
 # What needs the core is skipped where the Python that there is does not meet its requirements.

@@ -34,7 +34,6 @@ make_results <- function(folder) {
     gpu_accelerate = accelerate_report,
     gpu_attributions = gpu_attributions(model, data, steps = 5),
     gpu_batch_size = gpu_batch_size(model, data, from = 8, to = 32, seconds = 0.05, verbose = FALSE),
-    gpu_cache = gpu_cache(),
     gpu_calibration = gpu_calibrate(model, data, part = "validation"),
     gpu_compression = gpu_quantize(model, data = data),
     gpu_cost = gpu_cost(model),

@@ -26,17 +26,17 @@ test_that("examples run where Python has the modules", {
 test_that("under R CMD check no example starts a server, and little else is started or left", {
   settings <- c(
     "OMP_THREAD_LIMIT", "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS",
-    "GPUKERAS_XLA_CACHE", "GPUKERAS_DATA_CACHE", "GPUKERAS_CLUSTER_CACHE", "KERAS_HOME"
+    "GPUKERAS_XLA_CACHE", "GPUKERAS_CLUSTER_CACHE", "KERAS_HOME"
   )
-  withr::local_envvar(stats::setNames(rep(NA, 8), settings))
+  withr::local_envvar(stats::setNames(rep(NA, 7), settings))
   withr::local_envvar("_R_CHECK_PACKAGE_NAME_" = NA)
   settle_under_check()
   expect_true(all(Sys.getenv(settings) == ""))
   withr::local_envvar("_R_CHECK_PACKAGE_NAME_" = "another", OMP_NUM_THREADS = "1")
   settle_under_check()
   told <- unname(Sys.getenv(settings))
-  expect_identical(told[1:7], c("2", "1", "2", "2", "off", "off", "off"))
-  expect_identical(dirname(told[8]), tempdir())
+  expect_identical(told[1:6], c("2", "1", "2", "2", "off", "off"))
+  expect_identical(dirname(told[7]), tempdir())
   settle_under_check() # as a process does that this session has started
   expect_identical(unname(Sys.getenv(settings)), told)
   expect_false(can_run_examples(processes = TRUE))

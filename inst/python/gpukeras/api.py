@@ -24,7 +24,7 @@ from gpukeras.data import arrays, builder
 from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.files import remote_file
 from gpukeras.data.loader import profile as loading_profile
-from gpukeras.data.saved import cache, writer
+from gpukeras.data.saved import writer
 from gpukeras.diagnostics import check, fault_test, reproduce
 from gpukeras.distributed import session, sharing
 from gpukeras.distributed.launcher import launcher
@@ -209,7 +209,6 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "cost": loading_profile.measure_costs,
     "describe_records": describe_records,
     "save_dataset": writer.save_dataset,
-    "data_cache": cache.list_cache,
     "save_model": transfer.save_model,
     "marshal_model": transfer.marshal_model,
     "load_model": transfer.load_model,

@@ -26,19 +26,13 @@ def test_the_folder_is_named_or_that_of_r(variables, system, folder):
 
 
 @pytest.mark.parametrize(
-    ("mode", "risk", "private"),
-    [
-        (0o700, "", ""),
-        (0o755, "", "can be opened by other users"),
-        (0o770, "", "can be opened by other users"),
-        (0o777, "can be written to by all users", "can be written to by all users"),
-    ],
+    ("mode", "risk"),
+    [(0o700, ""), (0o755, ""), (0o770, ""), (0o777, "can be written to by all users")],
 )
-def test_a_folder_that_others_may_open_or_fill_is_found(tmp_path, mode, risk, private):
+def test_a_folder_that_others_may_fill_is_found(tmp_path, mode, risk):
     tmp_path.chmod(mode)
     assert cache_folder.find_risk(tmp_path) == risk
-    assert cache_folder.find_risk(tmp_path, private=True) == private
-    assert cache_folder.find_risk(tmp_path / "none", private=True) == ""
+    assert cache_folder.find_risk(tmp_path / "none") == ""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

@@ -144,12 +144,3 @@ def test_a_count_that_is_none_is_refused(features, told):
     shard = WorkerShard(0, 2, lambda kind, record: [record, told])
     with pytest.raises(DataError, match="The workers' rows of `x` cannot be numbered"):
         assemble(features, {}, recipe=recipe, shard=shard)
-
-
-def test_a_kept_entry_is_one_worker_s_own(features, tmp_path, monkeypatch):
-    monkeypatch.setenv("GPUKERAS_DATA_CACHE", str(tmp_path / "cache"))
-    before = [own_rows(data) for data in build(features, 2, cache="disk")]
-    again = build(features, 2, cache="disk")
-    assert "as an earlier call kept them" in again[0].plan("CPU:0").reason
-    for one, data in zip(before, again, strict=True):
-        np.testing.assert_array_equal(one, own_rows(data))

@@ -77,15 +77,6 @@ def clean(whole: Path, most_bytes: int = MOST_BYTES) -> None:
         excess -= size
 
 
-def count_bytes(whole: Path) -> int:
-    """Returns the bytes of all programs."""
-    found = 0
-    for file in _list_programs(whole):
-        with contextlib.suppress(OSError):
-            found += file.stat().st_size
-    return found
-
-
 def _list_programs(whole: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         for file in (found for pattern in PATTERNS for found in whole.glob(pattern)):

@@ -1,4 +1,4 @@
-"""Finds the folders of what lasts between sessions: XLA's programs, and encoded rows.
+"""Finds the folders of what lasts between sessions: programs, and times of clusters.
 
 They lie in the folder for caches that R gives gpukeras. An environment variable names another
 folder for each, or is "off".
@@ -47,12 +47,11 @@ def read_folder(name: str, switch: str, variables: Mapping[str, str] | None = No
     return find_folder(name, switch, variables, sys.platform, Path(os.path.expanduser("~")))
 
 
-def find_risk(folder: Path, private: bool = False) -> str:
+def find_risk(folder: Path) -> str:
     """Returns why a folder must not be used, or "".
 
     Args:
         folder: The folder; one that is missing has no risk.
-        private: Whether other users may not read it either.
     """
     try:
         found = folder.stat()
@@ -60,9 +59,8 @@ def find_risk(folder: Path, private: bool = False) -> str:
         return ""
     if os.name != "posix":
         return ""
-    if found.st_uid not in ((os.geteuid(),) if private else (os.geteuid(), 0)):
+    if found.st_uid not in (os.geteuid(), 0):
         return "belongs to another user"
     if found.st_mode & stat.S_IWOTH:
         return "can be written to by all users"
-    others = stat.S_IRWXG | stat.S_IRWXO
-    return "can be opened by other users" if private and found.st_mode & others else ""
+    return ""

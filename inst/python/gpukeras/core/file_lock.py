@@ -30,18 +30,17 @@ class FolderLock:
 
     Args:
         path: The lock file; it is created if missing and never deleted.
-        shared: Whether others may hold it too, if they also share it.
 
     Raises:
         TakenError: if another process holds it, or another object of this process.
         OSError: if the file cannot be created, or was not created by this class.
     """
 
-    def __init__(self, path: Path, shared: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         """Acquires the lock."""
         self._handle: int | None = open_lasting(path)
         try:
-            self._take(path, shared)
+            self._take(path)
         except BaseException:
             self.close()
             raise
@@ -52,21 +51,18 @@ class FolderLock:
             os.close(self._handle)
             self._handle = None
 
-    def _take(self, path: Path, shared: bool) -> None:
+    def _take(self, path: Path) -> None:
         handle = self._handle
         if fcntl is None or handle is None:
             return
         try:
-            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise TakenError(os.read(handle, 20).decode(errors="replace")) from error
         except OSError:
             return
         if not _OURS.fullmatch(os.pread(handle, 21, 0)):
             raise NotOursError(errno.EINVAL, f"{path.name} holds what gpukeras has not written")
-        if shared:
-            return
         with contextlib.suppress(OSError):  # on a full disk the lock holds without the process id
             os.ftruncate(handle, 0)
             os.write(handle, str(os.getpid()).encode())

@@ -299,9 +299,8 @@ class DatasetSpec(Spec):
         batch_size: Rows per training step, or "auto" (by the number of rows).
         shuffle: A new random order each epoch: a true shuffle where rows are addressable.
         cache: "device" (rows stay in device memory), "host" (gathered in host memory and sent in
-            blocks), "disk" (rows of files in the cache that lasts, others in a scratch file),
-            "none" (recomputed each epoch), or "auto" (the fastest that fits); `TRUE` means "keep"
-            and `FALSE` means "none".
+            blocks), "disk" (in a scratch file of the session), "none" (recomputed each epoch), or
+            "auto" (the fastest that fits); `TRUE` means "keep" and `FALSE` means "none".
         validation: Share of the rows held out for validation, in [0, 1).
         encode: Categories as "onehot" columns, as "codes" (0, 1, ...), or "hash" (0/1 columns of
             `hash_bins` bins); or a mapping from column name to one of these; or "none": the model

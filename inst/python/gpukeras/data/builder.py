@@ -12,14 +12,13 @@ import numpy as np
 
 from gpukeras.core.errors import SpecError
 from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset, build_dataset
 from gpukeras.data.dataset.streams import STREAM_KINDS, build_stream
 from gpukeras.data.dataset.windows import build_windows
 from gpukeras.data.loader.transforms import trace_map, unmapped
 from gpukeras.data.recipe.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.recipe.recipe import BatchesEncoding, Recipe
 from gpukeras.data.recipe.weights import Weights
-from gpukeras.data.saved.cached import build_cached, explain_sequence
 from gpukeras.data.saved.reader import build_saved
 from gpukeras.data.shards import WorkerShard, build_sharded
 
@@ -66,13 +65,12 @@ def assemble(
     """
     kind = features["kind"]
     _check_text(text, kind, arg)
-    build: Callable[..., MapDataset] = BUILDERS.get(kind, build_cached)
+    build: Callable[..., MapDataset] = BUILDERS.get(kind, build_dataset)
     if shard is not None:
         build = partial(build_sharded, shard=shard)
     if kind in STREAM_KINDS and shard is None:
         _check_own(labels, weights, arg)
         data = build_stream(features, options, recipe, arg, text=text, class_weight=class_weight)
-        explain_sequence(data, features, options.get("cache"))
     else:
         data = build(
             features,

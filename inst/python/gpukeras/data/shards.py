@@ -19,11 +19,10 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import epoch_order
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import MapDataset, build_dataset
 from gpukeras.data.plan import PipelinePlan, choose_batch_size
 from gpukeras.data.reader.rows import Gatherer, Rows, RowSource, row_numbers
 from gpukeras.data.recipe.recipe import Recipe
-from gpukeras.data.saved.cached import build_cached
 
 MOST_ROWS = 2**31 - 1
 LEARNED = "Each worker would learn another encoding from its own files."
@@ -197,7 +196,7 @@ def build_sharded(
     place = shard.index, shard.count
     share = _describe_share(features, spec, place, arg)
     mine = {**features, "shard": place}
-    own = build_cached(mine, options, recipe=recipe, arg=arg, **given)
+    own = build_dataset(mine, options, recipe=recipe, arg=arg, **given)
     counts = _check_counts(shard.exchange("shard", {"rows": len(own.train_rows)}), arg)
     data = ShardedDataset(own, shard.index, counts, share)
     choose_batch_size(len(data.train_rows), spec.batch_size)

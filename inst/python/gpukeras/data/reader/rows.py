@@ -80,11 +80,9 @@ class RowSource(ABC):
         texts: Strings that the codes stand for, by input name ("" for a single input), if any.
         movable: Whether all rows are ready to be copied to a device; false if making them is
             expensive or random.
-        lease: What keeps the files of the rows as long as it lives, or None.
     """
 
     movable = True
-    lease: Any = None
     texts: Mapping[str, Sequence[str]] = MappingProxyType({})
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = np.float32, streamed: str = "") -> None:

@@ -1,1 +1,1 @@
-"""Saves datasets as `.npy` files, by request and as a cache, and reads them."""
+"""Saves datasets as `.npy` files, and reads them."""

@@ -2,8 +2,7 @@
 
     gpukeras-dataset.json  {"version": 2, "rows": 150, "block_rows": 100, "fields": {"x": {"dtype":
                            "float32", "shape": [4], "crc32": ["0f3c8a1d", "5b0e7711"]}, ...},
-                           "recipe": {...}, "spec": {...}, "about": {...}, "crc32": of the
-                           other entries}
+                           "recipe": {...}, "spec": {...}, "crc32": of the other entries}
     x.npy                  and, if present, y.npy, weights.npy and validation.npy
 
 Each `block_rows` rows of a field have a checksum, the last ones too if they are fewer.
@@ -86,7 +85,6 @@ class Manifest:
             validation rows, else 0).
         recipe: The recipe that encoded the rows, see `serialization`.
         spec: Options of the saved dataset: `seed`, `validation` (share), `na`, `dropped` (rows).
-        about: What the cache tells of the rows.
     """
 
     rows: int
@@ -94,7 +92,6 @@ class Manifest:
     fields: Mapping[str, Field]
     recipe: Mapping[str, Any]
     spec: Mapping[str, Any]
-    about: Mapping[str, Any]
 
     @property
     def files(self) -> list[str]:
@@ -161,7 +158,7 @@ def _parse(plain: Mapping[str, Any]) -> Manifest:
     counts = (plain["version"], rows, block_rows, spec["dropped"])
     if not all(map(is_count, counts)) or not rows * block_rows:
         raise ValueError(counts)
-    if not isinstance(plain["recipe"], Mapping) or not isinstance(plain["about"], Mapping):
+    if not isinstance(plain["recipe"], Mapping):
         raise ValueError("no recipe")
     DatasetSpec.from_dict({name: spec[name] for name in ("seed", "validation", "na")})
     blocks = -(-rows // block_rows)
@@ -170,7 +167,7 @@ def _parse(plain: Mapping[str, Any]) -> Manifest:
         raise ValueError(list(fields))
     if sum(field.row_bytes for field in fields.values()) * rows >= MOST:
         raise ValueError(rows)
-    return Manifest(rows, block_rows, fields, plain["recipe"], spec, plain["about"])
+    return Manifest(rows, block_rows, fields, plain["recipe"], spec)
 
 
 def _parse_field(plain: Mapping[str, Any], blocks: int) -> Field:

@@ -12,12 +12,11 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -105,7 +104,6 @@ def write_folder(
     rows: Rows,
     folder: Path,
     *,
-    about: Mapping[str, Any] = MappingProxyType({}),
     on_event: OnEvent | None = None,
 ) -> int | None:
     """Writes the files of a dataset into an empty folder.
@@ -114,7 +112,6 @@ def write_folder(
         data: The dataset.
         rows: Its rows, see `open_rows()`.
         folder: The folder.
-        about: See `Manifest`.
         on_event: See `save_dataset()`.
 
     Returns:
@@ -145,7 +142,7 @@ def write_folder(
         raise DataError("`data` gave no rows to save.", arg="data")
     recipe, spec = to_portable(data.recipe), {"seed": data.spec.seed, "na": data.na}
     spec |= {"validation": data.spec.validation, "dropped": int(data.dropped)}
-    manifest = Manifest(done, block_rows, fields, recipe, spec, dict(about))
+    manifest = Manifest(done, block_rows, fields, recipe, spec)
     write_text(folder / MANIFEST, manifest.to_text())
     return done
 
