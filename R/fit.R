@@ -209,8 +209,8 @@
 #' between epochs see the averages.
 #' @section Checkpoints:
 #' A checkpoint holds the weights, the optimizer, the epoch and batch, the random state, schedule,
-#' averages, early stopping and the history, with checksums. It is written under another name and
-#' then renamed, so a process that is killed at any moment leaves a valid checkpoint. With
+#' averages, early stopping and the history, with checksums, in a `.npz` file that `numpy.load()`
+#' reads too. It is written under another name and then renamed, so a process that is killed at any moment leaves a valid checkpoint. With
 #' `gpu_setup(seed = , deterministic = TRUE)`, the resumed training ends on a CPU with the same
 #' weights, bit for bit.
 #'

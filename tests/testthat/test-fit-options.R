@@ -265,7 +265,7 @@ test_that("a damaged checkpoint is passed over, and all of them an error", {
   writeBin(as.raw(0:99), files[2])
   fit <- checkpointed(3, folder = folder)$fit
   expect_identical(fit$resumed_epochs, 1L)
-  expect_match(fit$notes, "checkpoint-000002.gpukeras was passed over", all = FALSE)
+  expect_match(fit$notes, "checkpoint-000002.npz was passed over", all = FALSE)
   for (file in dir(folder, "^checkpoint", full.names = TRUE)) writeBin(as.raw(0:99), file)
   error <- expect_error(checkpointed(3, folder = folder), class = "gpukeras_error_checkpoint")
   expect_match(one_line(error), "all checkpoints in run are damaged")
@@ -348,7 +348,7 @@ test_that("a training goes on from its checkpoint in another process, to the sam
   expect_identical(resumed$fit$history, undisturbed$fit$history)
   expect_identical(resumed$predictions, undisturbed$predictions)
   expect_equal(as.data.frame(read_history(folder)), as.data.frame(resumed$fit))
-  expect_setequal(dir(folder), c(sprintf("checkpoint-%06d.gpukeras", 3:5), "history.json"))
+  expect_setequal(dir(folder), c(sprintf("checkpoint-%06d.npz", 3:5), "history.json"))
 
   nothing_left <- checkpointed(5, early_stopping = 50, folder = folder)
   expect_identical(nothing_left$fit$resumed_epochs, 5L)

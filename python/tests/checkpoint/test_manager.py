@@ -47,11 +47,11 @@ def test_what_the_user_should_know_is_noted(tmp_path):
     with Checkpointer(tmp_path / "run", IDENTITY) as kept:
         kept.save(make_state(1))
         kept.save(make_state(2))
-    damage(tmp_path / "run" / "checkpoint-000002.gpukeras")
+    damage(tmp_path / "run" / "checkpoint-000002.npz")
     with Checkpointer(tmp_path / "run", {**IDENTITY, "versions": {"Keras": "3.16"}}) as kept:
         assert kept.resume().epoch == 1
         assert len(kept.notes) == 2
-        assert kept.notes[0].startswith("checkpoint-000002.gpukeras was passed over")
+        assert kept.notes[0].startswith("checkpoint-000002.npz was passed over")
         assert kept.notes[1] == "The checkpoint was made by Keras 3.15.1, not 3.16."
 
 

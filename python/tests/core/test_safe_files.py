@@ -128,7 +128,7 @@ def test_a_new_file_takes_no_folders_place(folder, precious):
 
 @pytest.mark.parametrize("what", ["symbolic link", "hard link", "pipe"])
 def test_a_save_leaves_alone_what_has_the_names_that_it_will_use(folder, precious, what):
-    names = ["checkpoint-000001.gpukeras", "history.json"]
+    names = ["checkpoint-000001.npz", "history.json"]
     with CheckpointStore(folder) as store:  # such names are removed when it is opened: put later
         for name in names:
             PUT[what](folder / f".{name}.partial", precious)
@@ -143,14 +143,12 @@ def test_a_save_leaves_alone_what_has_the_names_that_it_will_use(folder, preciou
 def test_a_checkpoint_that_is_no_file_is_passed_over(folder, precious, what):
     with CheckpointStore(folder) as store:
         save(store, 1)
-    PUT[what](folder / "checkpoint-000002.gpukeras", precious)
+    PUT[what](folder / "checkpoint-000002.npz", precious)
     with CheckpointStore(folder) as store:
         saved = store.load()
     assert saved.plain == {"number": 1}
     kind = "a pipe" if what == "pipe" else "a folder"
-    assert saved.notes == (
-        f"checkpoint-000002.gpukeras was passed over: it is {kind}, not a file.",
-    )
+    assert saved.notes == (f"checkpoint-000002.npz was passed over: it is {kind}, not a file.",)
 
 
 def test_a_pipe_for_a_manifest_is_not_waited_at(folder):

@@ -1,10 +1,12 @@
-"""Reads and writes JSON values and arrays in one file, with a checksum over every byte.
+"""Reads and writes JSON values and arrays in one `.npz` file, as `numpy.load()` reads it.
 
-    "gpukeras" | version | CRC-32 of the header | its length | header (JSON) | array | array | ...
+    state.json  {"version": 1, "plain": JSON values, "arrays": {"model/weights/0000": "bfloat16"}}
+    model/weights/0000.npy ...
 
-The header holds the JSON values and the name, dtype, shape and CRC-32 of each array. Unlike a
-pickle, such a file runs no code when it is read. Numbers are little-endian, as on every machine
-that TensorFlow runs on.
+A `.npz` file is a zip archive, whose CRC-32 of each member finds damage; the list of the arrays
+finds those that the archive's directory has lost, and names dtypes that a `.npy` file cannot name.
+Members are not compressed, so that reading takes no more memory than the file has bytes. No code
+runs: arrays of Python objects, which are pickles, are neither written nor read.
 """
 
 from __future__ import annotations
@@ -15,46 +17,32 @@ import json
 import math
 import os
 import struct
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
+from numpy.lib import format as npy
 
 from gpukeras.checkpoint.canonical import as_number
 from gpukeras.core.errors import CheckpointError
 from gpukeras.core.safe_files import create_file, open_regular
 
-MAGIC = b"gpukeras"
 VERSION = 1
-HEAD = struct.Struct("<8sIIQ")  # magic, version, CRC-32 of the header, bytes of the header
-
+STATE = "state.json"
+SUFFIX = ".npy"
+NUMBERS = "biufc"  # kinds of dtypes that a .npy file can name, if they are NumPy's own
+OF_OTHERS = 2  # `isbuiltin` of a dtype that another package has added to NumPy
 MOST = 2**53  # larger numbers are no valid sizes
-MOST_DIMENSIONS = 32  # supported by every NumPy
+ZIP64_BYTES = 2**31  # a larger member needs the header for large files, as zipfile asks
+# What `zipfile` and NumPy raise for a file that nobody saved so.
+FORGED = (
+    *(BadZipFile, NotImplementedError, RuntimeError, RecursionError, struct.error),
+    *(ValueError, TypeError, KeyError, AttributeError, EOFError, MemoryError),
+)
 
 Arrays = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Form:
-    """The description of an array in a header.
-
-    Args:
-        dtype: The dtype of its elements.
-        shape: Its shape.
-        crc: Its CRC-32.
-    """
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    crc: int
-
-    @property
-    def size(self) -> int:
-        """Size in bytes."""
-        return self.dtype.itemsize * math.prod(self.shape)
 
 
 class DamagedError(Exception):
@@ -76,17 +64,17 @@ def write_file(path: Path, plain: Mapping[str, Any], arrays: Mapping[str, np.nda
         CheckpointError: for arrays of another kind, such as strings.
         OSError: if the file cannot be written.
     """
-    parts = {name: _as_bytes(name, array) for name, array in arrays.items()}
-    listed = [
-        [name, array.dtype.name, array.shape, zlib.crc32(parts[name].data)]
-        for name, array in arrays.items()
-    ]
-    header = json.dumps({"plain": plain, "arrays": listed}, default=as_number).encode()
+    known = {name: _as_known(name, array) for name, array in arrays.items()}
+    dtypes = {name: array.dtype.name for name, array in arrays.items()}
+    state = {"version": VERSION, "plain": plain, "arrays": dtypes}
     with create_file(path) as file:
-        file.write(HEAD.pack(MAGIC, VERSION, zlib.crc32(header), len(header)))
-        file.write(header)
-        for part in parts.values():
-            file.write(part.data)
+        with ZipFile(file, "w") as archive:
+            archive.writestr(STATE, json.dumps(state, default=as_number))
+            for name, array in known.items():
+                large = array.nbytes >= ZIP64_BYTES
+                with archive.open(name + SUFFIX, "w", force_zip64=large) as member:
+                    npy.write_array_header_1_0(member, npy.header_data_from_array_1_0(array))
+                    member.write(array.reshape(-1).view(np.uint8).data)  # without a copy
         file.flush()
         os.fsync(file.fileno())
         _forget(file.fileno())
@@ -103,14 +91,18 @@ def _forget(handle: int) -> None:
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _as_bytes(name: str, array: np.ndarray) -> np.ndarray:
+def _as_known(name: str, array: np.ndarray) -> np.ndarray:
+    """Returns an array in C order; as integers if a .npy file cannot name its dtype."""
+    array = np.asarray(array, order="C")
+    if array.dtype.kind in NUMBERS and array.dtype.isbuiltin != OF_OTHERS:
+        return array
     if array.dtype.hasobject or array.dtype.kind in "SUmM":
         raise CheckpointError(
             f"`checkpoint`: the training cannot be saved: {name} holds {array.dtype}, not numbers.",
             hint="Train without `checkpoint`.",
             arg="checkpoint",
         )
-    return np.asarray(array, order="C").reshape(-1).view(np.uint8)
+    return array.view(f"u{array.dtype.itemsize}")
 
 
 # Reading -----------------------------------------------------------------------------------------
@@ -120,80 +112,60 @@ def read_file(path: Path) -> tuple[dict[str, Any], Arrays]:
     """Reads the JSON values and the arrays of a file.
 
     Raises:
-        DamagedError: if the file differs in any bit from what was written.
+        DamagedError: if its values or arrays differ in any bit from what was written.
         OSError: if it cannot be read.
     """
     with open_regular(path) as file:
-        left = os.fstat(file.fileno()).st_size
-        plain, forms = parse_header(_read_header(file, left))
-        needed = file.tell() + sum(form.size for form in forms.values())
-        if needed != left:  # so that never more memory is allocated than the file has bytes
-            raise DamagedError(f"it has {left:,} bytes of {needed:,}")
-        arrays = {name: _read_array(file, name, form) for name, form in forms.items()}
-    return plain, arrays
+        try:
+            with ZipFile(file) as archive:
+                return _read_archive(archive, os.fstat(file.fileno()).st_size)
+        except FORGED as error:
+            raise DamagedError("it is not as it was written") from error
 
 
-def parse_header(text: bytes) -> tuple[dict[str, Any], dict[str, Form]]:
-    """Parses a header into its JSON values and the description of each array.
-
-    Args:
-        text: JSON. Its checksum proves nothing: an attacker can recompute it.
-
-    Raises:
-        DamagedError: if `write_file()` does not write such a header.
-    """
-    try:
-        header = json.loads(text)
-        plain, listed = header["plain"], header["arrays"]
-        forms = {name: _parse_form(name, *rest) for name, *rest in listed}
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise DamagedError("its header is not as it was written") from error
-    if not isinstance(plain, dict) or len(forms) != len(listed):
-        raise DamagedError("its header is not as it was written")
-    return plain, forms
-
-
-def _parse_form(name: Any, dtype: Any, shape: Any, crc: Any) -> Form:
-    numbers = [*shape, crc]
-    if not all(type(number) is int and 0 <= number < MOST for number in numbers):
-        raise ValueError(numbers)
-    if not isinstance(name, str) or not isinstance(dtype, str) or len(shape) > MOST_DIMENSIONS:
-        raise TypeError(name)
-    return Form(_dtype(dtype), tuple(shape), crc)
-
-
-def _read_header(file: BinaryIO, size: int) -> bytes:
-    head = file.read(HEAD.size)
-    if len(head) < HEAD.size or not head.startswith(MAGIC):
-        raise DamagedError("its beginning is not as it was written")
-    _, version, crc, length = HEAD.unpack(head)
-    if version < 1:
-        raise DamagedError("its beginning is not as it was written")
-    if version > VERSION:
+def _read_archive(archive: ZipFile, size: int) -> tuple[dict[str, Any], Arrays]:
+    members = {info.filename: info for info in archive.infolist()}
+    sizes = [info.file_size for info in archive.infolist()]
+    stored = all(info.compress_type == ZIP_STORED for info in members.values())
+    # So that never more memory is allocated than the file has bytes.
+    if not stored or sum(sizes) > size or len(sizes) > len(members):
+        raise DamagedError("it is not as it was written")
+    state = json.loads(archive.read(members.pop(STATE)))
+    if state["version"] > VERSION:
         raise DamagedError("a later version of gpukeras has written it")
-    text = file.read(length) if length <= size else b""  # at most the bytes of the file
-    if len(text) != length or zlib.crc32(text) != crc:
-        raise DamagedError("its header is not as it was written")
-    return text
+    plain, listed = state["plain"], state["arrays"]
+    if not isinstance(plain, dict) or [name + SUFFIX for name in listed] != list(members):
+        raise DamagedError("it is not as it was written")
+    return plain, {
+        name: _read_array(archive, members[name + SUFFIX], name, dtype)
+        for name, dtype in listed.items()
+    }
 
 
-def _read_array(file: BinaryIO, name: str, form: Form) -> np.ndarray:
+def _read_array(archive: ZipFile, info: ZipInfo, name: str, dtype: str) -> np.ndarray:
     try:
-        array = np.empty(form.shape, form.dtype)
-    except (ValueError, MemoryError) as error:  # no rows, but a number of columns that overflows
-        raise DamagedError(f"{name} has a shape that no array has") from error
-    part = array.reshape(-1).view(np.uint8)
-    file.readinto(part)  # type: ignore[attr-defined]
-    if zlib.crc32(part.data) != form.crc:
-        raise DamagedError(f"{name} is not as it was written")
-    return array
+        with archive.open(info) as member:
+            _check_header(member, info)
+        with archive.open(info) as member:
+            array = npy.read_array(member, allow_pickle=False)
+        return array if array.dtype.name == dtype else _restore_dtype(array, dtype)
+    except FORGED as error:
+        raise DamagedError(f"{name} is not as it was written") from error
 
 
-def _dtype(name: str) -> np.dtype[Any]:
-    try:
-        dtype = np.dtype(name)
-    except (TypeError, ValueError, SyntaxError):  # bfloat16 and similar dtypes of TensorFlow
-        dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name, object))
-    if dtype.hasobject or dtype.kind in "SUmM" or dtype.fields or dtype.name != name:
-        raise DamagedError(f"it holds {name}, not numbers")
-    return dtype
+def _check_header(member: Any, info: ZipInfo) -> None:
+    """Checks that an array takes the bytes of its member, before memory is taken for it."""
+    if npy.read_magic(member) != (1, 0):
+        raise ValueError("another version")
+    shape, _, dtype = npy.read_array_header_1_0(member)
+    size = dtype.itemsize * math.prod(shape)
+    if dtype.kind not in NUMBERS or size != info.file_size - member.tell():
+        raise ValueError(shape)
+
+
+def _restore_dtype(array: np.ndarray, name: str) -> np.ndarray:
+    """Returns integers as a dtype of TensorFlow and JAX that NumPy lacks, such as bfloat16."""
+    dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+    if dtype.name != name or array.dtype != f"u{dtype.itemsize}":
+        raise ValueError(name)
+    return array.view(dtype)

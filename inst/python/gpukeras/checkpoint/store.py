@@ -1,9 +1,9 @@
 """Stores the checkpoints of one training in a folder; each file appears whole or not at all.
 
-    checkpoint-000007.gpukeras   the newest
-    checkpoint-000006.gpukeras   the previous one, in case the newest is damaged
-    history.json                 read by R
-    .gpukeras-lock               held by the training process
+    checkpoint-000007.npz   the newest
+    checkpoint-000006.npz   the previous one, in case the newest is damaged
+    history.json            read by R
+    .gpukeras-lock          held by the training process
 
 A new file is written under a hidden name, flushed to the disk and renamed; only then are older
 files removed. A damaged checkpoint is skipped in favour of the previous one.
@@ -34,8 +34,8 @@ from gpukeras.core.safe_files import NotOursError, find_disk_fault
 KEEP = 3  # undamaged checkpoints that are kept
 HISTORY = "history.json"
 LOCK = ".gpukeras-lock"
-_NAME = re.compile(r"checkpoint-([0-9]+)\.gpukeras")
-_PARTIAL = re.compile(r"\.(checkpoint-\d+\.gpukeras|history\.json)\.partial")
+_NAME = re.compile(r"checkpoint-([0-9]+)\.npz")
+_PARTIAL = re.compile(r"\.(checkpoint-\d+\.npz|history\.json)\.partial")
 
 
 class UnusableError(CheckpointError):
@@ -219,7 +219,7 @@ class CheckpointStore:
         return sorted(int(match[1]) for match in found if match)
 
     def _path(self, number: int) -> Path:
-        return self.folder / f"checkpoint-{number:06d}.gpukeras"
+        return self.folder / f"checkpoint-{number:06d}.npz"
 
     @contextmanager
     def _partial(self, path: Path) -> Iterator[Path]:
