@@ -44,6 +44,18 @@ def test_a_snapshot_is_no_view():
     np.testing.assert_array_equal(kept.arrays["weights/0000"], before)
 
 
+def test_a_held_state_is_what_it_was_after_a_step_of_each_engine():
+    for engine in ("keras", "graph_loop", "compiled"):
+        model = make_model(optimizer="adam", layers=dropout())
+        train(model)
+        kept, held = state.take_snapshot(model), state.hold_state(model)
+        fit.fit(model, make_dataset(), {"epochs": 1, "engine": engine})
+        found = state.read_held(held)
+        assert found.arrays.keys() == kept.arrays.keys()
+        for name, array in kept.arrays.items():
+            np.testing.assert_array_equal(found.arrays[name], array)
+
+
 @pytest.mark.slow
 def test_the_state_of_another_model_changes_nothing():
     model, other = make_model(), make_model(columns=7)

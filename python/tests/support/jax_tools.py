@@ -406,6 +406,28 @@ def interrupted():
     return {"stopped": found.stopped, "epochs": len(found.history["loss"])}
 
 
+def failed():
+    """Weights after an epoch whose end raises, ours and Keras', that the optimizer averages."""
+    data = make_dataset(ROWS, shuffle=False)
+    found = []
+    for ours in (True, False):
+        model = make_model(optimizer=keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.9))
+
+        def fail(epoch, logs):
+            raise ValueError("made up")
+
+        callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=fail)]
+        with contextlib.suppress(ValueError):
+            if ours:
+                fit.fit(model, data, {"epochs": 2}, callbacks=callbacks)
+            else:
+                model.fit(
+                    *data.arrays, batch_size=32, shuffle=False, verbose=0, callbacks=callbacks
+                )
+        found.append(np.concatenate([np.ravel(one) for one in model.get_weights()]))
+    return float(np.abs(found[0] - found[1]).max())
+
+
 def nested():
     """Losses and weights of trainings, ours and Keras', whose callback evaluates and trains."""
     data, other, found = make_dataset(ROWS, shuffle=False, validation=0.2), make_dataset(64), []

@@ -29,6 +29,10 @@ def test_a_training_can_be_interrupted():
     assert found["epochs"] < 500
 
 
+def test_weights_that_the_optimizer_averages_are_final_after_an_error_too():
+    assert run_part("jax_tools", "failed") < 1e-6
+
+
 @pytest.mark.slow
 def test_a_callback_may_evaluate_train_and_predict_by_keras_own_functions():
     assert run_part("jax_tools", "nested") < 1e-5

@@ -29,11 +29,11 @@ def ask(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
 
 
-def fit(folder=None, epochs=EPOCHS, grace_s=None, **hooks):
+def fit(folder=None, epochs=EPOCHS, grace_s=None, ema=None, **hooks):
     """Trains with a callback of these hooks, which sees each batch; the report and all values."""
     model = make_model(20, 3)
     data = make_dataset(300, 20, 3, validation=0.1, batch_size=32)
-    options = {"epochs": epochs, "engine": "graph_loop"}
+    options = {"epochs": epochs, "engine": "graph_loop", "ema": ema}
     options["schedule"] = {"kind": "exponential", "decay": 0.9}
     if folder is not None:
         options["checkpoint"] = {"folder": str(folder), "grace_s": grace_s}
@@ -49,8 +49,8 @@ def type_of(hooks):
 
 
 @functools.cache
-def train_whole():
-    return fit()[1]
+def train_whole(ema=None):
+    return fit(ema=ema)[1]
 
 
 class Counted:
@@ -88,6 +88,18 @@ def test_a_training_that_is_asked_to_end_goes_on_there(tmp_path, hook, at, where
     report, values = fit(folder)
     assert report.notes == ((f"Resumed after {where}, from its checkpoint.",) if where else ())
     for name, value in train_whole().items():
+        assert values[name].tobytes() == value.tobytes(), name
+
+
+def test_a_validation_of_averages_that_is_asked_to_end_saves_the_weights(tmp_path):
+    counted = Counted(2)
+    with pytest.raises(PreemptedError):
+        fit(
+            tmp_path / "run", ema=0.9, on_test_batch_begin=lambda self, *given, logs=None: counted()
+        )
+    report, values = fit(tmp_path / "run", ema=0.9)
+    assert report.notes == ("Resumed after batch 9 of epoch 2, from its checkpoint.",)
+    for name, value in train_whole(0.9).items():
         assert values[name].tobytes() == value.tobytes(), name
 
 

@@ -284,7 +284,7 @@ def _raise_where_keras_cannot_run(
     if isinstance(error, RefusedRowsError):
         if error.origin is not None:
             raise error.origin from None
-    elif name == "fit" and terms.began and not (error_of(terms, error) and terms.undone):
+    elif name == "fit" and terms.began and not (error_of(terms, error) and terms.failed_at_first):
         if isinstance(error, GpuKerasError) and cause is not None:
             raise cause from None
         if isinstance(error, GpuKerasError) and terms.failed is None:  # in the validation

@@ -339,6 +339,11 @@ def _store(whole: Any, part: Any, start: Any) -> Any:
     return jax().lax.dynamic_update_slice_in_dim(whole, part, start, 0)
 
 
+def hold_value(variable: Any) -> Any:
+    """See `tensor_ops.hold_value()`; arrays never change."""
+    return variable.value
+
+
 def keep_pace(value: Any) -> None:
     """See `tensor_ops`; JAX takes any number of calls, and holds the rows of each on the device."""
     if hasattr(value, "is_deleted") and not value.is_deleted():

@@ -272,6 +272,15 @@ def store(whole: Any, start: int, part: np.ndarray) -> Any:
 
 
 @by_backend
+def hold_value(variable: Any) -> Any:
+    """Returns a variable's value without a copy: it stays as it is when the variable is assigned.
+
+    TensorFlow shares the memory until then, and copies it only if a step writes in place.
+    """
+    return runtime.tensorflow().convert_to_tensor(variable.value)
+
+
+@by_backend
 def wait(value: Any) -> None:
     """Waits until a device has computed a value."""
     value.numpy()

@@ -46,6 +46,20 @@ def take_snapshot(model: Model, more: Sequence[Any] = ()) -> Snapshot:
     return Snapshot({name: np.array(v.numpy()) for name, v in variables.items()})
 
 
+def hold_state(model: Model) -> dict[str, Any]:
+    """Returns the values of a state by name, which are copied only where a step writes to them.
+
+    Args:
+        model: A compiled model whose variables exist.
+    """
+    return {name: tensor_ops.hold_value(v) for name, v in state_variables(model).items()}
+
+
+def read_held(held: Mapping[str, Any]) -> Snapshot:
+    """Copies what `hold_state()` returned to host memory."""
+    return Snapshot({name: np.array(value) for name, value in held.items()})
+
+
 def apply_snapshot(model: Model, snapshot: Snapshot, more: Sequence[Any] = ()) -> None:
     """Restores a state; arguments as in `take_snapshot()`.
 

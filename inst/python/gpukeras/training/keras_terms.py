@@ -22,7 +22,6 @@ class KerasTerms:
         began: Whether callbacks have been told that the training begins.
         calls: Calls of the engine that have returned.
         failed: The error of such a call, or None.
-        undone: Whether that was the first call, and the model has the state from before it.
         once_built: The state of NumPy's global generator after Keras has built the model, whose
             rows it shuffles by that generator on JAX; None where they are not shuffled.
     """
@@ -34,23 +33,23 @@ class KerasTerms:
     began: bool = False
     calls: int = 0
     failed: Exception | None = None
-    undone: bool = False
     once_built: Any = None
 
-    def run(self, advance: Callable[[], Any], restore: Callable[[], Any]) -> Any:
+    @property
+    def failed_at_first(self) -> bool:
+        """Whether the first call failed, after which the model gets its state from before it."""
+        return self.continue_on_nan and self.failed is not None and not self.calls
+
+    def run(self, advance: Callable[[], Any]) -> Any:
         """Runs one call of the engine, and records whether and how it failed.
 
         Args:
             advance: Runs its batches, and returns the logs.
-            restore: Restores the state that the training began with.
         """
         try:
             logs = advance()
         except Exception as error:
             self.failed = error
-            if self.continue_on_nan and not self.calls:
-                restore()
-                self.undone = True
             raise
         self.calls += 1
         return logs

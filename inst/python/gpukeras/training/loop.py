@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -76,30 +77,51 @@ def run_epochs(
     model.stop_training = False
     told.on_train_begin()
     epoch_logs = None
-    for epoch in range(keras_private.initial_epoch(model) or initial_epoch, epochs):
-        model.reset_metrics()
-        told.on_epoch_begin(epoch)
-        logs: Logs = {}
-        for first, last, target in calls.of(epoch):
-            told.on_train_batch_begin(first)
-            done = calls.run(target, callbacks)
-            if done is None:  # Keras too learns so that there are no more batches
-                break
-            logs = done
-            told.on_train_batch_end(last, logs)
+    with finalizing_weights(model, epochs):
+        for epoch in range(keras_private.initial_epoch(model) or initial_epoch, epochs):
+            model.reset_metrics()
+            told.on_epoch_begin(epoch)
+            logs: Logs = {}
+            for first, last, target in calls.of(epoch):
+                told.on_train_batch_begin(first)
+                done = calls.run(target, callbacks)
+                if done is None:  # Keras too learns so that there are no more batches
+                    break
+                logs = done
+                told.on_train_batch_end(last, logs)
+                if model.stop_training:
+                    break
+            epoch_logs = keras_private.epoch_logs(model, logs)
+            if evaluate is not None and is_validated(epoch, validation_freq):
+                found = evaluate_rows(model, evaluate, told)
+                epoch_logs.update({f"val_{name}": value for name, value in found.items()})
+            told.on_epoch_end(epoch, epoch_logs)
             if model.stop_training:
                 break
-        epoch_logs = keras_private.epoch_logs(model, logs)
-        if evaluate is not None and is_validated(epoch, validation_freq):
-            found = evaluate_rows(model, evaluate, told)
-            epoch_logs.update({f"val_{name}": value for name, value in found.items()})
-        told.on_epoch_end(epoch, epoch_logs)
-        if model.stop_training:
-            break
-    optimizer = getattr(model, "optimizer", None)  # a stack has those of its models
-    if isinstance(optimizer, keras.optimizers.Optimizer) and epochs > 0:
-        optimizer.finalize_variable_values(model.trainable_weights)
     told.on_train_end(epoch_logs)
+
+
+@contextmanager
+def finalizing_weights(model: Any, epochs: int) -> Iterator[None]:
+    """Lets the optimizer finalize the weights, as with the averages of `use_ema`.
+
+    Keras does so where its epochs have ended, and on JAX also where an error ends them.
+
+    Args:
+        model: A model, or a stack, which has the optimizers of its models.
+        epochs: The epochs in all.
+    """
+    optimizer: Any = getattr(model, "optimizer", None)
+    finalizes = isinstance(optimizer, runtime.keras().optimizers.Optimizer) and epochs > 0
+    try:
+        yield
+    except BaseException:
+        if finalizes and runtime.backend() == "jax":
+            with suppress(RuntimeError):  # the call that failed has taken their arrays
+                optimizer.finalize_variable_values(model.trainable_weights)
+        raise
+    if finalizes:
+        optimizer.finalize_variable_values(model.trainable_weights)
 
 
 def evaluate_rows(model: Any, evaluate: Callable[[], Logs], told: Any) -> dict[str, Any]:

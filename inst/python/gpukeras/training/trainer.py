@@ -9,7 +9,7 @@ import gc
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,7 +41,7 @@ from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.engine.train_step import can_split
 from gpukeras.models import compatibility
-from gpukeras.models.state import apply_snapshot, take_snapshot
+from gpukeras.models.state import apply_snapshot, read_held, take_snapshot
 from gpukeras.training.batch_size import explain_size, plan_batches
 from gpukeras.training.callbacks import epochs as own
 from gpukeras.training.callbacks.functions import FunctionHooks, Functions, end_callbacks
@@ -108,10 +108,12 @@ class Trainer:
                 training.manager.settle()
             except NonFiniteLoss as error:
                 training.give_up(str(error))
-            except RefusedRowsError:
-                if not self.terms.continue_on_nan:  # as in Keras, updates before the error stay
+            except Exception as error:
+                if self.terms.failed_at_first:
+                    training.guard.restore()
+                elif isinstance(error, RefusedRowsError) and not self.terms.continue_on_nan:
                     training.guard.start_again()
-                raise
+                raise  # as in Keras, updates before the error stay
             else:
                 training.manager.settle()
             report = training.report()
@@ -305,7 +307,7 @@ class Training:
             self.open_blocks,
             together=asked.model.steps_per_execution if self.facts.batch_hook else None,
             expected=self.loader.steps,
-            record=partial(asked.terms.run, restore=self.guard.restore),
+            record=asked.terms.run,
             check=self.guard.check,
         )
         asked.terms.began = True
@@ -431,12 +433,18 @@ class Training:
 
     # What is kept and told ------------------------------------------------------------------------
 
-    def read(self, within: bool) -> TrainingState:
-        """Returns the state for a checkpoint, within an epoch or between two."""
+    def read(self, within: bool, held: Mapping[str, Any] | None = None) -> TrainingState:
+        """Returns the state for a checkpoint, within an epoch or between two.
+
+        Args:
+            within: Whether the epoch goes on.
+            held: The model's state, see `hold_state()`; None for what it is now.
+        """
         done, runner, choice = self.progress, self.runner, self.runner.chooser.choice
+        self.manager.hide_averages()  # which a validation shows
         spent_s = done.spent_s + time.perf_counter() - done.began if within else 0.0
         return done.to_state(
-            take_snapshot(self.asked.model),
+            take_snapshot(self.asked.model) if held is None else read_held(held),
             position=runner.position if within else 0,
             rows=runner.rows if within else 0,
             engine=choice.engine if choice else "",

@@ -22,7 +22,7 @@ from gpukeras.data.loader.block import DataLoader
 from gpukeras.distributed.consensus import LocalConsensus
 from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.optimizer import read_rate
-from gpukeras.models.state import apply_snapshot
+from gpukeras.models.state import apply_snapshot, hold_state
 from gpukeras.training.callbacks.manager import CallbackManager
 from gpukeras.training.listener import ProgressReporter
 from gpukeras.training.nan_guard import DivergenceGuard
@@ -126,7 +126,8 @@ class Checkpoints:
         saver: Writes the files.
         runner: Runs the epoch.
         loader: Makes its blocks.
-        read: Returns the state, within an epoch (true) or between two.
+        read: Returns the state, within an epoch (true) or between two; the model's as it is, or as
+            `hold_state()` has held it.
         write: Saves a state.
         short: Whether the last batch of an epoch is short.
     """
@@ -134,7 +135,7 @@ class Checkpoints:
     saver: Saver
     runner: EpochLoop
     loader: DataLoader
-    read: Callable[[bool], TrainingState]
+    read: Callable[..., TrainingState]
     write: Callable[[TrainingState], None]
     short: bool
 
@@ -221,15 +222,16 @@ class Preemption:
 
     Attributes:
         enabled: Whether a training ends so: it has checkpoints.
-        before: The state before the validation that runs, if the epoch's batches are done.
+        before: The model's state before the validation that runs, if the epoch's batches are done.
     """
 
+    model: ClassVar[Model]  # set by Keras
     notice: PreemptionNotice
     checkpoints: Checkpoints
     agreement: LocalConsensus
     state: TrainingState | None
     enabled: bool = False
-    before: TrainingState | None = None
+    before: Mapping[str, Any] | None = None
 
     @property
     def asked(self) -> bool:
@@ -255,10 +257,10 @@ class Preemption:
             self.end_if_asked()
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Keeps the state: the validation replaces the metrics of the batches."""
+        """Holds the state: the validation replaces the metrics of the batches."""
         saves = self.checkpoints
         if saves.saver.enabled and saves.runner.finished:
-            self.before = saves.read(True)
+            self.before = hold_state(self.model)
 
     def after_validation_call(self, position: int, logs: Logs) -> bool:
         """Ends within a validation, which is run again when the training goes on."""
@@ -266,7 +268,7 @@ class Preemption:
             return False
         if self.agreement.agree("validation", end=self.asked)["end"]:
             if self.before is not None:
-                self.checkpoints.write(self.before)
+                self.checkpoints.write(self.checkpoints.read(True, self.before))
             self.end()
         return False
 
