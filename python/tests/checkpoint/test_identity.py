@@ -82,7 +82,8 @@ def make_net(optimizer=None, loss="mse", activation="relu", name="", units=4, me
     inputs = keras.Input((5,))
     hidden = keras.layers.Dense(units, activation)(inputs)
     other = keras.layers.Dense(units, name=name or None)(keras.layers.Dropout(0.5)(hidden))
-    outputs = keras.layers.Lambda(lambda t: t * 2)(keras.layers.Add()([hidden, other]))
+    added = keras.ops.add(keras.layers.Add()([hidden, other]), 1.0)
+    outputs = keras.layers.Lambda(lambda t: t * 2)(added)
     model = keras.Model(inputs, keras.layers.Dense(1)(outputs))
     model.compile(optimizer or "adam", loss, metrics=metrics)
     return model

@@ -9,7 +9,7 @@ from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras.engine import program_cache, trace_cache
-from gpukeras.engine.model_identity import list_state
+from gpukeras.models.identity import list_state
 from gpukeras.training import evaluate
 from gpukeras.training import fit as training_fit
 

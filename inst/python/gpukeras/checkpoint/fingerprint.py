@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
-import warnings
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -16,14 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.checkpoint.canonical import (
-    as_number,
-    canonical,
-    digest,
-    map_leaves,
-    rounded,
-    unnumber,
-)
+from gpukeras.checkpoint.canonical import as_number, digest
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.arrays import row_blocks
 from gpukeras.data.dataset.base import Dataset
@@ -32,22 +25,11 @@ from gpukeras.data.reader.rows import RowSource
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.serialization import to_portable
 from gpukeras.data.row_digests import SAMPLED_ROWS, round_floats
+from gpukeras.data.reader.rows import RowSource
+from gpukeras.models.identity import describe_optimizer, describe_settings, read_config
 
 WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to this size all rows are hashed (0.1 s)
 SEEN = ("minimum", "maximum", "whole", "ranges")
-# Fields of recipes that older checkpoints lack, with the default that means the same.
-LATER: dict[str, Any] = {
-    "listed": False,
-    "windows": None,
-    "path_column": "",
-    "pixels": [],
-    "offset": False,
-    "ordered": False,
-    "text": False,
-    "survival": False,
-    "new_levels": False,
-    "ranges": [],
-}
 OPTIONS = ("schedule", "clip_norm", "clip_value", "clip_global_norm", "ema", "steps_per_epoch")
 SPANNING = ("one_cycle", "warmup_cosine")  # schedules whose rates depend on the number of epochs
 
@@ -91,45 +73,30 @@ def read_versions() -> dict[str, str]:
 
 
 def _describe_model(model: Model) -> dict[str, Any]:
-    loss, optimizer = model.loss, model.optimizer
+    config = _ask(lambda: read_config(model)["model"])
+    compiled = _ask(lambda: read_config(model)["compiled"]) or {}
+    optimizer = model.optimizer
+    layers = keras_private.list_layers(model, include_self=False)
     return {
-        "layers": [type(layer).__name__ for layer in _flatten(model)],
+        "layers": [type(layer).__name__ for layer in layers],
         "variables": [
-            f"{unnumber(variable.path)} {tuple(variable.shape)} {variable.dtype}"
+            f"{_unnumber(variable.path)} {tuple(variable.shape)} {variable.dtype}"
             for variable in model.variables
         ],
-        "model": digest([type(model).__name__, _config(model)]),
-        "loss": map_leaves(_name_loss, loss),
-        "loss_options": digest([map_leaves(_config_loss, loss), _loss_weights(model)]),
+        "model": digest([type(model).__name__, config]),
+        "loss": runtime.tree().map_structure(_name_loss, model.loss),
+        "loss_options": digest([compiled.get("loss"), compiled.get("loss_weights")]),
         "metrics": [
-            unnumber(metric.name)
+            _unnumber(metric.name)
             for group in model.metrics
             for metric in getattr(group, "metrics", [group])  # of CompileMetrics, or one metric
         ],
         "precision": model.dtype_policy.name,
         "optimizer": type(keras_private.without_scaling(optimizer)).__name__,
-        "optimizer_options": digest(_config(optimizer)),
+        "optimizer_options": digest(
+            describe_settings(describe_optimizer(_ask(optimizer.get_config)))
+        ),
     }
-
-
-def _flatten(model: Model) -> Iterator[Any]:
-    for layer in getattr(model, "layers", ()):
-        yield layer
-        yield from _flatten(layer)
-
-
-def _config(value: Any) -> Any:
-    return canonical(_ask(value.get_config))
-
-
-def _ask(settings: Callable[[], Any]) -> Any:
-    """Returns a Keras configuration, or None where a user's own class cannot provide it."""
-    try:
-        with warnings.catch_warnings():  # Keras warns of functions that cannot be loaded again
-            warnings.simplefilter("ignore")
-            return settings()
-    except REFUSALS:
-        return None
 
 
 def _name_loss(loss: Any) -> Any:
@@ -138,12 +105,17 @@ def _name_loss(loss: Any) -> Any:
     return getattr(loss, "__name__", None) or type(loss).__name__
 
 
-def _config_loss(loss: Any) -> Any:
-    return _config(loss) if hasattr(loss, "get_config") else None
+def _ask(settings: Callable[[], Any]) -> Any:
+    """Returns a Keras configuration, or None where a user's own class cannot provide it."""
+    try:
+        return settings()
+    except REFUSALS:
+        return None
 
 
-def _loss_weights(model: Model) -> Any:
-    return canonical((_ask(model.get_compile_config) or {}).get("loss_weights"))
+def _unnumber(name: str) -> str:
+    """Removes the numbers that Keras appended from a name, or from a path of names."""
+    return re.sub(r"_\d+(?=/|$)", "", name)
 
 
 def _learning_rate(model: Model) -> float | None:
@@ -192,23 +164,9 @@ def _digest_recipe(recipe: Recipe, streamed: bool) -> str:
     plain = to_portable(recipe)["recipe"]
     del plain["formula"]  # it does not change the encoding, nor do names
     plain["features"].pop("names", None)
-    kept = _without_later(plain)
-    if streamed and kept.get("label"):
-        kept["label"] = _without_range(kept["label"])
-    return digest(rounded(kept))
-
-
-def _without_later(value: Any) -> Any:
-    """Returns a recipe without the fields of `LATER` that have their default."""
-    if isinstance(value, list):
-        return [_without_later(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: _without_later(item)
-        for name, item in value.items()
-        if name not in LATER or item != LATER[name]
-    }
+    if streamed and plain.get("label"):
+        plain["label"] = _without_range(plain["label"])
+    return digest(plain)
 
 
 def _without_range(label: Any) -> Any:

@@ -16,10 +16,10 @@ from typing import Any
 from gpukeras.backend import keras_private
 from gpukeras.backend.graph_reader import read_program
 from gpukeras.core.keras_types import Model
-from gpukeras.engine.model_identity import describe_model, list_state
 from gpukeras.engine.program_cache import find_program, keep_program
 from gpukeras.engine.row_guard import RowGuard
 from gpukeras.engine.value_ranges import CHECKED
+from gpukeras.models.identity import describe_model, list_state
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ them is left out of the comparison.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -20,10 +19,15 @@ from gpukeras.backend import keras_private, stacking
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
-from gpukeras.engine.model_identity import REFUSED, describe_session, is_initial, number_layers
-from gpukeras.engine.own_code import describe_own_code
 from gpukeras.models.families.registry import first_origin
 from gpukeras.models.families.spec import Family
+from gpukeras.models.identity import (
+    REFUSED,
+    describe_own_code,
+    describe_session,
+    is_initial,
+    read_config,
+)
 from gpukeras.models.label_numbers import LabelNumbers
 
 # Settings of optimizers that their update reads as a number only, whatever its value. The learning
@@ -99,11 +103,7 @@ def describe_structure(model: Model) -> Structure:
         ModelError: if the model has no configuration.
     """
     try:
-        with warnings.catch_warnings():  # of lambdas: their code stays in this session
-            warnings.filterwarnings("ignore", "The object being serialized includes a `lambda`")
-            compiled = model.get_compile_config() or {}
-            plain = {"model": number_layers(model, model.get_config()), "compiled": compiled}
-        plain = json.loads(json.dumps(plain, default=_describe, sort_keys=True))
+        plain = read_config(model)
     except REFUSALS as error:
         raise ModelError(
             f"The model has no configuration to compare: {find_reason(error)}.",
@@ -116,7 +116,8 @@ def describe_structure(model: Model) -> Structure:
     plain["precision"] = [one.dtype_policy.name for one in keras_private.list_layers(model)]
     plain["scaled"] = keras_private.scales_loss(model.optimizer)
     plain["adapted"] = _describe_adapted(model)
-    plain["own"], plain["session"] = describe_own_code(model), describe_session(model)
+    plain["own"] = describe_own_code(model)
+    plain["session"] = describe_session(model)
     layers = keras_private.list_layers(model)
     names = {f"layer {place}": layer.name for place, layer in enumerate(layers)}
     config = plain["model"]
@@ -136,11 +137,6 @@ def _describe_adapted(model: Model) -> list[Any]:
         for layer in keras_private.list_layers(model)
         if type(layer).__module__.startswith(REFUSED)
     ]
-
-
-def _describe(value: Any) -> Any:
-    """Describes what JSON cannot hold: arrays by their numbers, others by their class."""
-    return value.tolist() if hasattr(value, "tolist") else f"{type(value).__module__}.{value!r}"
 
 
 def _strip(value: Any, path: Path, kind: str, numbers: dict[Path, float]) -> Any:
@@ -231,7 +227,7 @@ def bind_numbers(model: Model, paths: Sequence[Path]) -> list[Binding]:
     """
     layers = {f"layer {place}": one for place, one in enumerate(keras_private.list_layers(model))}
     layers.update({one.name: one for one in layers.values()})
-    config = number_layers(model, model.get_config())
+    config = read_config(model)["model"]
     return [_bind(model, layers, config, path) for path in paths]
 
 

@@ -24,13 +24,13 @@ from gpukeras.core.attached_server import AttachedServer
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.engine.own_code import describe_own_code
 from gpukeras.many.alone import Job
 from gpukeras.many.fits import Fitted, Ran
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.step import PARTS
 from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
 from gpukeras.many.workers.rows import RowsError, write_rows
+from gpukeras.models.identity import describe_own_code
 from gpukeras.system.environment import current_variables
 
 PROGRAM = "gpukeras.many.workers.main"

@@ -12,7 +12,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.child_process import run_child
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
-from gpukeras.engine.own_code import describe_own_code
+from gpukeras.models.identity import describe_own_code
 from gpukeras.system.environment import current_variables
 
 LIMIT_S = 600.0

@@ -1,10 +1,22 @@
-"""Describes all that a model's traced step depends on, so that equal models are found."""
+"""Describes what a model is, so that equal models are found.
+
+A configuration is JSON values that no session changes: layers have numbers for names. A program of
+one model serves another that does the same, see `engine.trace_cache`; models that are equal but for
+numbers are stacked, see `many.structure`; and a checkpoint goes on with its model, see
+`checkpoint.fingerprint`.
+
+The user's own code is described besides: a loss that closes over a number has one configuration
+whatever the number is, and so has an object of a class without `get_config()`.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
+import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,10 +35,19 @@ UNSET = "_exclude_from_weight_decay_pattern", "_exclude_from_weight_decay_cache"
 # Classes of what is no object: none, and a link between layers, which the functional API writes.
 SETTINGS = None, "__keras_tensor__"
 NAMED = ("name", "keras_history", "input_layers", "output_layers")  # settings with layers' names
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 NAMES = ("name", "_name", "_path", "_parent_path")  # attributes that no step depends on
 # `weighing_rows()` replaces `update_state` of the losses' metrics while a step is traced.
 PASSING = ("_auto_config", "_called", "_losses", "_self_update_uid", "_tracked", "update_state")
 MOST_NUMBERS = 1000  # of an attribute that is compared
+# Configurations describe objects of these, and functions of them are known by their names.
+LIBRARIES = {"keras", "gpukeras", "tensorflow", "jax", "jaxlib", "numpy", *sys.stdlib_module_names}
+# Where initial weights come from: variables have their values.
+BEGINNINGS = tuple(
+    f"{name}_initializer" for name in ("kernel", "recurrent", "bias", "embeddings", "beta", "gamma")
+)
+LEFT_OUT = {*NAMES, *PASSING, *REPLACED, *BEGINNINGS, "_build_shapes_dict"}
+BUILT = ("build_config", "build_input_shape")  # settings that the rows of a session decide
 
 
 def describe_model(model: Model, step: Any) -> str | None:
@@ -43,24 +64,24 @@ def describe_model(model: Model, step: Any) -> str | None:
         parts = list_parts(model)
         if not _is_known(model, parts):
             return None
-        state, compiled = list_state(model, step), dict(model.get_compile_config() or {})
+        state = list_state(model, step)
         # Logs of several outputs have their names.
         alone = len(model.inputs or ()) == len(model.outputs or ()) == 1
         names = _name_layers(model) if alone else {}
-        for part in _walk(compiled.get("optimizer")):
-            part.pop("name", None)
-            if isinstance(part.get("learning_rate"), float):  # the value of a variable
-                part.pop("learning_rate")
+        config = _strip_initial(model.get_config())
+        compiled = dict(model.get_compile_config() or {})
+        compiled["optimizer"] = describe_optimizer(compiled.get("optimizer"))
+        known = json.dumps([config, compiled])  # raises for objects that only their class describes
+        if not all(map(_is_serialized_class, _walk(json.loads(known)))):
+            return None
         described = [
-            _rename(_strip_initial(model.get_config()), names),
+            describe_settings(config, names),
             compiled,
             _describe_variables(model),
             [[str(one.shape), str(one.dtype), one.device] for one in state],
             _describe_parts(parts, state, names),
             describe_session(model),
         ]
-        if not all(map(_is_serialized_class, _walk(described))):
-            return None
         return json.dumps(described, sort_keys=True)
     except REFUSALS:
         return None
@@ -176,8 +197,8 @@ def _describe_parts(
             for name, value in sorted(vars(part).items())
             if name not in left_out and not is_initial(name)
         ]
-        names = layers if kind.__module__ == OF_OUTPUTS else {}
-        described.append([kind.__name__, *_rename(attributes, names, named=True)])
+        names = layers if kind.__module__ == OF_OUTPUTS else NO_NAMES
+        described.append([kind.__name__, *describe_settings(attributes, names, "name")])
     return described
 
 
@@ -238,19 +259,149 @@ def _walk(value: Any) -> Iterator[dict[str, Any]]:
             yield from _walk(each)
 
 
-def number_layers(model: Model, config: Any) -> Any:
-    """Returns a model's configuration with the numbers of layers, such as "layer 2", for names."""
-    return _rename(config, _name_layers(model))
+def read_config(model: Model) -> dict[str, Any]:
+    """Returns the configuration of a model and of its compilation, see `describe_settings()`.
+
+    Raises:
+        One of `REFUSALS`: if it has none.
+    """
+    with warnings.catch_warnings():  # of lambdas, whose code is described as the user's own
+        warnings.filterwarnings("ignore", "The object being serialized includes a `lambda`")
+        return {
+            "model": describe_settings(model.get_config(), _name_layers(model)),
+            "compiled": describe_settings(model.get_compile_config() or {}),
+        }
+
+
+def describe_settings(value: Any, names: Mapping[str, str] = NO_NAMES, key: str = "") -> Any:
+    """Returns a configuration as JSON values that are the same in every session.
+
+    Objects that are no settings are told apart by their class alone. Shapes that a model was built
+    with, and the code of functions, are left out.
+
+    Args:
+        value: The configuration, or a part of it.
+        names: What stands for the names of layers.
+        key: The name of the part.
+    """
+    if isinstance(value, Mapping):
+        if value.get("class_name") == "__lambda__":
+            return "a function"
+        kept = {str(name): each for name, each in value.items() if name not in BUILT}
+        return {name: describe_settings(each, names, name) for name, each in kept.items()}
+    if hasattr(value, "tolist"):  # NumPy's
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [describe_settings(each, names, key) for each in value]
+    if isinstance(value, str):
+        return names.get(value, value) if key in NAMED else value
+    return value if value is None or isinstance(value, (int, float)) else type(value).__name__
+
+
+def describe_optimizer(config: Any) -> Any:
+    """Returns an optimizer's configuration without its name, and a rate that is a variable."""
+    if isinstance(config, (list, tuple)):
+        return [describe_optimizer(each) for each in config]
+    if not isinstance(config, Mapping):
+        return config
+    return {
+        name: describe_optimizer(each)
+        for name, each in config.items()
+        if name != "name" and not (name == "learning_rate" and isinstance(each, float))
+    }
 
 
 def _name_layers(model: Model) -> dict[str, str]:
+    """Returns what stands for the names of layers, and of operations between them."""
     layers = keras_private.list_layers(model)
-    return {layer.name: f"layer {place}" for place, layer in enumerate(layers)}
+    operations = [one for layer in layers for one in keras_private.list_operations(layer)]
+    names = {one.name: f"operation {place}" for place, one in enumerate(operations)}
+    return {**names, **{layer.name: f"layer {place}" for place, layer in enumerate(layers)}}
 
 
-def _rename(value: Any, names: Mapping[str, str], named: bool = False) -> Any:
-    if isinstance(value, dict):
-        return {key: _rename(each, names, key in NAMED) for key, each in value.items()}
+# The user's own code ------------------------------------------------------------------------------
+
+
+def describe_own_code(model: Model) -> list[Any]:
+    """Describes the user's functions and objects in a model; [] if all of it is Keras' own.
+
+    Functions are told apart by their code and by the values that they were made with, objects by
+    their attributes. What cannot be described is told apart by its identity.
+
+    Args:
+        model: A compiled and built model; it must live as long as the description is used.
+    """
+    parts = list_parts(model)
+    variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+    places = {id(part): f"part {place}" for place, part in enumerate(parts)}
+    places |= {id(one): f"variable {place}" for place, one in enumerate(variables)}
+    found = [_describe_part(part, places) for part in parts]
+    return [[place, one] for place, one in enumerate(found) if one]
+
+
+def _describe_part(part: Any, places: Mapping[int, str]) -> list[Any]:
+    if not _is_library(part):
+        return _describe_object(part, places, LEFT_OUT | _keras_attributes())
+    return [
+        [name, _describe_own(value, places)]
+        for name, value in sorted(vars(part).items())
+        if name not in LEFT_OUT and _is_own(value)
+    ]
+
+
+def _is_own(value: Any) -> bool:
+    """Whether a value is the user's: an object of another class, or a function."""
+    if not _is_library(value):
+        return True
+    named = isinstance(value, FunctionType) or _library_of(value) in ("keras", "gpukeras")
+    return callable(value) and not named  # such as a partial function
+
+
+def _describe_object(
+    value: Any, places: Mapping[int, str], left_out: set[str] | frozenset[str] = frozenset()
+) -> list[Any]:
+    attributes = {name: one for name, one in vars(value).items() if name not in left_out}
+    return [id(type(value)), _describe_own(attributes, {**places, id(value): "itself"})]
+
+
+def _describe_own(value: Any, places: Mapping[int, str]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if id(value) in places:
+        return places[id(value)]
     if isinstance(value, (list, tuple)):
-        return [_rename(each, names, named) for each in value]
-    return names.get(value, value) if named and isinstance(value, str) else value
+        return [_describe_own(each, places) for each in value]
+    if isinstance(value, Mapping):
+        return [
+            [str(key), _describe_own(each, places)] for key, each in sorted(value.items(), key=str)
+        ]
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        made_with = [*cells, *(value.__defaults__ or ()), value.__kwdefaults__]
+        return [id(value.__code__), _describe_own(made_with, {**places, id(value): "itself"})]
+    if _is_library(value) or not hasattr(value, "__dict__"):
+        return id(value)
+    return _describe_object(value, places)
+
+
+def _is_library(value: Any) -> bool:
+    return _library_of(value) in LIBRARIES
+
+
+def _library_of(value: Any) -> str:
+    """Returns the name of the package that an object's class, or a function, comes from."""
+    home = value if isinstance(value, FunctionType) else type(value)
+    return str(home.__module__).split(".")[0]
+
+
+@functools.cache
+def _keras_attributes() -> frozenset[str]:
+    """Returns the names of attributes that Keras gives to objects of its classes and theirs."""
+    keras = runtime.keras()
+    bare = (
+        keras.layers.Layer(),
+        keras.losses.Loss(),
+        keras.metrics.Metric(),
+        keras.optimizers.Optimizer(0.1),
+    )
+    return frozenset(name for one in bare for name in vars(one))

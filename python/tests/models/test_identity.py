@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpukeras.compression.masks import Mask, set_mask
-from gpukeras.engine import model_identity
+from gpukeras.models import identity
 from gpukeras.models.variables import build_variables
 
 pytestmark = pytest.mark.tf
@@ -14,7 +14,7 @@ ROWS = np.zeros((2, 5), "float32"), np.zeros(2, "int32")
 
 
 def describe_model(model):
-    return model_identity.describe_model(model, model.train_step)
+    return identity.describe_model(model, model.train_step)
 
 
 def build(
@@ -82,7 +82,7 @@ def test_seeds_and_initializers_are_no_difference():
 def test_an_input_may_be_called_as_a_setting_is():
     config = {"config": {"seed": 1, "units": 2}, "input_layers": {"seed": ["layer 1", 0, 0]}}
     kept = {"config": {"units": 2}, "input_layers": {"seed": ["layer 1", 0, 0]}}
-    assert model_identity._strip_initial(config) == kept
+    assert identity._strip_initial(config) == kept
 
 
 def test_the_rate_is_a_variable_and_no_difference():
