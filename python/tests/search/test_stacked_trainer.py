@@ -9,7 +9,7 @@ from trialled import build
 
 from gpukeras.core.errors import CheckpointError
 from gpukeras.many.resamples import open_resamples
-from gpukeras.search.sequential_trainer import SequentialTrainer
+from gpukeras.search.alone_trainer import AloneTrainer
 from gpukeras.search.stacked_trainer import (
     FIRST,
     MOST_MODELS,
@@ -18,8 +18,8 @@ from gpukeras.search.stacked_trainer import (
     is_worth,
 )
 from gpukeras.search.stopper import Stopper
+from gpukeras.search.trial_models import TrialModels
 from gpukeras.search.trials import Trial
-from gpukeras.search.worker_trainer import WorkerTrainer
 
 pytestmark = pytest.mark.tf
 
@@ -30,17 +30,16 @@ TRIALS = [
 ]
 
 
-def make_sequential(states=None, builder=build, stopper=None, folds=2, **options):
+def make_alone(states=None, builder=build, stopper=None, folds=2, **options):
     data = make_dataset(60)
     resamples = open_resamples(data, folds)
     options = {"engine": "compiled", **options}
-    return SequentialTrainer(builder, data, resamples, options, states, stopper or Stopper())
+    models = TrialModels(builder, data, resamples, options, states, stopper or Stopper())
+    return AloneTrainer(models, "auto", ExitStack())
 
 
 def make_stacked(*args, most="auto", **options):
-    return StackedTrainer(
-        WorkerTrainer(make_sequential(*args, **options), "auto", ExitStack()), most
-    )
+    return StackedTrainer(make_alone(*args, **options), most)
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def assert_alike(one, other):
 
 @pytest.mark.usefixtures("stacked_always")
 def test_trials_end_as_each_alone_also_after_a_kill(tmp_path):
-    whole = by_number(make_sequential().train(TRIALS, 3))
+    whole = by_number(make_alone().train(TRIALS, 3))
     stacks = make_stacked(tmp_path)
     first = by_number(stacks.train(TRIALS, 1))
     assert sorted(first) == [1, 2, 3]
@@ -87,7 +86,7 @@ def test_what_cannot_be_stacked_is_trained_alone(tmp_path):
 
     stacks = make_stacked(tmp_path, builder, engine="auto")
     found = by_number(stacks.train(TRIALS, 1))
-    whole = by_number(make_sequential(None, builder, engine="auto").train(TRIALS, 1))
+    whole = by_number(make_alone(None, builder, engine="auto").train(TRIALS, 1))
     for number, outcome in found.items():
         assert_alike(outcome, whole[number])
     assert stacks.reason == "2 trials in stacks of up to 4 models; 1 alone: it runs eagerly"
@@ -179,7 +178,7 @@ def test_an_interrupt_ends_the_search():
 
     stacks = make_stacked(stopper=Stopper(None, on_event))
     assert list(stacks.train(TRIALS[:2], 2)) == []
-    assert stacks.sequential.stopper.stopped == "interrupted"
+    assert stacks.models.stopper.stopped == "interrupted"
 
 
 @pytest.mark.usefixtures("stacked_always")
@@ -202,8 +201,8 @@ def test_a_search_that_is_to_end_keeps_what_was_trained(tmp_path):
 
     stacks = make_stacked(tmp_path, stopper=Stopper(None, on_event))
     assert list(stacks.train(TRIALS[:2], 3)) == []
-    assert stacks.sequential.stopper.stopped == "interrupted"
-    whole = by_number(make_sequential().train(TRIALS[:2], 3))
+    assert stacks.models.stopper.stopped == "interrupted"
+    whole = by_number(make_alone().train(TRIALS[:2], 3))
     for number, outcome in by_number(make_stacked(tmp_path).train(TRIALS[:2], 3)).items():
         assert_alike(outcome, whole[number])
 
@@ -218,6 +217,6 @@ def test_a_search_with_little_time_trains_few_trials_at_first():
 
 
 def test_batches_are_those_of_a_model_alone():
-    sequential = make_sequential()
-    sizes = [find_batch_size(trial, sequential.resamples[0], sequential.data) for trial in TRIALS]
+    models = make_alone().models
+    sizes = [find_batch_size(trial, models.resamples[0], models.data) for trial in TRIALS]
     assert sizes == [30, 30, 10]  # a fold trains on 30 rows

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
+from gpukeras.core.errors import GpuKerasError, PreemptedError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.progress import OnEvent
+from gpukeras.core.messages import find_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.reader.rows import SelectedRows
 from gpukeras.engine.predict import predict_rows
@@ -35,6 +36,8 @@ class Job:
     """A training of one model on some of the rows.
 
     Args:
+        number: A number that tells it from others.
+        model: A compiled and built model.
         train: Row numbers to train on.
         held_out: Row numbers to validate on.
         options: Fields of `FitSpec`.
@@ -44,6 +47,8 @@ class Job:
         predicts: Whether its outputs for the rows that it held out are.
     """
 
+    number: int
+    model: Model
     train: np.ndarray
     held_out: np.ndarray
     options: Mapping[str, Any]
@@ -53,16 +58,55 @@ class Job:
     predicts: bool = False
 
 
-def run_job(model: Model, data: MapDataset, job: Job, on_event: OnEvent | None = None) -> Fitted:
+@dataclass(frozen=True)
+class JobResult:
+    """What came of a training.
+
+    Args:
+        fitted: What the model has become; None if the training failed.
+        error: Why it failed, a sentence without its period, or "".
+        seconds: Seconds that it took.
+        crossed: Whether the model could cross to the process that was to train it; if not, `error`
+            says why, and nothing was trained.
+    """
+
+    fitted: Fitted | None
+    error: str = ""
+    seconds: float = 0.0
+    crossed: bool = True
+
+
+def try_job(run: Callable[[], Fitted]) -> JobResult:
+    """Returns what comes of a training: where one fails, the others go on.
+
+    Args:
+        run: Trains the model.
+
+    Raises:
+        PreemptedError: if the process is asked to end.
+    """
+    began = time.monotonic()
+    fitted, why = None, ""
+    try:
+        fitted = run()
+    except PreemptedError:
+        raise
+    except GpuKerasError as error:
+        why = error.message.rstrip(".")
+    except Exception as error:  # whatever Keras refuses of a user's model
+        why = find_reason(error)
+    return JobResult(fitted, why, time.monotonic() - began)
+
+
+def run_job(job: Job, data: MapDataset, on_event: OnEvent | None = None) -> Fitted:
     """Trains a model as `fit()` does, and leaves it as it was.
 
     Checkpoints that are damaged, or of a model that its builder does not give again, are deleted:
     the training begins anew. Other files in their folder stay.
 
     Args:
-        model: A compiled and built model.
-        data: The rows.
         job: The training.
+        data: The rows.
         on_event: See `fit()`.
 
     Raises:
@@ -72,7 +116,7 @@ def run_job(model: Model, data: MapDataset, job: Job, on_event: OnEvent | None =
     until = time.monotonic() + FREE_S
     while True:
         try:
-            return _run(model, rows, job, on_event)
+            return _run(job, rows, on_event)
         except UnusableError:
             with CheckpointStore(job.options["checkpoint"]["folder"]) as store:
                 store.clear()
@@ -82,7 +126,8 @@ def run_job(model: Model, data: MapDataset, job: Job, on_event: OnEvent | None =
             time.sleep(POLL_S)
 
 
-def _run(model: Model, rows: MapDataset, job: Job, on_event: OnEvent | None) -> Fitted:
+def _run(job: Job, rows: MapDataset, on_event: OnEvent | None) -> Fitted:
+    model = job.model
     with kept_model(model):
         report = fit(model, rows, job.options, batch_size=job.batch_size, on_event=on_event)
         outputs = None
@@ -107,12 +152,13 @@ def _read_history(report: FitReport) -> ModelHistory:
 # Models of a table -------------------------------------------------------------------------------
 
 
-def as_job(start: Start, task: Task) -> Job:
+def as_job(start: Start, task: Task, model: Model) -> Job:
     """Returns the training of a model of a table.
 
     Args:
         start: Where it begins, without a state.
         task: What the models share.
+        model: The model, with what `start` has learned from labels.
     """
     spec, member = task.spec, start.member
     options = {
@@ -122,6 +168,8 @@ def as_job(start: Start, task: Task) -> Job:
         "engine": spec.engine,
     }
     return Job(
+        member.number,
+        model,
         member.train,
         member.held_out,
         options,
@@ -146,9 +194,5 @@ def train_alone(start: Start, task: Task) -> Fitted:
         words = (event[name] for name in ("kind", "epoch", "step", "steps", "metrics"))
         return task.listener.emit(*words)
 
-    return run_job(
-        make_initial(start.model, None, task.data, start.learned),
-        task.data,
-        as_job(start, task),
-        heard,
-    )
+    model = make_initial(start.model, None, task.data, start.learned)
+    return run_job(as_job(start, task, model), task.data, heard)

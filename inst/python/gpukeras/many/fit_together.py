@@ -26,6 +26,7 @@ from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.engine.autotune import EngineChoice
+from gpukeras.many.alone import JobResult
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.histories import ModelHistory
@@ -42,8 +43,7 @@ from gpukeras.many.training import StackingError, train_stack
 from gpukeras.many.training_request import STACKED, TrainingRequest, finish
 from gpukeras.many.workers.members import train_beside
 from gpukeras.many.workers.plan import plan_workers, read_worker_facts
-from gpukeras.many.workers.pool import TaskResult
-from gpukeras.training.listener import ProgressReporter
+from gpukeras.training.listener import OnEvent, ProgressReporter
 from gpukeras.training.report import FitReport
 
 FEW = "too few of a structure, or too short, for a program of their own"
@@ -193,7 +193,7 @@ def _train_beside(
     facts = read_worker_facts(workers, len(requests), max(one.facts.bytes for one in requests))
     plan = plan_workers(facts)
     listener = ProgressReporter(on_event, max(one.spec.epochs for one in requests))
-    results, why = dict[int, TaskResult](), plan.reason if workers != "auto" else ""
+    results, why = dict[int, JobResult](), plan.reason if workers != "auto" else ""
     if plan.workers:
         data, starts = join_rows([one.data for one in requests])
         given = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from gpukeras.many.resamples import (
     read_classes,
     split_dataset,
 )
+from gpukeras.search.alone_trainer import AloneTrainer
 from gpukeras.search.building import Build
 from gpukeras.search.halving import choose_dropped, choose_job
 from gpukeras.search.options import (
@@ -46,13 +47,12 @@ from gpukeras.search.report import (
     read_results,
 )
 from gpukeras.search.sampling import draw_settings
-from gpukeras.search.sequential_trainer import SequentialTrainer
 from gpukeras.search.space import Space, describe_space, parse_grid, parse_space
 from gpukeras.search.stacked_trainer import StackedTrainer
 from gpukeras.search.stopper import OnEvent, Stopper
 from gpukeras.search.study import Study, digest_numbers, open_study
+from gpukeras.search.trial_models import TrialModels
 from gpukeras.search.trials import Outcome, Trainer, Trial
-from gpukeras.search.worker_trainer import open_worker_trainer
 from gpukeras.training.evaluate import evaluate
 from gpukeras.training.model_guard import kept_model
 
@@ -271,11 +271,12 @@ def search(
         study.compare(identity)
         running = Search(request, seed, planned, study, stopper, _note_absent(planned, data))
         with _open_states(study, spec) as states:
-            sequential = SequentialTrainer(build, data, planned, request.options, states, stopper)
-            _check_models(sequential, running.trials, spec.metric)
+            models = TrialModels(build, data, planned, request.options, states, stopper)
+            _check_models(models, running.trials, spec.metric)
             study.begin(identity, [dict(trial.settings) for trial in running.trials.values()])
-            with open_worker_trainer(sequential, spec.workers) as worker_trainer:
-                trainer = StackedTrainer(worker_trainer, spec.most)
+            with ExitStack() as resources:
+                alone = AloneTrainer(models, spec.workers, resources)
+                trainer = StackedTrainer(alone, spec.most)
                 running.run(trainer)
         if not stopper.stopped:
             study.remove_states()
@@ -304,7 +305,7 @@ def judge(outcome: Outcome, metric: str) -> Outcome:
     return outcome
 
 
-def _check_models(sequential: SequentialTrainer, trials: Mapping[int, Trial], metric: str) -> None:
+def _check_models(models: TrialModels, trials: Mapping[int, Trial], metric: str) -> None:
     """Checks that a trial has a model that fits the rows, and that it has the metric.
 
     Raises:
@@ -314,14 +315,14 @@ def _check_models(sequential: SequentialTrainer, trials: Mapping[int, Trial], me
     problem: GpuKerasError | None = None
     for trial in trials.values():
         try:
-            model = sequential.model(trial)
+            model = models.model(trial)
         except GeneratorInterrupt:
             raise
         except GpuKerasError as error:
             problem = error
             continue
-        resample = sequential.resamples[0]
-        part = split_dataset(sequential.data, resample.train, resample.held_out[:PROBED])
+        resample = models.resamples[0]
+        part = split_dataset(models.data, resample.train, resample.held_out[:PROBED])
         with kept_model(model):
             found = evaluate(model, part, "validation")["metrics"]
         if metric.removeprefix(HELD_OUT) not in found:

@@ -34,12 +34,12 @@ from gpukeras.many.stack import ModelState, read_state
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import Task, train_stack
 from gpukeras.models.label_numbers import LabelNumbers
+from gpukeras.search.alone_trainer import AloneTrainer
 from gpukeras.search.attempts import FailedError, StoppedError, attempt
 from gpukeras.search.options import BATCH_SIZE
-from gpukeras.search.sequential_trainer import SequentialTrainer
 from gpukeras.search.stack_checkpoints import Checkpoint, load_checkpoints, save_checkpoints
+from gpukeras.search.trial_models import TrialModels
 from gpukeras.search.trials import Outcome, Trial, summarise
-from gpukeras.search.worker_trainer import WorkerTrainer
 from gpukeras.training.listener import ProgressReporter
 
 STACK = "stack"  # folder of a trial's models that were stacked
@@ -77,33 +77,33 @@ class StackedTrainer:
     """A trainer of many models at a time.
 
     Args:
-        worker_trainer: Trains the trials that cannot be stacked.
+        alone: Trains the trials that cannot be stacked.
         most: Models that train at a time, or "auto" (by memory).
     """
 
-    worker_trainer: WorkerTrainer
+    alone: AloneTrainer
     most: int | str = "auto"
     _speed: float = 0.0  # seconds of a trial's epoch in the job before
     _alone: dict[int, str] = field(default_factory=dict)  # why a trial trains alone, by its number
     _together: dict[int, int] = field(default_factory=dict)  # models of its stack, by trial
 
     @property
-    def sequential(self) -> SequentialTrainer:
+    def models(self) -> TrialModels:
         """What makes the models of trials."""
-        return self.worker_trainer.sequential
+        return self.alone.models
 
     @property
     def width(self) -> int:
         """Most trials of a job."""
-        return max(1, MOST_MODELS // len(self.sequential.resamples))
+        return max(1, MOST_MODELS // len(self.models.resamples))
 
     @property
     def reason(self) -> str:
         """Which trials trained together, and why others did not."""
-        why, workers = next(iter(self._alone.values()), ""), self.worker_trainer.reason
+        why, workers = next(iter(self._alone.values()), ""), self.alone.reason
         if not self._together:
             others = f"one model after another: {why}" if why else ""
-            if self.worker_trainer.crossed:
+            if self.alone.crossed:
                 others = f"{workers}; not in stacks: {why}" if why else workers
             elif workers and others:
                 others += f"; {workers}"
@@ -119,28 +119,28 @@ class StackedTrainer:
         chosen, began = trials[: self._choose_count(len(trials), epochs)], time.monotonic()
         opened: list[_Opened] = []
         for trial in chosen:
-            found = attempt(trial, epochs, self.sequential.stopper, partial(self._open, trial))
+            found = attempt(trial, epochs, self.models.stopper, partial(self._open, trial))
             if isinstance(found, _Opened):
                 opened.append(found)
             elif found is not None:
                 yield found
-        if self.sequential.stopper.look():
+        if self.models.stopper.look():
             return
         together = self._choose_together(opened, epochs)
-        yield from self._train_together(_Job(self.sequential, together, epochs))
+        yield from self._train_together(_Job(self.models, together, epochs))
         alone = [one.trial for one in opened if one.trial.number in self._alone]
         self._forget(together)
-        yield from self.worker_trainer.train(alone, epochs)
+        yield from self.alone.train(alone, epochs)
         if chosen:
             self._speed = (time.monotonic() - began) / len(chosen) / epochs
 
     def drop(self, trials: Sequence[Trial]) -> None:
         """Deletes what is kept of trials."""
-        self.sequential.drop(trials)
+        self.models.drop(trials)
 
     def _choose_count(self, count: int, epochs: int) -> int:
         """Returns how many trials to train, so that a search with little time has results."""
-        left = self.sequential.stopper.left_s
+        left = self.models.stopper.left_s
         if left is None:
             return count
         if not self._speed:
@@ -150,9 +150,9 @@ class StackedTrainer:
     # Opening -------------------------------------------------------------------------------------
 
     def _open(self, trial: Trial) -> _Opened:
-        model = self.sequential.model(trial)
-        size = find_batch_size(trial, self.sequential.resamples[0], self.sequential.data)
-        facts = read_model_facts(model, self.sequential.data.row_bytes, size)
+        model = self.models.model(trial)
+        size = find_batch_size(trial, self.models.resamples[0], self.models.data)
+        facts = read_model_facts(model, self.models.data.row_bytes, size)
         structure, why = None, self._refuse(trial, model, facts)
         if not why:
             try:
@@ -162,22 +162,22 @@ class StackedTrainer:
         if structure is None:
             self._alone.setdefault(trial.number, why)  # the first reason is the cause
         initial = read_state(model)
-        folder, count = self.sequential.folder(trial), len(self.sequential.resamples)
+        folder, count = self.models.folder(trial), len(self.models.resamples)
         none: list[Checkpoint | None] = [None] * count
         checkpoints = none if folder is None else load_checkpoints(folder / STACK, initial, count)
-        learned = self.sequential.learn(trial)
+        learned = self.models.learn(trial)
         return _Opened(trial, model, structure, facts, initial, checkpoints, learned)
 
     def _refuse(self, trial: Trial, model: Model, facts: ModelFacts) -> str:
         """Returns why a trial trains alone, or ""."""
-        options, data = self.sequential.options, self.sequential.data
+        options, data = self.models.options, self.models.data
         if self.most == 1:
             return "as asked"
         if options.get("engine", "auto") == "keras":
             return "the engine is Keras'"
         if any(options.get(name) for name in options if name.startswith("clip_")):
             return "gradients are clipped"
-        if self.sequential.keeps(trial):
+        if self.models.keeps(trial):
             return "it began alone"
         return explain_alone(model, data, facts, devices.current().device, self.most)
 
@@ -188,11 +188,11 @@ class StackedTrainer:
         for one, key in zip(opened, keys, strict=True):
             if key is None:
                 continue
-            resample, data = self.sequential.resamples[0], self.sequential.data
+            resample, data = self.models.resamples[0], self.models.data
             size = find_batch_size(one.trial, resample, data)
             steps = epochs * count_steps(len(resample.train), size)
             if any(one.checkpoints) or is_worth(
-                keys.count(key) * len(self.sequential.resamples), steps
+                keys.count(key) * len(self.models.resamples), steps
             ):
                 found.append(one)
             else:
@@ -202,7 +202,7 @@ class StackedTrainer:
     # Training ------------------------------------------------------------------------------------
 
     def _train_together(self, job: _Job) -> Iterator[Outcome]:
-        stopper, began = self.sequential.stopper, time.monotonic()
+        stopper, began = self.models.stopper, time.monotonic()
         for starts, task in job.plan(self.most):
             if stopper.look():
                 break
@@ -220,7 +220,7 @@ class StackedTrainer:
         try:
             job.note(train_stack(starts, task))
         except KeyboardInterrupt:
-            self.sequential.stopper.interrupt()
+            self.models.stopper.interrupt()
         except Exception as error:  # alone, a trial shows what is wrong with it
             why = f"a stack of them failed: {find_reason(error)}"
             self._alone |= dict.fromkeys(numbers, why)
@@ -230,7 +230,7 @@ class StackedTrainer:
 
     def _forget(self, opened: Sequence[_Opened]) -> None:
         for one in opened:
-            self.sequential.built.pop(one.trial.number, None)
+            self.models.built.pop(one.trial.number, None)
 
 
 def find_batch_size(trial: Trial, resample: Resample, data: MapDataset) -> int:
@@ -242,12 +242,10 @@ def find_batch_size(trial: Trial, resample: Resample, data: MapDataset) -> int:
 class _Job:
     """The training of trials up to a number of epochs."""
 
-    def __init__(
-        self, sequential: SequentialTrainer, opened: Sequence[_Opened], epochs: int
-    ) -> None:
+    def __init__(self, models: TrialModels, opened: Sequence[_Opened], epochs: int) -> None:
         """Numbers the models."""
-        self._sequential, self.opened, self.epochs = sequential, opened, epochs
-        count = len(sequential.resamples)
+        self._models, self.opened, self.epochs = models, opened, epochs
+        count = len(models.resamples)
         self._places = [(one, place) for one in opened for place in range(count)]
         self._before = [_metrics_of(one.checkpoints[place]) for one, place in self._places]
         self._failed: set[int] = set()  # trials whose loss was no number
@@ -264,13 +262,13 @@ class _Job:
             checkpoint = one.checkpoints[place]
             done = 0 if checkpoint is None else checkpoint.epochs
             if done < self.epochs and one.structure is not None:
-                resample = self._sequential.resamples[place]
-                size = find_batch_size(one.trial, resample, self._sequential.data)
+                resample = self._models.resamples[place]
+                size = find_batch_size(one.trial, resample, self._models.data)
                 shared[number] = one.structure.key, size, done
         numbers = list(shared)
         plan = plan_stacks(
             [repr(each) for each in shared.values()],
-            [len(self._sequential.resamples[self._places[number][1]].train) for number in numbers],
+            [len(self._models.resamples[self._places[number][1]].train) for number in numbers],
             [self._places[number][0].facts for number in numbers],
             range(len(numbers)),
             free_bytes=devices.free_bytes(devices.current().device),
@@ -299,21 +297,21 @@ class _Job:
         """Writes where the trials stand, for the next job and for a search after a kill."""
         self._saved = time.monotonic()
         for one in self.opened:
-            folder = self._sequential.folder(one.trial)
+            folder = self._models.folder(one.trial)
             if folder is not None and one.trial.number not in self._failed:
                 try:
                     save_checkpoints(folder / STACK, one.checkpoints)
                 except (OSError, CheckpointError) as error:
                     if isinstance(error, CheckpointError) and error.__cause__ is None:
                         raise  # not the disk's fault, such as files of the user's
-                    self._sequential.give_up_states(error)
+                    self._models.give_up_states(error)
 
     def _make_task(self, batch_size: int, done: int) -> Task:
         def heard(event: Mapping[str, Any]) -> bool:
-            return self._sequential.stopper.emit({"kind": "waiting"})
+            return self._models.stopper.emit({"kind": "waiting"})
 
         return Task(
-            self._sequential.joined[0],
+            self._models.joined[0],
             ManySpec(epochs=self.epochs, predictions=False),
             batch_size,
             devices.current().device,
@@ -325,11 +323,11 @@ class _Job:
     def _start(self, number: int) -> Start:
         one, place = self._places[number]
         assert one.structure is not None
-        resample, checkpoint = self._sequential.resamples[place], one.checkpoints[place]
+        resample, checkpoint = self._models.resamples[place], one.checkpoints[place]
         member = Member(number, 0, None, resample.name, "", resample.train, resample.held_out)
         state = one.initial if checkpoint is None else checkpoint.state
         structure = adapt_structure(one.structure, one.learned[place])
-        member = member.shift(self._sequential.joined[1][place])
+        member = member.shift(self._models.joined[1][place])
         return Start(member, one.model, structure, state, one.learned[place])
 
     def _save_now_and_then(self, read: Callable[[], dict[int, Fitted]]) -> None:

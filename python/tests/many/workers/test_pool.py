@@ -18,9 +18,7 @@ from gpukeras.many.alone import Job
 from gpukeras.many.workers import pool as pools
 from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
 from gpukeras.many.workers.pool import (
-    TransferError,
     WorkersError,
-    WorkerTask,
     make_environment,
     make_setup,
     open_pool,
@@ -51,8 +49,8 @@ def workers():
     return [one for one in children if "gpukeras.many.workers.main" in one.cmdline()]
 
 
-def make_task(number, model, epochs=1, **options):
-    return WorkerTask(number, model, Job(ROWS[:40], ROWS[40:], {"epochs": epochs, **options}))
+def make_job(number, model, epochs=1, **options):
+    return Job(number, model, ROWS[:40], ROWS[40:], {"epochs": epochs, **options})
 
 
 @pytest.mark.slow
@@ -95,8 +93,8 @@ def note_folder(folders):
 
 
 def test_a_killed_worker_fails_its_model_only(pool):
-    name = pool.keep_model(make_model())
-    list(pool.run([make_task(1, name), make_task(2, name)], lambda: False))
+    model = make_model()
+    list(pool.run([make_job(1, model), make_job(2, model)], lambda: False))
     first = workers()
     assert len(first) == 2
     killed = []
@@ -107,7 +105,7 @@ def test_a_killed_worker_fails_its_model_only(pool):
             os.kill(first[0].pid, signal.SIGKILL)
         return False
 
-    tasks = [make_task(number, name, epochs=60) for number in range(3, 7)]
+    tasks = [make_job(number, model, epochs=60) for number in range(3, 7)]
     found = {each.number: answer for each, answer in pool.run(tasks, kill_one)}
     errors = [answer.error for answer in found.values() if answer.error]
     assert errors == ["its worker was killed by SIGKILL, as Linux does where memory runs out"]
@@ -119,24 +117,22 @@ def test_a_killed_worker_fails_its_model_only(pool):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_with_nothing_to_do_is_replaced(pool):
-    name = pool.keep_model(make_model())
-    list(pool.run([make_task(1, name), make_task(2, name)], lambda: False))
+    model = make_model()
+    list(pool.run([make_job(1, model), make_job(2, model)], lambda: False))
     dead = workers()[0]
     dead.kill()
     psutil.wait_procs([dead])
-    found = list(pool.run([make_task(3, name), make_task(4, name)], lambda: False))
+    found = list(pool.run([make_job(3, model), make_job(4, model)], lambda: False))
     assert [answer.error for _, answer in found] == ["", ""]
 
 
 def test_what_is_wrong_in_a_training_is_its_answer(pool):
-    name = pool.keep_model(make_model())
-    given = [make_task(1, name, engine="none such"), make_task(2, name)]
+    model = make_model()
+    given = [make_job(1, model, engine="none such"), make_job(2, model)]
     found = {each.number: answer for each, answer in pool.run(given, lambda: False)}
     assert found[1].fitted is None
     assert found[1].error.startswith("`engine` must be one of")
     assert found[2].fitted.history.stopped == "completed"
-    ((_, answer),) = pool.run([make_task(3, "missing.keras")], lambda: False)
-    assert "missing.keras" in answer.error
 
 
 def test_own_code_does_not_cross(pool):
@@ -145,15 +141,28 @@ def test_own_code_does_not_cross(pool):
 
     model = make_model()
     model.compile("sgd", own_loss)
-    with pytest.raises(TransferError, match="functions or classes of your own"):
-        pool.keep_model(model)
+    found = pool.run([make_job(1, model), make_job(2, make_model())], lambda: False)
+    (_, refused), (_, trained) = sorted(found, key=lambda each: each[0].number)
+    assert (refused.crossed, refused.error) == (
+        False,
+        "models have functions or classes of your own",
+    )
+    assert trained.fitted.history.stopped == "completed"
+
+
+def test_a_model_s_file_goes_when_no_job_needs_it(pool):
+    models = [make_model(), make_model(), make_model()]
+    jobs = [make_job(number, model) for number, model in enumerate((*models, models[2]), 1)]
+    found = list(pool.run(jobs, lambda: False))
+    assert [answer.error for _, answer in found] == [""] * 4
+    assert len(list(pool._folder.glob("model-*.keras"))) == 1
 
 
 def test_the_user_ends_all(lean):
     others, asked = workers(), []
     with open_pool(PLAN, make_dataset(60)) as pool:
-        name = pool.keep_model(make_model())
-        tasks = [make_task(number, name, epochs=100_000) for number in (1, 2)]
+        model = make_model()
+        tasks = [make_job(number, model, epochs=100_000) for number in (1, 2)]
         assert list(pool.run(tasks, lambda: asked.append(len(workers())) or len(asked) > 2)) == []
         assert asked[-1] == len(others) + 2
     assert workers() == others
@@ -162,9 +171,9 @@ def test_the_user_ends_all(lean):
 def test_workers_that_cannot_start_are_an_error(monkeypatch):
     monkeypatch.setattr(pools, "PROGRAM", "gpukeras.none_such")
     with open_pool(PLAN, make_dataset(60)) as pool:
-        name = pool.keep_model(make_model())
+        model = make_model()
         with pytest.raises(WorkersError, match="a worker ended, exit status 1: .*none_such"):
-            list(pool.run([make_task(1, name)], lambda: False))
+            list(pool.run([make_job(1, model)], lambda: False))
 
 
 def test_models_train_here_where_workers_cannot_start(monkeypatch):

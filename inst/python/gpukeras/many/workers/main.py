@@ -22,9 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import GpuKerasError
-from gpukeras.core.messages import find_reason
-
 LOOK_S = 1.0  # seconds between two checks whether the parent still runs
 
 
@@ -78,19 +75,16 @@ def _answer(
     job: Mapping[str, Any], folder: Path, data: Any, models: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns what came of a training, or why it failed."""
-    began = time.monotonic()
-    try:
-        told = _train(job, folder, data, models)
-    except GpuKerasError as error:
-        told = {"error": error.message.rstrip(".")}
-    except Exception as error:  # whatever Keras refuses of a user's model
-        told = {"error": find_reason(error)}
-    return {**told, "seconds": time.monotonic() - began}
+    from gpukeras.many.alone import try_job
+
+    result = try_job(lambda: _train(job, folder, data, models))
+    told = {"error": result.error, "seconds": result.seconds}
+    if result.fitted is None:
+        return told
+    return {**told, "history": vars(result.fitted.history), "ran": vars(result.fitted.ran)}
 
 
-def _train(
-    asked: Mapping[str, Any], folder: Path, data: Any, models: dict[str, Any]
-) -> dict[str, Any]:
+def _train(asked: Mapping[str, Any], folder: Path, data: Any, models: dict[str, Any]) -> Any:
     from gpukeras.many.alone import Job, run_job
 
     name = asked["model"]
@@ -98,11 +92,11 @@ def _train(
         models.clear()
         models[name] = _load(folder / name, data)
     with np.load(folder / asked["rows"]) as rows:
-        job = Job(rows["train"], rows["held_out"], **asked["how"])
-    fitted = run_job(models[name], data, job)
+        job = Job(asked["job"], models[name], rows["train"], rows["held_out"], **asked["how"])
+    fitted = run_job(job, data)
     if fitted.state or fitted.outputs is not None:
         _write_arrays(folder / asked["arrays"], fitted)
-    return {"history": vars(fitted.history), "ran": vars(fitted.ran)}
+    return fitted
 
 
 def _load(path: Path, data: Any) -> Any:

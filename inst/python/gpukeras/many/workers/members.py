@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from gpukeras.core.messages import count_of
-from gpukeras.many.alone import as_job, train_alone
+from gpukeras.many.alone import Job, JobResult, as_job, train_alone
 from gpukeras.many.copies import make_initial
 from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.histories import ModelHistory
@@ -14,14 +14,7 @@ from gpukeras.many.plan import read_model_facts
 from gpukeras.many.stack import read_state
 from gpukeras.many.training import Task
 from gpukeras.many.workers.plan import WorkersPlan, plan_workers, read_worker_facts
-from gpukeras.many.workers.pool import (
-    TaskResult,
-    TransferError,
-    WorkerPool,
-    WorkersError,
-    WorkerTask,
-    open_pool,
-)
+from gpukeras.many.workers.pool import WorkersError, open_pool
 from gpukeras.many.workers.rows import RowsError
 
 
@@ -43,7 +36,7 @@ def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted
     models = {id(start.model): start.model for start in starts}.values()
     needs = [read_model_facts(model, row, size).bytes for model in models]
     plan = plan_workers(read_worker_facts(asked, len(starts), max(needs)))
-    results, why = dict[int, TaskResult](), plan.reason if asked != "auto" else ""
+    results, why = dict[int, JobResult](), plan.reason if asked != "auto" else ""
     if plan.workers:
         results, why = train_beside([(start, task) for start in starts], plan)
     found = dict[int, Fitted]()
@@ -58,7 +51,7 @@ def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted
 
 def train_beside(
     given: Sequence[tuple[Start, Task]], plan: WorkersPlan
-) -> tuple[dict[int, TaskResult], str]:
+) -> tuple[dict[int, JobResult], str]:
     """Trains models in workers, as far as they can cross.
 
     Args:
@@ -69,21 +62,31 @@ def train_beside(
         What came of those that workers trained, by the member's number, and how the models were
         trained.
     """
-    found: dict[int, TaskResult] = {}
+    found: dict[int, JobResult] = {}
     left: dict[int, str] = {}
-    shares = {start.member.number: _key(start) for start, _ in given}
-    uses = Counter(shares.values())
     try:
         with open_pool(plan, given[0][1].data) as pool:
-            tasks = _list_tasks(given, pool, left)
-            for done, result in pool.run(tasks, lambda: _stops(given[0][1])):
-                found[done.number] = result
-                uses[shares[done.number]] -= 1
-                if not uses[shares[done.number]]:
-                    pool.drop_model(done.model)
+            for job, result in pool.run(_list_jobs(given), lambda: _stops(given[0][1])):
+                if result.crossed:
+                    found[job.number] = result
+                else:
+                    left[job.number] = result.error
     except (RowsError, WorkersError) as error:
         return found, f"one after another, as no worker could train them: {error}"
     return found, _explain(len(found), left, plan)
+
+
+def _list_jobs(given: Sequence[tuple[Start, Task]]) -> Iterator[Job]:
+    """Yields the trainings; those that begin with the same model have one of them."""
+    model: Any = None
+    before: tuple[int, str] | None = None
+    for start, task in given:
+        begins = id(start.model), repr(start.learned)
+        if begins != before:
+            before, model = begins, start.model
+            if start.learned:
+                model = make_initial(start.model, None, task.data, start.learned)
+        yield as_job(start, task, model)
 
 
 def _explain(count: int, left: Mapping[int, str], plan: WorkersPlan) -> str:
@@ -92,30 +95,6 @@ def _explain(count: int, left: Mapping[int, str], plan: WorkersPlan) -> str:
         why = next(iter(left.values()))
         parts.append(f"{count_of(len(left), 'model')} in this process: {why}")
     return ", ".join(parts)
-
-
-def _list_tasks(
-    given: Sequence[tuple[Start, Task]], pool: WorkerPool, left: dict[int, str]
-) -> Iterator[WorkerTask]:
-    """Yields the tasks of models that can cross; notes why others cannot."""
-    names: dict[tuple[int, str], str] = {}
-    for start, task in given:
-        key = _key(start)
-        try:
-            if key not in names:
-                model = start.model
-                if start.learned:
-                    model = make_initial(model, None, task.data, start.learned)
-                names[key] = pool.keep_model(model)
-        except TransferError as error:
-            left[start.member.number] = str(error)
-            continue
-        yield WorkerTask(start.member.number, names[key], as_job(start, task))
-
-
-def _key(start: Start) -> tuple[int, str]:
-    """Returns what is equal for trainings that begin with the same model."""
-    return id(start.model), repr(start.learned)
 
 
 def _stops(task: Task) -> bool:

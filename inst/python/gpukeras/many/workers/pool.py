@@ -1,8 +1,7 @@
 """Worker processes: started when they are needed, replaced where one dies, ended with this process.
 
 with open_pool(plan, data) as pool:
-    name = pool.keep_model(model)
-    for task, result in pool.run(tasks, stops): ...
+    for job, result in pool.run(jobs, stops): ...
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from gpukeras.core.attached_server import AttachedServer
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.many.alone import Job
+from gpukeras.many.alone import Job, JobResult
 from gpukeras.many.fits import Fitted, Ran
 from gpukeras.many.histories import ModelHistory
 from gpukeras.many.step import PARTS
@@ -48,36 +46,6 @@ class TransferError(Exception):
     """A model cannot cross to another process; the text says why."""
 
 
-@dataclass(frozen=True)
-class WorkerTask:
-    """A training that a worker is to do.
-
-    Args:
-        number: A number that tells it from others.
-        model: What `WorkerPool.keep_model()` returned.
-        job: The training.
-    """
-
-    number: int
-    model: str
-    job: Job
-
-
-@dataclass(frozen=True)
-class TaskResult:
-    """What came of a task.
-
-    Args:
-        fitted: What the model has become; None if the training failed.
-        error: Why it failed, a sentence without its period, or "".
-        seconds: Seconds that it took.
-    """
-
-    fitted: Fitted | None
-    error: str = ""
-    seconds: float = 0.0
-
-
 class Worker(AttachedServer):
     """A worker process.
 
@@ -87,22 +55,25 @@ class Worker(AttachedServer):
 
     Attributes:
         ready: Whether it has started.
-        task: What it does, or None.
+        job: What it does, or None.
+        model: The file of the model that it was given last, or "".
     """
 
     def __init__(self, resources: WorkerResources, folder: Path) -> None:
         """Starts the process and waits for nothing."""
         self.ready, self._read = False, 0
-        self.task: WorkerTask | None = None
+        self.job: Job | None = None
+        self.model = ""
         arguments = "-m", PROGRAM, str(folder), json.dumps(make_setup(resources))
         super().__init__(sys.executable, arguments, make_environment(resources), STOP_S)
 
     def _await(self) -> None:
         """Returns at once: workers start side by side."""
 
-    def submit(self, task: WorkerTask, message: Mapping[str, Any]) -> None:
-        """Gives it a task; a worker that has died shows that later."""
-        self.task = task
+    def submit(self, job: Job, message: Mapping[str, Any]) -> None:
+        """Gives it a job; a worker that has died shows that later."""
+        self.job = job
+        self.model = message["model"]
         pipe = self._child.stdin
         assert pipe is not None
         with suppress(OSError):
@@ -140,50 +111,39 @@ class WorkerPool:
 
     def __init__(self, plan: WorkersPlan, folder: Path) -> None:
         """Starts nothing."""
-        self._folder, self._models = folder, 0
+        self._folder = folder
         self._resources = list(plan.workers)
         self._workers: list[Worker | None] = [None] * len(plan.workers)
         self._any_ready = False
-
-    def keep_model(self, model: Model) -> str:
-        """Writes a model for the workers; returns its name.
-
-        Raises:
-            TransferError: if it cannot cross.
-        """
-        if describe_own_code(model):
-            raise TransferError("models have functions or classes of your own")
-        self._models += 1
-        name = f"model-{self._models}.keras"
-        try:
-            runtime.keras().saving.save_model(model, self._folder / name)
-        except (*REFUSALS, OSError) as error:
-            raise TransferError(f"models cannot be saved: {find_reason(error)}") from error
-        return name
-
-    def drop_model(self, name: str) -> None:
-        """Deletes a model that no further task names."""
-        (self._folder / name).unlink(missing_ok=True)
+        self._files = 0  # models that were written
+        self._last: tuple[Any, str] = (None, "")  # the last of them, and its file
 
     def run(
-        self, tasks: Iterable[WorkerTask], stops: Callable[[], bool]
-    ) -> Iterator[tuple[WorkerTask, TaskResult]]:
-        """Yields what came of each task, as soon as it is known; fewer if `stops()` was true.
+        self, jobs: Iterable[Job], stops: Callable[[], bool]
+    ) -> Iterator[tuple[Job, JobResult]]:
+        """Yields what came of each job, as soon as it is known; fewer if `stops()` was true.
+
+        Args:
+            jobs: The jobs; those of one model come one after another.
+            stops: Whether to end.
 
         Raises:
             WorkersError: if the first workers end before they have started.
         """
-        waiting, busy = iter(tasks), True
+        waiting = iter(jobs)
+        busy = True
         while busy:
+            told: list[tuple[Job, JobResult]] = []
             for place in range(len(self._resources)):
-                self._fill_slot(place, waiting)
-            busy = any(worker and worker.task for worker in self._workers)
-            heard = [found for found in map(self._hear, range(len(self._resources))) if found]
-            yield from heard
+                told += self._fill_slot(place, waiting)
+            busy = any(worker and worker.job for worker in self._workers)
+            told += [answer for answer in map(self._hear, range(len(self._resources))) if answer]
+            self._drop_models()
+            yield from told
             if stops():
                 self.close()
                 return
-            if busy and not heard:
+            if busy and not told:
                 time.sleep(POLL_S)
 
     def close(self) -> None:
@@ -193,40 +153,70 @@ class WorkerPool:
                 worker.stop()
         self._workers = [None] * len(self._resources)
 
-    def _fill_slot(self, place: int, waiting: Iterator[WorkerTask]) -> None:
-        """Gives an idle worker the next task, and starts one where there is none."""
+    def _fill_slot(self, place: int, waiting: Iterator[Job]) -> Iterator[tuple[Job, JobResult]]:
+        """Gives an idle worker the next job, and starts one; yields jobs that cannot cross."""
         worker = self._workers[place]
-        if worker is not None and worker.task is not None:
+        if worker is not None and worker.job is not None:
             return
-        task = next(waiting, None)
-        if task is None:
+        for job in waiting:
+            try:
+                file = self._write_model(job.model)
+            except TransferError as error:
+                yield job, JobResult(None, str(error), crossed=False)
+                continue
+            if worker is not None and not worker.runs:  # it died with nothing to do
+                worker.stop()
+                worker = None
+            if worker is None:
+                worker = self._workers[place] = Worker(self._resources[place], self._folder)
+            worker.submit(job, self._describe(job, file))
             return
-        if worker is not None and not worker.runs:  # it died with nothing to do
-            worker.stop()
-            worker = None
-        if worker is None:
-            worker = self._workers[place] = Worker(self._resources[place], self._folder)
-        worker.submit(task, self._describe(task))
 
-    def _describe(self, task: WorkerTask) -> dict[str, Any]:
-        job, number = task.job, task.number
-        np.savez(self._folder / f"rows-of-{number}.npz", train=job.train, held_out=job.held_out)
-        how = {
-            name: value for name, value in vars(job).items() if name not in ("train", "held_out")
-        }
+    def _write_model(self, model: Model) -> str:
+        """Writes a model for the workers, unless it was the last one; returns its file.
+
+        Raises:
+            TransferError: if it cannot cross.
+        """
+        last, file = self._last
+        if model is last:
+            return file
+        if describe_own_code(model):
+            raise TransferError("models have functions or classes of your own")
+        self._files += 1
+        file = f"model-{self._files}.keras"
+        try:
+            runtime.keras().saving.save_model(model, self._folder / file)
+        except (*REFUSALS, OSError) as error:
+            raise TransferError(f"models cannot be saved: {find_reason(error)}") from error
+        self._last = model, file
+        return file
+
+    def _drop_models(self) -> None:
+        """Deletes models that no worker trains, and that no further job will name."""
+        used = {worker.model for worker in self._workers if worker and worker.job}
+        for path in self._folder.glob("model-*.keras"):
+            if path.name not in {*used, self._last[1]}:
+                path.unlink(missing_ok=True)
+
+    def _describe(self, job: Job, file: str) -> dict[str, Any]:
+        number = job.number
         rows, arrays = f"rows-of-{number}.npz", f"arrays-of-{number}.npz"
-        return {"job": number, "model": task.model, "rows": rows, "arrays": arrays, "how": how}
+        np.savez(self._folder / rows, train=job.train, held_out=job.held_out)
+        apart = ("number", "model", "train", "held_out")
+        how = {name: value for name, value in vars(job).items() if name not in apart}
+        return {"job": number, "model": file, "rows": rows, "arrays": arrays, "how": how}
 
-    def _hear(self, place: int) -> tuple[WorkerTask, TaskResult] | None:
+    def _hear(self, place: int) -> tuple[Job, JobResult] | None:
         worker = self._workers[place]
-        if worker is None or worker.task is None:
+        if worker is None or worker.job is None:
             return None
-        runs, task = worker.runs, worker.task
+        runs, job = worker.runs, worker.job
         told = worker.poll()  # after `runs`: what it said last is not lost
         self._any_ready |= worker.ready
         if told is not None:
-            worker.task = None
-            return task, self._read(task, told)
+            worker.job = None
+            return job, self._read(job, told)
         if runs:
             return None
         why = worker.explain_end()
@@ -234,17 +224,17 @@ class WorkerPool:
         worker.stop()
         if not self._any_ready:
             raise WorkersError(why.replace("its worker", "a worker"))
-        return task, TaskResult(None, why)
+        return job, JobResult(None, why)
 
-    def _read(self, task: WorkerTask, told: Mapping[str, Any]) -> TaskResult:
+    def _read(self, job: Job, told: Mapping[str, Any]) -> JobResult:
         """Reads an answer, and deletes its files."""
-        (self._folder / f"rows-of-{task.number}.npz").unlink(missing_ok=True)
-        if "error" in told:
-            return TaskResult(None, told["error"], told["seconds"])
+        (self._folder / f"rows-of-{job.number}.npz").unlink(missing_ok=True)
+        if told["error"]:
+            return JobResult(None, told["error"], told["seconds"])
         history = ModelHistory(**told["history"])
-        state, outputs = _read_arrays(self._folder / f"arrays-of-{task.number}.npz")
+        state, outputs = _read_arrays(self._folder / f"arrays-of-{job.number}.npz")
         fitted = Fitted(history, state, outputs, ran=Ran(**told["ran"]))
-        return TaskResult(fitted, seconds=told["seconds"])
+        return JobResult(fitted, seconds=told["seconds"])
 
 
 def _as_plain(value: Any) -> Any:

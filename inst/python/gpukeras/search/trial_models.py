@@ -1,12 +1,11 @@
-"""Trains trials one after another, for models that cannot be stacked, and as the reference."""
+"""The models of trials, their trainings on each resample, and where these are kept."""
 
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,23 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import system_reason
 from gpukeras.core.safe_files import find_disk_fault
 from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.many.alone import Job, run_job
+from gpukeras.many.alone import Job
 from gpukeras.many.copies import make_initial
-from gpukeras.many.histories import ModelHistory
 from gpukeras.many.resamples import Resample, join_parts, split_dataset
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
-from gpukeras.search.attempts import FailedError, StoppedError, attempt
 from gpukeras.search.building import Build, build_model
 from gpukeras.search.stopper import Stopper
-from gpukeras.search.trials import Outcome, Trial, summarise
+from gpukeras.search.trials import Trial
 
 BATCH_SIZE = "batch_size"  # the setting that is the training's, not only the builder's
 
 
 @dataclass
-class SequentialTrainer:
-    """A trainer of one model at a time.
+class TrialModels:
+    """Makes the models of trials and their trainings.
 
     A trial's model is built once and trained on one resample after another, always from the same
-    initial weights. Between two calls only checkpoints are kept, on disk: after a kill they are
+    initial weights. Between two jobs only checkpoints are kept, on disk: after a kill they are
     there, and a training goes on as if it had not been interrupted.
 
     Args:
@@ -52,8 +49,6 @@ class SequentialTrainer:
     options: Mapping[str, Any]
     states: Path | None
     stopper: Stopper
-    width: int = 1
-    reason: str = ""
     built: dict[int, Model] = field(default_factory=dict)
 
     @cached_property
@@ -67,7 +62,7 @@ class SequentialTrainer:
         return join_parts(self.data, self.parts)
 
     def model(self, trial: Trial) -> Model:
-        """Returns a trial's model, not trained yet; it is kept for the next `train()`."""
+        """Returns a trial's model, not trained yet; it is kept for the next call."""
         if trial.number not in self.built:
             self.built[trial.number] = build_model(self.build, trial, self.data)
         return self.built[trial.number]
@@ -76,22 +71,6 @@ class SequentialTrainer:
         """Returns what a trial's model has to learn from the labels of each resample."""
         model = self.model(trial)
         return [learn_numbers(model, self.data, part) for part in self.parts]
-
-    def model_on(self, trial: Trial, learned: LabelNumbers) -> Model:
-        """Returns a trial's model with what the labels of a resample give; not trained yet."""
-        model = self.model(trial)
-        return make_initial(model, None, self.data, learned) if learned else model
-
-    def train(self, trials: Sequence[Trial], epochs: int) -> Iterator[Outcome]:
-        """Yields an outcome a trial; ends early, without one, when the search is to end."""
-        for trial in trials:
-            if self.stopper.look():
-                return
-            outcome = attempt(trial, epochs, self.stopper, partial(self._train, trial, epochs))
-            self.built.pop(trial.number, None)
-            if outcome is None:
-                return
-            yield outcome
 
     def drop(self, trials: Sequence[Trial]) -> None:
         """Deletes the checkpoints of trials."""
@@ -108,27 +87,29 @@ class SequentialTrainer:
         folder = self.folder(trial)
         return folder is not None and any((folder / "0001").glob("checkpoint-*"))
 
-    def _train(self, trial: Trial, epochs: int) -> Outcome:
-        began = time.monotonic()
-        histories = [
-            self._fit(self.model_on(trial, learned), self.job(trial, place, epochs)).metrics
-            for place, learned in enumerate(self.learn(trial))
-        ]
-        return summarise(trial.number, epochs, histories, time.monotonic() - began)
+    def list_jobs(
+        self, trial: Trial, learned: Sequence[LabelNumbers], epochs: int
+    ) -> Iterator[Job]:
+        """Yields the training of a trial on each resample, from where its checkpoint stands.
 
-    def job(self, trial: Trial, place: int, epochs: int) -> Job:
-        """Returns the training of a trial on a resample, from where its checkpoint stands."""
-        folder, resample = self._place(trial, place), self.resamples[place]
-        checkpoint = None if folder is None else {"folder": str(folder), "keep": 1}
-        options = {**self.options, "epochs": epochs, "checkpoint": checkpoint}
-        size = trial.settings.get(BATCH_SIZE)
-        return Job(resample.train, resample.held_out, options, size)
-
-    def _fit(self, model: Model, job: Job) -> ModelHistory:
-        """Trains on one resample, from the initial weights or from the checkpoint."""
-        waiting = {"kind": "waiting"}
-        fitted = run_job(model, self.data, job, lambda event: self.stopper.emit(waiting))
-        return check_end(fitted.history)
+        Args:
+            trial: The trial.
+            learned: What `learn()` returned.
+            epochs: Epochs that it is to have trained in all.
+        """
+        model = self.model(trial)
+        for place, (resample, numbers) in enumerate(zip(self.resamples, learned, strict=True)):
+            folder = self._place(trial, place)
+            checkpoint = None if folder is None else {"folder": str(folder), "keep": 1}
+            first = self.joined[1][place]
+            yield Job(
+                number=trial.number * len(self.resamples) + place,
+                model=make_initial(model, None, self.data, numbers) if numbers else model,
+                train=resample.train + first,
+                held_out=resample.held_out + first,
+                options={**self.options, "epochs": epochs, "checkpoint": checkpoint},
+                batch_size=trial.settings.get(BATCH_SIZE),
+            )
 
     def _place(self, trial: Trial, place: int) -> Path | None:
         """Returns the folder of a training's checkpoints, and makes its parent; None without."""
@@ -152,17 +133,3 @@ class SequentialTrainer:
                 fault = find_disk_fault(error)
                 why = f"{fault.reason}." if fault else f"{system_reason(error)}."
             warn_not_saved(f"Trials of the search are not saved any more, and go on: {why}")
-
-
-def check_end(history: ModelHistory) -> ModelHistory:
-    """Returns the history of a training that has come to its end.
-
-    Raises:
-        StoppedError: if the user ended it.
-        FailedError: if its loss was no number.
-    """
-    if history.stopped == "interrupted":
-        raise StoppedError
-    if history.stopped == "non_finite":
-        raise FailedError(f"the loss is not finite in epoch {history.epochs + 1}")
-    return history
