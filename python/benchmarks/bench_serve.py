@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.core.attached_server import stop_server
+from gpukeras.core.attached_process import stop_server
 from gpukeras.data.dataset import map_dataset
 from gpukeras.export import archive
 from gpukeras.models import mlp

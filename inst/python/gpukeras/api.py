@@ -18,7 +18,7 @@ from gpukeras.accelerate import rows as keras_rows
 from gpukeras.accelerate import switch
 from gpukeras.backend import devices, env_vars, import_hook, runtime
 from gpukeras.compression import distillation, pruning, quantization
-from gpukeras.core import attached_server
+from gpukeras.core import attached_process
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import arrays, builder
 from gpukeras.data.dataset.base import Dataset
@@ -244,8 +244,8 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "model_cost": model_cost.model_cost,
     "start_board": tensorboard_server.start_board,
     "start_server": server.start_server,
-    "stop_server": attached_server.stop_server,
-    "server_runs": attached_server.server_runs,
+    "stop_server": attached_process.stop_server,
+    "server_runs": attached_process.server_runs,
     "prune": pruning.prune,
     "quantize": quantization.quantize,
     "distill": distillation.distill,

@@ -16,7 +16,7 @@ from gpukeras.monitor.monitor import monitor_start, monitor_stop, start_monitor
 
 def spin(running, samples):
     """Computes until the sampler has written so many lines behind its header."""
-    while len(os.pread(running._out.fileno(), 2**20, 0).splitlines()) <= samples:
+    while len(running._out.read().splitlines()) <= samples:
         pass
 
 
@@ -27,7 +27,7 @@ def ended(pid):
 def test_this_process_is_sampled_while_it_computes():
     running = start_monitor(0.02)
     spin(running, 6)
-    record = running.stop()
+    record = running.finish()
     times = record.samples["time_s"]
     assert len(times) >= 5
     assert all(before < after for before, after in pairwise(times))
@@ -46,7 +46,7 @@ def test_r_gets_a_handle_and_a_record():
 def test_code_shorter_than_the_interval_has_a_sample():
     running = start_monitor(60)
     time.sleep(0.1)
-    assert len(running.stop().samples["time_s"]) == 1
+    assert len(running.finish().samples["time_s"]) == 1
 
 
 @pytest.mark.parametrize("interval", [0, 0.009, -1, 61, float("nan"), "fast", None, True])
@@ -60,7 +60,7 @@ def test_a_sampler_that_is_killed_leaves_what_it_saw():
     running = start_monitor(0.02)
     spin(running, 2)
     os.kill(running.pid, signal.SIGKILL)
-    record = running.stop()
+    record = running.finish()
     assert len(record.samples["time_s"]) >= 1
     assert record.notes[0] == "The sampler failed, so samples may be missing (killed by SIGKILL)."
 

@@ -17,7 +17,7 @@ import pytest
 from children import PATIENCE_S
 
 from gpukeras import DataError, RuntimeMissingError, SpecError
-from gpukeras.core.attached_server import list_running, server_runs, stop_server
+from gpukeras.core.attached_process import list_running, server_runs, stop_server
 from gpukeras.monitor import tensorboard_server
 from gpukeras.monitor.tensorboard_server import find_port, install_command, start_board
 

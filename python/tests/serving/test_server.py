@@ -17,7 +17,7 @@ from children import PATHS, PATIENCE_S
 from served import ask, exchange, frame_dataset, make_columns, to_json_rows
 
 from gpukeras import DataError, ModelError, RuntimeMissingError, ServiceError, SpecError
-from gpukeras.core.attached_server import server_runs, stop_server
+from gpukeras.core.attached_process import server_runs, stop_server
 from gpukeras.export import archive
 from gpukeras.models import mlp
 from gpukeras.serving import server, server_main

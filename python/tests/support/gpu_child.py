@@ -129,7 +129,7 @@ def monitor():
     end = time.monotonic() + (BUSY_S if KIND == "gpu" else 0.2)
     while time.monotonic() < end:
         tensor_ops.wait(runtime.keras().ops.matmul(matrix, matrix)[0, 0])
-    record = running.stop()
+    record = running.finish()
     columns = ("utilization_percent", "memory_bytes", "power_w", "temperature_c")
     gpus = [
         {name: float(np.nanmax(one.samples[name])) for name in columns} | {"name": one.name}

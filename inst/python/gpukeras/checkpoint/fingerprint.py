@@ -25,7 +25,6 @@ from gpukeras.data.reader.rows import RowSource
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.serialization import to_portable
 from gpukeras.data.row_digests import SAMPLED_ROWS, round_floats
-from gpukeras.data.reader.rows import RowSource
 from gpukeras.models.identity import describe_optimizer, describe_settings, read_config
 
 WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to this size all rows are hashed (0.1 s)

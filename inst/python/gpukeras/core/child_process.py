@@ -1,4 +1,4 @@
-"""Runs child processes that may hang or crash, and others that end with this process."""
+"""Runs child processes that may hang or crash, to their end; see `attached_process` for others."""
 
 from __future__ import annotations
 
@@ -67,33 +67,6 @@ def run_child(
     return ChildEnd(stdout.text(), stderr.text(), problem)
 
 
-def start_attached(
-    python: str,
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    out: IO[bytes],
-    err: IO[bytes],
-) -> subprocess.Popen[bytes]:
-    """Starts a Python program that ends when its standard input closes, as when this process dies.
-
-    Args:
-        python: Path of the Python interpreter.
-        arguments: Command-line arguments.
-        environment: The child's environment.
-        out: File for its standard output.
-        err: File for its standard error.
-    """
-    return subprocess.Popen(
-        [python, *arguments],
-        cwd=CORE,
-        env={**own_library_first(environment), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdin=subprocess.PIPE,
-        stdout=out,
-        stderr=err,
-        start_new_session=True,  # Ctrl-C in a terminal or in R must not reach it
-    )
-
-
 def own_library_first(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns variables by which a child of this Python finds its own libpython.
 
@@ -106,16 +79,6 @@ def own_library_first(environment: Mapping[str, str]) -> dict[str, str]:
     if not searched or not folder or not name or not (Path(folder) / name).is_file():
         return dict(environment)
     return {**environment, "LD_LIBRARY_PATH": f"{folder}:{searched}"}
-
-
-def end_attached(child: subprocess.Popen[bytes], limit_s: float) -> None:
-    """Closes a program's standard input and kills it if it does not end in time."""
-    with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # it has ended or hangs
-        child.communicate(timeout=limit_s)
-    if child.poll() is None:  # a driver can hang
-        child.kill()
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(limit_s)
 
 
 def explain_status(status: int) -> str:

@@ -13,6 +13,7 @@ from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
 from gpukeras.core.errors import GpuKerasError, PreemptedError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.reader.rows import SelectedRows
 from gpukeras.engine.predict import predict_rows

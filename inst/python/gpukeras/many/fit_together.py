@@ -43,7 +43,7 @@ from gpukeras.many.training import StackingError, train_stack
 from gpukeras.many.training_request import STACKED, TrainingRequest, finish
 from gpukeras.many.workers.members import train_beside
 from gpukeras.many.workers.plan import plan_workers, read_worker_facts
-from gpukeras.training.listener import OnEvent, ProgressReporter
+from gpukeras.training.listener import ProgressReporter
 from gpukeras.training.report import FitReport
 
 FEW = "too few of a structure, or too short, for a program of their own"

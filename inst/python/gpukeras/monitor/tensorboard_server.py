@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpukeras.core.attached_server import AttachedServer, list_running
+from gpukeras.core.attached_process import AttachedProcess, list_running
 from gpukeras.core.errors import DataError, RuntimeMissingError, SpecError
 from gpukeras.core.options import check_count
 from gpukeras.system import pip
@@ -33,7 +33,7 @@ PROFILE_PLUGINS = ("xprof", "tensorboard_plugin_profile")
 TRACES = [f"{'*/' * depth}plugins/profile/*/*.xplane.pb" for depth in range(4)]
 
 
-class BoardServer(AttachedServer):
+class BoardServer(AttachedProcess):
     """A TensorBoard server in a child process.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpukeras.core.attached_server import AttachedServer
+from gpukeras.core.attached_process import AttachedProcess
 from gpukeras.core.errors import GpuKerasError, ServiceError
 from gpukeras.export import archive
 from gpukeras.serving.options import ServeSpec, pass_options, read_options
@@ -25,7 +25,7 @@ SAID_BYTES = 2**20
 STOP_S = 30.0  # longer than the server lets requests in flight finish
 
 
-class PredictionServer(AttachedServer):
+class PredictionServer(AttachedProcess):
     """A server of predictions in a child process.
 
     Args:
@@ -76,8 +76,9 @@ class PredictionServer(AttachedServer):
                 self._told.update(told)
                 return
             if not runs:
-                said = ", ".join(filter(None, (self._status(), self._last_words())))
-                raise ServiceError(f"The server ended before it listened: {said}.")
+                raise ServiceError(
+                    f"The server ended before it listened: {self._explain_end(', ')}."
+                )
             time.sleep(POLL_S)
         raise ServiceError(f"The server did not listen within {START_S:.0f} s.")
 

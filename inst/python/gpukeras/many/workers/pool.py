@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import devices, runtime
-from gpukeras.core.attached_server import AttachedServer
+from gpukeras.core.attached_process import AttachedProcess
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
@@ -46,7 +46,7 @@ class TransferError(Exception):
     """A model cannot cross to another process; the text says why."""
 
 
-class Worker(AttachedServer):
+class Worker(AttachedProcess):
     """A worker process.
 
     Args:
@@ -98,7 +98,7 @@ class Worker(AttachedServer):
         status = self._status()
         if status == KILLED:
             return f"its worker was {status}, as Linux does where memory runs out"
-        return ": ".join(filter(None, (f"its worker ended, {status}", self._last_words())))
+        return f"its worker ended, {self._explain_end()}"
 
 
 class WorkerPool:

@@ -8,8 +8,8 @@ import time
 import pytest
 from children import PATIENCE_S
 
-from gpukeras.core.attached_server import (
-    AttachedServer,
+from gpukeras.core.attached_process import (
+    AttachedProcess,
     Output,
     list_running,
     server_runs,
@@ -21,7 +21,7 @@ WAITS = "import sys; print('listens', flush=True); sys.stdin.read()"
 FAILS = "import sys; sys.exit('the last of\\nmany words.')"
 
 
-class Server(AttachedServer):
+class Server(AttachedProcess):
     def __init__(self, code):
         super().__init__(sys.executable, ("-c", code), os.environ, 5.0)
 
