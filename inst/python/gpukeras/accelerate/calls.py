@@ -19,7 +19,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
 from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.data.dataset.passthrough import AsIsDataset, KerasStream, open_keras_rows
+from gpukeras.data.dataset.passthrough import KerasDataset, open_keras_rows
 from gpukeras.engine.predict import explain_rows, predict_rows, predict_stream
 from gpukeras.models import compatibility, model_recipes
 from gpukeras.training import evaluate as training_evaluate
@@ -47,8 +47,8 @@ def fit(model: Model, call: Arguments, terms: KerasTerms, way: str = ROWS) -> tu
     if call["verbose"]:
         callbacks = [*callbacks, build_last(model)]
     terms.params = {"verbose": call["verbose"], "epochs": call["epochs"], "steps": steps}
-    if isinstance(data, AsIsDataset) and isinstance(data.stream, KerasStream):
-        end = _end_as_keras(model, data.stream.batches)
+    if isinstance(data, KerasDataset):
+        end = _end_as_keras(model, data.batches)
         first = runtime.keras().callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: end())
         callbacks = [first, *callbacks]
     report = training_fit.fit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,7 @@ from gpukeras.backend import runtime
 Pulled = tuple[Any, list[int]]  # a structure of arrays, and the rows of each batch in them
 
 
-class JoinedBatches:
+class JoinedBatches(ABC):
     """The batches of an iterator, several together.
 
     Args:
@@ -30,7 +31,11 @@ class JoinedBatches:
             None  # of the batches so far, where the spec leaves it open
         )
 
-    def abandon(self) -> None:
+    @abstractmethod
+    def epoch(self, most: Callable[[], int], number: int) -> Generator[Pulled, None, None]:
+        """Yields the batches of an epoch, counted from 1; `most` gives how many to take next."""
+
+    def abandon(self) -> None:  # noqa: B027 (most have nothing to do)
         """Called when an epoch was not read to its end."""
 
     def pull(self, iterator: Any, count: int) -> Generator[Pulled, None, int]:

@@ -16,7 +16,7 @@ ROWS = np.arange(20, dtype=np.int64)[:, None]
 def blocks(x, capacity, epochs=1, **more):
     """The plan, and of each block: the numbers, its batches, and whether it is alone."""
     data, known = open_keras_rows(make_model(), {**NONE, "x": x, "shuffle": False, **more})
-    reading = data.stream.open(data, 0, capacity, True)
+    reading = data.open_pass(0, capacity, True)
     found = []
     for epoch in range(1, epochs + 1):
         for arrays, batches, alone in reading.blocks(epoch):
@@ -60,7 +60,7 @@ def test_what_cannot_be_joined_comes_one_by_one():
         ([b"a", b"b"], True),
         ([b"c"], True),
     ]
-    assert data.stream.reader.whole == "Keras' iterator gives text, a batch at a time"
+    assert data.reader.whole == "Keras' iterator gives text, a batch at a time"
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in divide")

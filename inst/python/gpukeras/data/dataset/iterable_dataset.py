@@ -11,9 +11,10 @@ again.
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections import abc
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +23,14 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.generator import Chunk, Generator, Parts, check_parts, encode_chunk
-from gpukeras.data.dataset.rebatch import Arrays, HostBlock, Rebatcher, align, shuffle_rows
+from gpukeras.data.dataset.rebatch import (
+    Arrays,
+    HostBlock,
+    Pass,
+    Rebatcher,
+    align,
+    shuffle_rows,
+)
 from gpukeras.data.dataset.tfdata import TfStream
 from gpukeras.data.plan import PipelinePlan, StreamFacts, plan_stream
 from gpukeras.data.reader.rows import MemoryRows
@@ -31,28 +39,6 @@ from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.stage_timer import end_stage
 
 BUFFER_BYTES = 64 * 2**20  # the most for a shuffle buffer
-
-
-class Pass(Protocol):
-    """Successive epochs of a stream, in blocks.
-
-    Attributes:
-        stage: The last stage on the host, see `loading.profile.WHAT`.
-        whole: Why the last batch goes to Keras' train function unchanged, or "".
-        dropped: Rows of the epoch that were dropped for missing values.
-        idle: Called now and then while the pass waits for rows.
-    """
-
-    stage: str
-    whole: str
-    dropped: int
-    idle: Callable[[], None]
-
-    def blocks(self, epoch: int) -> abc.Generator[HostBlock, None, None]:
-        """Yields the blocks of an epoch, counted from 1."""
-
-    def close(self) -> None:
-        """Abandons the current epoch."""
 
 
 class CodeCheck(Protocol):
@@ -65,28 +51,10 @@ class CodeCheck(Protocol):
         """Checks what is not checked yet, at the end of an epoch."""
 
 
-class Stream(Protocol):
-    """A source of rows in sequence: a function or a pipeline."""
-
-    what: str
-    source_kind: str
-
-    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> Pass:
-        """Opens a pass over the rows.
-
-        Args:
-            data: The dataset of the rows.
-            size: Rows per batch.
-            capacity: Batches per block.
-            training: Whether rows are shuffled and the short last batch may be left out.
-        """
-
-
 class IterableDataset(Dataset):
-    """A dataset of rows in sequence.
+    """A dataset of rows in sequence, made by a function or a pipeline.
 
     Args:
-        stream: The source of the rows.
         recipe: The encoding, learned from the first chunk or given.
         spec: The dataset's options.
         head: The first chunk, encoded: features, labels and weights.
@@ -96,20 +64,24 @@ class IterableDataset(Dataset):
         code_check: Checks the codes that the model looks up; None where it has nothing to check.
     """
 
+    source_kind = "pipeline"
     size = None
     code_check: CodeCheck | None = None
 
-    def __init__(
-        self, stream: Stream, recipe: Recipe, spec: DatasetSpec, head: Arrays, facts: StreamFacts
-    ) -> None:
+    def __init__(self, recipe: Recipe, spec: DatasetSpec, head: Arrays, facts: StreamFacts) -> None:
         """Stores the parts."""
         super().__init__(tuple(MemoryRows(array) for array in head), recipe, spec, facts.na)
-        self.stream, self.facts = stream, facts
+        self.facts = facts
 
-    @property
-    def source_kind(self) -> str:
-        """The kind of source: "function" or "pipeline"."""
-        return self.stream.source_kind
+    @abstractmethod
+    def open_pass(self, size: int, capacity: int, training: bool) -> Pass:
+        """Opens a pass over the rows, which reads nothing yet.
+
+        Args:
+            size: Rows per batch.
+            capacity: Batches per block.
+            training: Whether rows are shuffled and the short last batch may be left out.
+        """
 
     @property
     def epoch_rows(self) -> int:
@@ -137,7 +109,66 @@ class IterableDataset(Dataset):
         self.recipe = replace(self.recipe, label=wider)
         return wider != rule
 
-    def fit_shape(self, features: Mapping[str, Any]) -> Recipe:
+    @property
+    def buffer(self) -> int | None:
+        """Rows of the shuffle buffer, or None to keep the user's order."""
+        if not self.spec.shuffle or self.spec.buffer == "auto":
+            return None
+        return max(1, min(int(self.spec.buffer), BUFFER_BYTES // max(1, self.row_bytes)))
+
+
+# Functions ---------------------------------------------------------------------------------------
+
+
+class GeneratorDataset(IterableDataset):
+    """The encoded chunks of a function.
+
+    Args:
+        generator: The function.
+        parts: The labels and weights that chunks have, see `read_parts()`.
+        arg: The user's name for the features.
+        recipe: See `IterableDataset`.
+        spec: See `IterableDataset`.
+        head: See `IterableDataset`.
+        facts: See `IterableDataset`.
+    """
+
+    source_kind = "function"
+
+    def __init__(
+        self,
+        generator: Generator,
+        parts: Parts,
+        arg: str,
+        *,
+        recipe: Recipe,
+        spec: DatasetSpec,
+        head: Arrays,
+        facts: StreamFacts,
+    ) -> None:
+        """Stores the parts."""
+        super().__init__(recipe, spec, head, facts)
+        self.generator, self._parts, self._arg = generator, parts, arg
+
+    def open_pass(self, size: int, capacity: int, training: bool) -> Pass:
+        """Opens a pass over the function's chunks, see `IterableDataset.open_pass()`."""
+        rebatcher = Rebatcher(size, capacity, training and self.spec.drop_last)
+        return GeneratorPass(self, rebatcher, self.buffer if training else None)
+
+    def encode(self, chunk: Chunk) -> tuple[Arrays, int]:
+        """Encodes a chunk, and counts the rows that were dropped.
+
+        Raises:
+            DataError: for a chunk that does not fit; names the batch.
+        """
+        recipe = self._fit_shape(chunk.features)
+        try:
+            check_parts(self._parts, chunk)
+            return encode_chunk(chunk, recipe, self.na, self._arg)
+        except DataError as error:
+            raise chunk.blame(error) from error
+
+    def _fit_shape(self, features: Mapping[str, Any]) -> Recipe:
         """Returns the recipe for rows whose shape may differ along the model's open axes.
 
         Raises:
@@ -158,74 +189,22 @@ class IterableDataset(Dataset):
             )
         return self.recipe.with_row_shape(given)
 
-    @property
-    def buffer(self) -> int | None:
-        """Rows of the shuffle buffer, or None to keep the user's order."""
-        if not self.spec.shuffle or self.spec.buffer == "auto":
-            return None
-        return max(1, min(int(self.spec.buffer), BUFFER_BYTES // max(1, self.row_bytes)))
 
-
-# Functions ---------------------------------------------------------------------------------------
-
-
-@dataclass
-class GeneratorStream:
-    """The encoded chunks of a function.
+class GeneratorPass(Pass):
+    """Successive epochs of a function, which is called between blocks.
 
     Args:
-        generator: The function.
-        na: The policy for missing values.
-        parts: The labels and weights that chunks have, see `read_parts()`.
-        arg: The user's name for the features.
+        data: The dataset of the function.
+        rebatcher: Makes blocks of chunks.
+        buffer: Rows of the shuffle buffer, or None to keep the order.
     """
 
-    generator: Generator
-    na: str
-    parts: Parts
-    arg: str
-    what: str = "a batch at a time from a function"
-    source_kind = "function"
-
-    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> Pass:
-        """Opens a pass over the function's chunks.
-
-        Args:
-            data: See `Stream.open()`.
-            size: See `Stream.open()`.
-            capacity: See `Stream.open()`.
-            training: See `Stream.open()`.
-        """
-        drop_last = training and data.spec.drop_last
-        return GeneratorPass(self, data, Rebatcher(size, capacity, drop_last), training)
-
-    def encode(self, chunk: Chunk, recipe: Recipe) -> tuple[Arrays, int]:
-        """Encodes a chunk by a recipe, and counts the rows that were dropped.
-
-        Raises:
-            DataError: for a chunk that does not fit; names the batch.
-        """
-        try:
-            check_parts(self.parts, chunk)
-            return encode_chunk(chunk, recipe, self.na, self.arg)
-        except DataError as error:
-            raise chunk.blame(error) from error
-
-
-class GeneratorPass:
-    """Successive epochs of a function."""
-
     stage = "gather"
-    whole = ""
 
-    def __init__(
-        self, stream: GeneratorStream, data: IterableDataset, rebatcher: Rebatcher, training: bool
-    ) -> None:
+    def __init__(self, data: GeneratorDataset, rebatcher: Rebatcher, buffer: int | None) -> None:
         """Stores the parts without calling the function."""
-        self._stream, self._data, self._rebatcher = stream, data, rebatcher
-        self._buffer = data.buffer if training else None
-        self.dropped = 0
-        self.idle: Callable[[], None] = lambda: None
+        super().__init__()
+        self._data, self._rebatcher, self._buffer = data, rebatcher, buffer
 
     def blocks(self, epoch: int) -> abc.Generator[HostBlock, None, None]:
         """Yields the blocks of an epoch, counted from 1; the function is called between them."""
@@ -251,14 +230,10 @@ class GeneratorPass:
                 return
             yield arrays
 
-    def close(self) -> None:
-        """Does nothing, as the next epoch calls the function again."""
-
     def _encoded(self, epoch: int) -> Iterator[Arrays]:
-        for chunk in self._stream.generator.chunks(epoch):
+        for chunk in self._data.generator.chunks(epoch):
             end_stage("read")
-            recipe = self._data.fit_shape(chunk.features)
-            arrays, dropped = self._stream.encode(chunk, recipe)
+            arrays, dropped = self._data.encode(chunk)
             self.dropped += dropped
             end_stage("decode")
             if len(arrays[0]):
@@ -269,35 +244,40 @@ class GeneratorPass:
 # tf.data -----------------------------------------------------------------------------------------
 
 
-@dataclass
-class TensorStream:
+class PipelineDataset(IterableDataset):
     """The encoded rows of a `tf.data.Dataset`.
 
     Args:
-        given: The dataset.
+        given: The user's dataset.
         rows: Rows per epoch if `steps` is given, or None.
+        recipe: See `IterableDataset`.
+        spec: See `IterableDataset`.
+        head: See `IterableDataset`.
+        facts: See `IterableDataset`.
     """
 
-    given: TfStream
-    rows: int | None
-    what: str = "by the user's tf.data pipeline"
-    source_kind = "pipeline"
+    def __init__(
+        self,
+        given: TfStream,
+        rows: int | None,
+        *,
+        recipe: Recipe,
+        spec: DatasetSpec,
+        head: Arrays,
+        facts: StreamFacts,
+    ) -> None:
+        """Stores the parts."""
+        super().__init__(recipe, spec, head, facts)
+        self._given, self._rows = given, rows
 
-    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> Pass:
-        """Opens a pass of blocks that TensorFlow assembles.
-
-        Args:
-            data: See `Stream.open()`.
-            size: See `Stream.open()`.
-            capacity: See `Stream.open()`.
-            training: See `Stream.open()`.
-        """
-        return self.given.open(
-            data.recipe.features,
+    def open_pass(self, size: int, capacity: int, training: bool) -> Pass:
+        """Opens a pass of blocks that TensorFlow assembles, see `IterableDataset.open_pass()`."""
+        return self._given.open(
+            self.recipe.features,
             size,
             capacity,
-            rows=self.rows,
-            drop_last=training and data.spec.drop_last,
-            buffer=data.buffer if training else None,
-            seed=data.spec.seed,
+            rows=self._rows,
+            drop_last=training and self.spec.drop_last,
+            buffer=self.buffer if training else None,
+            seed=self.spec.seed,
         )

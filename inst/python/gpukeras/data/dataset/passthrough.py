@@ -16,8 +16,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +28,8 @@ from gpukeras.backend.keras_batches import KerasBatches
 from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.options import DatasetSpec, check_flag
 from gpukeras.core.pulling import Puller
-from gpukeras.data.dataset.iterable_dataset import IterableDataset, Stream
-from gpukeras.data.dataset.rebatch import HostBlock
+from gpukeras.data.dataset.iterable_dataset import IterableDataset
+from gpukeras.data.dataset.rebatch import HostBlock, Pass
 from gpukeras.data.dataset.tfdata import (
     check_steps,
     choose_batched,
@@ -46,20 +46,7 @@ from gpukeras.data.recipe.recipe import BatchesEncoding, Recipe
 VARIES = "rows whose shape varies"
 
 
-class Batches(Protocol):
-    """Epochs of batches, see `JoinedBatches`."""
-
-    spec: Any
-    joins: bool
-
-    def abandon(self) -> None:
-        """Called when an epoch was not read to its end."""
-
-    def epoch(self, most: Callable[[], int], number: int) -> Generator[Pulled, None, None]:
-        """Yields the batches of an epoch, counted from 1; `most` gives how many to take next."""
-
-
-class BatchPass:
+class BatchPass(Pass):
     """Successive epochs of batches as they come.
 
     Args:
@@ -74,13 +61,11 @@ class BatchPass:
         whole: Why only Keras' train function can take the batches, or "".
     """
 
-    stage = "pull"
-    dropped = 0
-
     def __init__(
-        self, batches: Batches, what: str, why: str, rows: int = 0, capacity: int = 1
+        self, batches: JoinedBatches, what: str, why: str, rows: int = 0, capacity: int = 1
     ) -> None:
         """Reads nothing."""
+        super().__init__()
         self._batches = batches
         self.rows = rows
         self.capacity = capacity
@@ -88,8 +73,6 @@ class BatchPass:
         self._first: Pulled | None = None
         self._what = what
         self.whole = self._explain(why) if why else ""
-        self.idle: Callable[[], None] = lambda: None
-        self._puller: Puller | None = None
         batches.joins = not why
 
     def read_first(self) -> None:
@@ -115,12 +98,6 @@ class BatchPass:
             self.close()
             if not ended:
                 self._batches.abandon()
-
-    def close(self) -> None:
-        """Stops reading."""
-        if self._puller is not None:
-            self._puller.close()
-        self._puller = None
 
     def _explain(self, why: str) -> str:
         return f"{self._what} gives {why}, a batch at a time"
@@ -243,18 +220,21 @@ def build_as_is(
             hint="Give rows of the kind that trained it.",
             arg="x",
         )
-    stream = open_as_is(features, why)
-    head = stream.peek()
+    dataset = _as_batches(features, why)
+    cardinality = int(dataset.cardinality())
+    steps = check_steps(features.get("steps"), cardinality)
+    head = pull_first(dataset)
     rows = count_rows(head)
-    known = stream.steps or max(0, stream.cardinality)
     facts = StreamFacts(
         what=f"by the user's tf.data pipeline, a batch at a time as it comes: {why}",
         chunk_rows=rows,
-        rows=known * rows,
+        rows=(steps or max(0, cardinality)) * rows,
         row_bytes=max(1, count_bytes(head) // max(1, rows)),
         ahead=1,
     )
-    return AsIsDataset(stream, spec, head, facts, why)
+    if steps is not None and cardinality >= 0:
+        dataset = dataset.repeat()  # an epoch goes on where the last ended
+    return AsIsDataset(dataset, steps, spec, head=head, facts=facts, why=why)
 
 
 def _check_options(spec: DatasetSpec, why: str) -> None:
@@ -278,19 +258,16 @@ def _refuse(name: str, why: str) -> SpecError:
     )
 
 
-def open_as_is(features: Mapping[str, Any], why: str) -> AsIsStream:
-    """Opens the stream of batches; elements that are rows are batched."""
+def _as_batches(features: Mapping[str, Any], why: str) -> Any:
+    """Returns the user's dataset; elements that are rows are batched."""
     dataset = disable_prefetch(features["dataset"])
     if isinstance(dataset.element_spec, Mapping) and set(dataset.element_spec) == {"x", "y"}:
         dataset = dataset.map(lambda element: (element["x"], element["y"]))
-    if not _are_batches(dataset.element_spec, features.get("batched")):
-        if why != "text" or any(
-            None in tuple(part.shape) for part in _leaves(dataset.element_spec)
-        ):
-            raise DataError(f"Elements of the tf.data dataset are {why}.", hint=PAD, arg="x")
-        dataset = dataset.batch(UNBATCHED_ROWS)
-    cardinality = int(dataset.cardinality())
-    return AsIsStream(dataset, check_steps(features.get("steps"), cardinality), cardinality, why)
+    if _are_batches(dataset.element_spec, features.get("batched")):
+        return dataset
+    if why != "text" or any(None in tuple(part.shape) for part in _leaves(dataset.element_spec)):
+        raise DataError(f"Elements of the tf.data dataset are {why}.", hint=PAD, arg="x")
+    return dataset.batch(UNBATCHED_ROWS)
 
 
 def count_bytes(element: Any) -> int:
@@ -300,47 +277,6 @@ def count_bytes(element: Any) -> int:
 
 
 # Reading -----------------------------------------------------------------------------------------
-
-
-@dataclass
-class AsIsStream:
-    """A pipeline whose batches are passed on unchanged.
-
-    Args:
-        dataset: The user's dataset, batched.
-        steps: Batches per epoch, or None to read to the dataset's end.
-        cardinality: Batches of the dataset; negative if unknown or infinite.
-        why: See `why_not_batchable()`.
-    """
-
-    dataset: Any
-    steps: int | None
-    cardinality: int
-    why: str
-    what: str = "by the user's tf.data pipeline"
-    source_kind = "pipeline"
-
-    def peek(self) -> Any:
-        """Returns the first batch."""
-        return pull_first(self.dataset)
-
-    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> BatchPass:
-        """Opens a pass over the batches.
-
-        Args:
-            data: The dataset of the batches.
-            size: Rows of the first batch.
-            capacity: Batches per block.
-            training: Ignored; the pipeline determines order and last batch.
-        """
-        goes_on = self.steps is not None and self.cardinality >= 0
-        dataset = prefetch_one(self.dataset.repeat() if goes_on else self.dataset)
-        if not isinstance(dataset.element_spec, tuple):
-            dataset = dataset.map(lambda batch: (batch,))
-        joins = self.why == VARIES and runtime.backend() == "tensorflow"
-        why = "" if joins else self.why  # equal lengths are found out
-        batches = PipelineBatches(dataset, self.steps)
-        return BatchPass(batches, "the tf.data pipeline", why, size, capacity)
 
 
 class PipelineBatches(JoinedBatches):
@@ -358,7 +294,7 @@ class PipelineBatches(JoinedBatches):
         self._iterator: Any = None
 
     def epoch(self, most: Callable[[], int], number: int) -> Generator[Pulled, None, None]:
-        """Yields the batches of an epoch, see `Batches`.
+        """Yields the batches of an epoch, see `JoinedBatches.epoch()`.
 
         Raises:
             DataError: if the pipeline is empty.
@@ -388,23 +324,20 @@ class PipelineBatches(JoinedBatches):
         self._iterator = None
 
 
-class AsIsDataset(IterableDataset):
-    """A dataset whose batches are passed on unchanged; R holds a handle to it.
+class BatchesDataset(IterableDataset):
+    """A dataset whose batches are passed on unchanged.
 
     Args:
-        stream: The source of the batches.
         spec: The dataset's options.
         head: The first batch.
         facts: The facts from which the plan is made.
         why: Why they are passed on unchanged.
     """
 
-    def __init__(
-        self, stream: Stream, spec: DatasetSpec, head: Any, facts: StreamFacts, why: str
-    ) -> None:
+    def __init__(self, spec: DatasetSpec, head: Any, facts: StreamFacts, why: str) -> None:
         """Stores the parts."""
         given = replace(spec, shuffle=False)  # the pipeline determines the order
-        super().__init__(stream, Recipe(BatchesEncoding()), given, (), facts)
+        super().__init__(Recipe(BatchesEncoding()), given, (), facts)
         self.obstacle = why
         self._head = head if isinstance(head, tuple) else (head,)
 
@@ -428,47 +361,75 @@ class AsIsDataset(IterableDataset):
         return self._head
 
 
+class AsIsDataset(BatchesDataset):
+    """The batches of a pipeline of the user's.
+
+    Args:
+        dataset: The pipeline, batched.
+        steps: Batches per epoch, or None to read to its end.
+        spec: See `BatchesDataset`.
+        head: See `BatchesDataset`.
+        facts: See `BatchesDataset`.
+        why: See `why_not_batchable()`.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        steps: int | None,
+        spec: DatasetSpec,
+        *,
+        head: Any,
+        facts: StreamFacts,
+        why: str,
+    ) -> None:
+        """Stores the parts."""
+        super().__init__(spec, head, facts, why)
+        self._dataset, self._steps = dataset, steps
+
+    def open_pass(self, size: int, capacity: int, training: bool) -> BatchPass:
+        """Opens a pass over the batches, whose order and last batch the pipeline determines."""
+        dataset = prefetch_one(self._dataset)
+        if not isinstance(dataset.element_spec, tuple):
+            dataset = dataset.map(lambda batch: (batch,))
+        joins = self.obstacle == VARIES and runtime.backend() == "tensorflow"
+        why = "" if joins else self.obstacle  # equal lengths are found out
+        batches = PipelineBatches(dataset, self._steps)
+        return BatchPass(batches, "the tf.data pipeline", why, size, capacity)
+
+
 # Batches of Keras ---------------------------------------------------------------------------------
 
-WHAT = "by Keras' own iterator, many batches a call"
 SAMPLE_ROWS = 32  # of zeros, from which a model's variables are built
 
 
-@dataclass
-class KerasStream:
+class KerasDataset(BatchesDataset):
     """Batches as Keras takes them.
 
     Args:
         batches: Keras' iterator.
-        why: Why batches cannot be joined, see `why_not_batchable()`, or "".
+        reader: The only pass over them, since reading may change what comes next.
+        head: See `BatchesDataset`.
+        facts: See `BatchesDataset`.
     """
 
-    batches: KerasBatches
-    why: str
-    what: str = WHAT
-    source_kind = "pipeline"
+    def __init__(
+        self, batches: KerasBatches, reader: BatchPass, head: Any, facts: StreamFacts
+    ) -> None:
+        """Stores the parts."""
+        super().__init__(DatasetSpec(), head, facts, "batches as Keras takes them")
+        self.batches, self.reader = batches, reader
+        self.wrapped = isinstance(batches.spec, tuple)
 
-    def __post_init__(self) -> None:
-        """Reads the first batch, whose size is that of the blocks' batches."""
-        self.reader = BatchPass(self.batches, "Keras' iterator", self.why)
-        self.reader.read_first()
-
-    def open(self, data: IterableDataset, size: int, capacity: int, training: bool) -> BatchPass:
-        """Returns the only pass over the batches, since reading may change what comes next.
-
-        Args:
-            data: Ignored.
-            size: Ignored; batches keep their size.
-            capacity: Batches per block.
-            training: Ignored; Keras' iterator determines order and last batch.
-        """
+    def open_pass(self, size: int, capacity: int, training: bool) -> BatchPass:
+        """Returns the pass; batches keep their size, and Keras' iterator determines their order."""
         self.reader.capacity = capacity
         return self.reader
 
 
 def open_keras_rows(
     model: Any, rows: Mapping[str, Any], resets: bool = False
-) -> tuple[AsIsDataset, int | None]:
+) -> tuple[KerasDataset, int | None]:
     """Opens rows as Keras takes them.
 
     Args:
@@ -483,19 +444,18 @@ def open_keras_rows(
         DataError: if the first batch cannot be made.
     """
     batches = KerasBatches(model, rows, resets)
-    stream = KerasStream(batches, why_not_joined(batches.spec))
-    size, known = max(1, stream.reader.rows), batches.count
-    head = _blank(stream.reader.spec, min(size, SAMPLE_ROWS))
+    reader = BatchPass(batches, "Keras' iterator", why_not_joined(batches.spec))
+    reader.read_first()  # its size is that of the blocks' batches
+    size, known = max(1, reader.rows), batches.count
+    head = _blank(reader.spec, min(size, SAMPLE_ROWS))
     numbers = sum(np.asarray(part).nbytes for part in runtime.tree().flatten(head))
     facts = StreamFacts(
-        what=WHAT,
+        what="by Keras' own iterator, many batches a call",
         chunk_rows=size,
         rows=(known or 0) * size,
         row_bytes=max(1, numbers // min(size, SAMPLE_ROWS)),
     )
-    data = AsIsDataset(stream, DatasetSpec(), head, facts, "batches as Keras takes them")
-    data.wrapped = isinstance(batches.spec, tuple)
-    return data, known
+    return KerasDataset(batches, reader, head, facts), known
 
 
 def why_not_joined(spec: Any) -> str:

@@ -9,18 +9,50 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.memory import aligned_empty
+from gpukeras.core.pulling import Puller
 
 FILL_S = 0.2  # seconds after which a block is sent if it has a full batch, so that progress shows
 
 Arrays = tuple[Any, ...]  # features, labels, weights: rows first
 HostBlock = tuple[Arrays, int, bool]  # arrays, full batches to train, whether it is the tail
+
+
+class Pass(ABC):
+    """Successive epochs of rows in sequence, in blocks.
+
+    Attributes:
+        stage: The last stage on the host, see `loader.profile.WHAT`.
+        whole: Why the last batch goes to Keras' train function unchanged, or "".
+        dropped: Rows of the epoch that were dropped for missing values.
+        idle: Called now and then while the pass waits for rows.
+    """
+
+    stage = "pull"  # one stage, as TensorFlow's threads overlap its parts
+    whole = ""
+    dropped = 0
+
+    def __init__(self) -> None:
+        """Reads nothing."""
+        self.idle: Callable[[], None] = lambda: None
+        self._puller: Puller | None = None
+
+    @abstractmethod
+    def blocks(self, epoch: int) -> Generator[HostBlock, None, None]:
+        """Yields the blocks of an epoch, counted from 1."""
+
+    def close(self) -> None:
+        """Stops reading; the next epoch starts anew."""
+        if self._puller is not None:
+            self._puller.close()
+        self._puller = None
 
 
 class BlockMemory:

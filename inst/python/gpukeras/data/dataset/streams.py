@@ -22,7 +22,11 @@ from gpukeras.data.dataset.generator import (
     read_parts,
     weigh_chunk,
 )
-from gpukeras.data.dataset.iterable_dataset import GeneratorStream, IterableDataset, TensorStream
+from gpukeras.data.dataset.iterable_dataset import (
+    GeneratorDataset,
+    IterableDataset,
+    PipelineDataset,
+)
 from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.data.dataset.materialize import Materializer, Record
 from gpukeras.data.dataset.passthrough import build_as_is, why_not_batchable
@@ -144,7 +148,6 @@ def _build_generator(
 ) -> IterableDataset:
     generator = Generator(features["call"], features.get("steps"))
     first = generator.peek()
-    stream = GeneratorStream(generator, na, read_parts(first), arg)
     try:
         groups = features.get("groups")
         if recipe is None:
@@ -152,22 +155,24 @@ def _build_generator(
         else:
             check_settled(recipe.features, groups)
         recipe = weigh_chunk(recipe, first)
+        head, _ = encode_chunk(first, recipe, na, arg)
+        if not len(head[0]):
+            raise DataError("Each row lacks a value.", arg=arg)
     except DataError as error:
         raise first.blame(error) from error
-    head, _ = stream.encode(first, recipe)
-    if not len(head[0]):
-        raise first.blame(DataError("Each row lacks a value.", arg=arg))
     recipe = measure_labels(recipe, head)
     rows = open_features(first.features, arg).rows
     facts = StreamFacts(
-        what=stream.what,
+        what="a batch at a time from a function",
         chunk_rows=rows,
         rows=(generator.steps or 0) * rows,
         row_bytes=sum(array[:1].nbytes for array in head),
         na=na,
         learned=_learned_text(recipe, rows),
     )
-    return IterableDataset(stream, recipe, spec, head, facts)
+    return GeneratorDataset(
+        generator, read_parts(first), arg, recipe=recipe, spec=spec, head=head, facts=facts
+    )
 
 
 def _learned_text(recipe: Recipe, rows: int) -> str:
@@ -200,9 +205,8 @@ def _build_tfdata(
     size = chunk_rows if given.elements.batched else 32
     size = size if spec.batch_size == "auto" else int(spec.batch_size)
     rows = None if given.steps is None else given.steps * size
-    stream = TensorStream(given, rows)
     facts = StreamFacts(
-        what=stream.what,
+        what="by the user's tf.data pipeline",
         chunk_rows=chunk_rows if given.elements.batched else 32,
         rows=rows or given.expect_rows(chunk_rows) or 0,
         row_bytes=sum(array[:1].nbytes for array in head),
@@ -210,7 +214,7 @@ def _build_tfdata(
         learned=_learned_text(recipe, chunk_rows),
         ahead=1,
     )
-    return IterableDataset(stream, recipe, spec, head, facts)
+    return PipelineDataset(given, rows, recipe=recipe, spec=spec, head=head, facts=facts)
 
 
 def _bytes(values: np.ndarray) -> np.ndarray:

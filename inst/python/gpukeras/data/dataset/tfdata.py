@@ -22,7 +22,7 @@ from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import check_count, check_flag, refused_value
 from gpukeras.core.pulling import Puller
-from gpukeras.data.dataset.rebatch import HostBlock
+from gpukeras.data.dataset.rebatch import HostBlock, Pass
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding
 
 # Elements -----------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def prefetch_one(dataset: Any) -> Any:
     return dataset if forbidden else dataset.prefetch(1)
 
 
-class TfPass:
+class TfPass(Pass):
     """Successive epochs of a tf.data dataset, in blocks of one shape.
 
     Args:
@@ -312,10 +312,6 @@ class TfPass:
         drop_last: Leave out the short last batch, if there is a full one.
     """
 
-    stage = "pull"  # one stage, as TensorFlow's threads overlap its parts
-    whole = ""
-    dropped = 0
-
     def __init__(
         self,
         make: Callable[[int], Any],
@@ -325,10 +321,9 @@ class TfPass:
         drop_last: bool,
     ) -> None:
         """Stores the settings without reading from the dataset."""
+        super().__init__()
         self._make, self._batch_size, self._capacity = make, batch_size, capacity
         self._rows, self._drop_last = rows, drop_last
-        self._puller: Puller | None = None
-        self.idle: Callable[[], None] = lambda: None
 
     def blocks(self, epoch: int) -> Generator[HostBlock, None, None]:
         """Yields the blocks of an epoch, counted from 1, then its short last batch.
@@ -344,17 +339,11 @@ class TfPass:
                     self.close()
                     break
                 yield from self._cut(element, seen == 0)
-                seen += self._count(element)
+                seen += int(element[0].shape[0])
             whole = True
         finally:
             if self._rows is None or not whole:
                 self.close()
-
-    def close(self) -> None:
-        """Stops reading; the next epoch starts the dataset anew."""
-        if self._puller is not None:
-            self._puller.close()
-        self._puller = None
 
     def _next(self, epoch: int, seen: int) -> Any:
         fresh = self._puller is None
@@ -371,11 +360,8 @@ class TfPass:
             warn_ended_early("The tf.data dataset", seen // self._batch_size + 1, epoch)
         return element
 
-    def _count(self, arrays: tuple[Any, ...]) -> int:
-        return int(arrays[0].shape[0])
-
     def _cut(self, arrays: tuple[Any, ...], first: bool) -> Iterator[HostBlock]:
-        tf, rows, size = runtime.reader(), self._count(arrays), self._batch_size
+        tf, rows, size = runtime.reader(), int(arrays[0].shape[0]), self._batch_size
         full, room = rows // size, size * self._capacity
         if rows == room:
             yield _give(arrays), full, False

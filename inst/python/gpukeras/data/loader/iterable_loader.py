@@ -71,7 +71,7 @@ class IterableLoader(DataLoader):
         self._data, self._check = data, check
         self._rows: int | None = None
         self._dropped = 0
-        self._pass = data.stream.open(data, batch_size, capacity, training)
+        self._pass = data.open_pass(batch_size, capacity, training)
         self._pass.idle = idle
 
     def epoch(self, number: int, more: bool = False) -> Generator[Block, None, None]:

@@ -206,7 +206,7 @@ def _read_stream(data: IterableDataset, most: int) -> Iterator[Sequence[np.ndarr
 
 
 def _stream_blocks(data: IterableDataset) -> Iterator[list[np.ndarray]]:
-    reading = data.stream.open(data, STREAM_ROWS, 1, False)
+    reading = data.open_pass(STREAM_ROWS, 1, False)
     try:
         for arrays, batches, tail in reading.blocks(1):
             rows = len(arrays[0]) if tail else batches * STREAM_ROWS
