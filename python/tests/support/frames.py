@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from gpukeras.data.recipe import columns
+from gpukeras.data.recipe import columns, encoding
+from gpukeras.data.recipe.text_vectorization import TextSpec
 
 NAN = np.nan
 
@@ -26,3 +27,10 @@ def transform(rule, given):
 
 def date(*days):
     return column([float(day) for day in days], "date", name="day")
+
+
+def learn_columns(given, keep, scale=False, encode="onehot", **more):
+    """The encoding of a data frame's columns, for options one by one."""
+    if isinstance(more.get("text"), dict):
+        more["text"] = TextSpec.from_dict(more["text"])
+    return encoding.learn_columns(given, columns.Learning(keep, scale, encode, **more))

@@ -21,7 +21,7 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import epoch_order
 from gpukeras.data.dataset.map_dataset import MapDataset, build_dataset
 from gpukeras.data.plan import PipelinePlan, choose_batch_size
-from gpukeras.data.reader.rows import Gatherer, Rows, RowSource, row_numbers
+from gpukeras.data.reader.rows import RenumberedRows, RowSource
 from gpukeras.data.recipe.recipe import Recipe
 
 MOST_ROWS = 2**31 - 1
@@ -43,7 +43,7 @@ class WorkerShard:
     exchange: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
 
 
-class ShardRows(RowSource):
+class ShardRows(RenumberedRows):
     """This worker's rows, under their numbers among the rows of all workers.
 
     Args:
@@ -54,46 +54,22 @@ class ShardRows(RowSource):
 
     def __init__(self, own: RowSource, first: int, total: int) -> None:
         """Stores the arguments."""
-        super().__init__((total, *own.shape[1:]), own.dtype, own.streamed)
-        self.movable, self.texts = own.movable, own.texts
-        self._own, self._first = own, first
+        super().__init__(own, total)
+        self._first = first
 
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of this worker's rows."""
-        return self._own.stored_bytes
-
-    @property
-    def resident_bytes(self) -> int:
-        """Host memory of this worker's rows."""
-        return self._own.resident_bytes
-
-    def gather(self, rows: Rows) -> np.ndarray:
-        """Returns the given rows.
+    def find(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the numbers among this worker's rows.
 
         Raises:
             DataError: for rows of other workers.
         """
-        return self._own.gather(self._find(rows))
-
-    def gatherer(self, place: str) -> Gatherer:
-        """Returns the gatherer of this worker's rows on a device."""
-        gather = self._own.gatherer(place)
-        return lambda rows: gather(self._find(rows))
-
-    def reusing_gatherer(self) -> Gatherer:
-        """Returns the gatherer that may use memory again."""
-        gather = self._own.reusing_gatherer()
-        return lambda rows: gather(self._find(rows))
-
-    def _find(self, rows: Rows) -> np.ndarray:
-        found = row_numbers(rows, len(self)) - self._first
-        if found.size and not 0 <= found.min() <= found.max() < len(self._own):
+        found = numbers - self._first
+        if found.size and not 0 <= found.min() <= found.max() < len(self._base):
             raise DataError(
                 "This worker has read its own shard, and not the rows of the other workers.",
                 hint="Train on all workers, and evaluate data that each worker reads as a whole.",
             )
-        return found.astype(np.int32, copy=False)
+        return found
 
 
 class ShardedDataset(MapDataset):

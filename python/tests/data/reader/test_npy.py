@@ -65,7 +65,7 @@ def test_gathering_is_indexing(tmp_path, values, fortran, map_bytes, data):
     dense = values.reshape(len(values), *(values.shape[1:] or (1,))).astype(np.float32)
     before, npy.MAP_BYTES = npy.MAP_BYTES, map_bytes
     try:
-        source = npy.NpyRows(opened(tmp_path, saved))
+        source = npy.FileRows(opened(tmp_path, saved), "x.npy", np.float32)
         np.testing.assert_array_equal(source.gather(rows), dense[rows])
         np.testing.assert_array_equal(source.gather(slice(1, 3)), dense[1:3])
     finally:
@@ -73,7 +73,7 @@ def test_gathering_is_indexing(tmp_path, values, fortran, map_bytes, data):
 
 
 def test_what_is_gathered_is_float32_that_tensorflow_can_adopt(tmp_path):
-    source = npy.NpyRows(opened(tmp_path, np.arange(6).reshape(3, 2)))
+    source = npy.FileRows(opened(tmp_path, np.arange(6).reshape(3, 2)), "x.npy", np.float32)
     found = source.gather(np.array([2, 0]))
     assert (found.dtype, found.ctypes.data % 64) == (np.float32, 0)
     assert (source.row_bytes, source.resident_bytes, len(source)) == (8, 0, 3)

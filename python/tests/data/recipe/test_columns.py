@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from frames import NAN, column, date, learn, transform
+from frames import NAN, column, date, learn, learn_columns, transform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -175,7 +175,7 @@ CUT = column([1, 2, 1, 2], "factor", ["u", "v"], "cut")
 
 def learn_all(*given, **options):
     options = {"encode": "onehot", **options}
-    return encoding.learn_columns(given, ALL, True, arg="data", **options)
+    return learn_columns(given, ALL, True, arg="data", **options)
 
 
 def test_each_category_can_have_its_own_encoding():
@@ -252,22 +252,20 @@ def test_integers_of_64_bits_are_scaled_in_double_precision():
 def test_dropping_and_imputing_differ_only_where_values_are_missing():
     given_columns = [column([1.0, NAN, 3.0]), date(1, 2, 9)]
     complete = np.array([True, False, True])
-    dropped = encoding.learn_columns(
-        given_columns, np.ones(2, bool), True, "onehot", complete=complete
-    )
+    dropped = learn_columns(given_columns, np.ones(2, bool), True, "onehot", complete=complete)
     features = {"kind": "columns", "columns": given_columns}
     baked = encoding.transform(dropped, features, complete=complete)
     assert baked.shape == (2, 6)
     np.testing.assert_allclose(baked[:, :2], [[-1, -1], [1, 1]], rtol=1e-6)
     assert dropped.indicators == ()
-    imputed = encoding.learn_columns(given_columns, np.ones(3, bool), True, "onehot", impute=True)
+    imputed = learn_columns(given_columns, np.ones(3, bool), True, "onehot", impute=True)
     assert imputed.indicators == ("size",)
     assert not compatibility.same_encoding(Recipe(dropped), Recipe(imputed))
 
 
 def test_notes_name_columns_and_arrays_through_a_recipe():
     notes, ids = arrays.Notes(), column([2.0**24 + 1, 2.0, 3.0, 4.0], name="id")
-    recipe = encoding.learn_columns([SIZE, ids], ALL, False, "onehot")
+    recipe = learn_columns([SIZE, ids], ALL, False, "onehot")
     features = {"kind": "columns", "columns": [SIZE, ids]}
     encoding.transform(recipe, features, "data", notes=notes)
     x = np.array([[2.0**25 + 1]])

@@ -2,6 +2,7 @@ import pickle
 
 import numpy as np
 import pytest
+from frames import learn_columns
 
 from gpukeras import DataError
 from gpukeras.data.recipe import compatibility, encoding
@@ -24,7 +25,7 @@ def frame(*columns):
 
 
 def test_a_data_frame_becomes_standardised_numbers_and_onehot_columns():
-    recipe = encoding.learn_columns([number(), category()], ALL, True, "onehot")
+    recipe = learn_columns([number(), category()], ALL, True, "onehot")
     assert recipe.feature_names == ("size", "cut=low", "cut=mid", "cut=top")
     baked = encoding.transform(recipe, frame(number(), category()))
     deviation = np.std([1, 2, 3, 4])
@@ -34,12 +35,12 @@ def test_a_data_frame_becomes_standardised_numbers_and_onehot_columns():
 
 def test_statistics_come_from_the_training_rows_only():
     keep = np.array([True, True, False, False])
-    recipe = encoding.learn_columns([number()], keep, True, "onehot")
+    recipe = learn_columns([number()], keep, True, "onehot")
     assert recipe.columns[0].center == 1.5
 
 
 def test_codes_count_from_zero():
-    recipe = encoding.learn_columns([category()], ALL, True, "codes")
+    recipe = learn_columns([category()], ALL, True, "codes")
     np.testing.assert_array_equal(
         encoding.transform(recipe, frame(category())), [[0], [1], [0], [2]]
     )
@@ -47,25 +48,25 @@ def test_codes_count_from_zero():
 
 def test_logical_columns_stay_zero_and_one():
     column = number(values=(True, False, True, True), kind="logical")
-    recipe = encoding.learn_columns([column], ALL, True, "onehot")
+    recipe = learn_columns([column], ALL, True, "onehot")
     np.testing.assert_array_equal(encoding.transform(recipe, frame(column))[:, 0], [1, 0, 1, 1])
 
 
 def test_column_order_and_more_columns_do_not_matter():
-    recipe = encoding.learn_columns([number(), category()], ALL, True, "onehot")
+    recipe = learn_columns([number(), category()], ALL, True, "onehot")
     one = encoding.transform(recipe, frame(number(), category()))
     two = encoding.transform(recipe, frame(number("other"), category(), number()))
     np.testing.assert_array_equal(one, two)
 
 
 def test_levels_are_matched_by_name_not_by_code():
-    recipe = encoding.learn_columns([category()], ALL, True, "codes")
+    recipe = learn_columns([category()], ALL, True, "codes")
     same = category(codes=(3, 2, 3, 1), levels=("top", "mid", "low"))
     np.testing.assert_array_equal(encoding.transform(recipe, frame(same)), [[0], [1], [0], [2]])
 
 
 def test_unused_new_levels_are_no_error_used_ones_are_named():
-    recipe = encoding.learn_columns([category()], ALL, True, "onehot")
+    recipe = learn_columns([category()], ALL, True, "onehot")
     levels = ("low", "mid", "top", "huge")
     encoding.transform(recipe, frame(category(levels=levels)))
     with pytest.raises(DataError, match="`cut`.*huge") as caught:
@@ -78,7 +79,7 @@ def test_unused_new_levels_are_no_error_used_ones_are_named():
     [("codes", [[0], [1], [3], [3]]), ("onehot", [[1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]])],
 )
 def test_new_levels_may_be_their_own(encode, expected):
-    recipe = encoding.learn_columns([number(), category()], ALL, True, encode, new_levels="own")
+    recipe = learn_columns([number(), category()], ALL, True, encode, new_levels="own")
     assert [rule.new_levels for rule in recipe.columns] == [False, True]
     levels = ("low", "mid", "huge", "tiny")
     found = encoding.transform(recipe, frame(number(), category(codes=(1, 2, 3, 4), levels=levels)))
@@ -97,7 +98,7 @@ def test_new_levels_may_be_their_own(encode, expected):
     ],
 )
 def test_bake_refuses(columns, message):
-    recipe = encoding.learn_columns([number(), category()], ALL, True, "onehot")
+    recipe = learn_columns([number(), category()], ALL, True, "onehot")
     with pytest.raises(DataError, match=message):
         encoding.transform(recipe, frame(*columns))
 
@@ -117,14 +118,14 @@ def test_bake_refuses(columns, message):
 def test_learn_columns_refuses(columns, message):
     keep = np.ones(len(columns[0]["values"]) if columns else 0, dtype=bool)
     with pytest.raises(DataError, match=message):
-        encoding.learn_columns(columns, keep, True, "onehot")
+        learn_columns(columns, keep, True, "onehot")
 
 
 def test_too_many_levels_for_onehot_ask_for_codes():
     column = category(codes=[1, 2, 3, 4], levels=[str(i) for i in range(1001)])
     with pytest.raises(DataError, match='encode = "codes"'):
-        encoding.learn_columns([column], ALL, True, "onehot")
-    encoding.learn_columns([column], ALL, True, "codes")
+        learn_columns([column], ALL, True, "onehot")
+    learn_columns([column], ALL, True, "codes")
 
 
 def test_an_array_is_taken_as_it_is_or_standardised():
@@ -199,7 +200,7 @@ def test_an_array_of_another_shape_or_a_data_frame_is_refused():
 
 
 def test_a_recipe_is_plain_data_that_another_session_can_apply():
-    recipe = encoding.learn_columns(
+    recipe = learn_columns(
         [number(values=(1.0, NAN, 3.0, 4.0)), category(codes=(1, 0, 1, 3))],
         ALL,
         True,

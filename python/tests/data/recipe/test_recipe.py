@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from frames import learn_columns
 
 from gpukeras import DataError
-from gpukeras.data.recipe.encoding import learn_columns
 from gpukeras.data.recipe.recipe import check_columns, check_names
 
 

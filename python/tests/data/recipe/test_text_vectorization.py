@@ -3,6 +3,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from frames import learn_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ def learn(given_column, keep=None, impute=False, complete=None, **options):
     rows = len(given_column["values"]) if complete is None else complete.sum()
     keep = np.ones(rows, bool) if keep is None else np.array(keep)
     spec = TextSpec(columns=given_column["name"], **options)
-    return encoding.learn_columns(
+    return learn_columns(
         [given_column], keep, False, "onehot", impute=impute, complete=complete, text=spec
     )
 
@@ -131,7 +132,7 @@ def test_the_vocabulary_is_that_of_the_training_rows():
 @pytest.mark.tf
 def test_a_factor_is_text_too_and_other_columns_stay_what_they_are():
     factor, cut = column(LINES, kind="factor"), column(["u", "v"] * 2 + ["u"], "cut", "factor")
-    recipe = encoding.learn_columns(
+    recipe = learn_columns(
         [cut, factor], np.ones(5, bool), True, "codes", text={"columns": "line", "output": "count"}
     )
     baked = encoding.transform(recipe, {"kind": "columns", "columns": [factor, cut]})

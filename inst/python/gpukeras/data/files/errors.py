@@ -13,7 +13,7 @@ AGAIN = "Make the dataset again."
 CREDENTIALS = "Check the address, the credentials in the environment, and the network."
 
 
-@dataclass(frozen=True)
+@dataclass
 class Skipped:
     """What `on_error = "skip"` has left out of a pass so far.
 
@@ -29,10 +29,17 @@ class Skipped:
     files: int = 0
     first: str = ""
 
-    def __post_init__(self) -> None:
-        """Checks that a count comes with a message."""
-        if (self.rows or self.files) and not self.first:
-            raise ValueError("what was left out needs a name")
+    def add(self, first: str, rows: int = 0, files: int = 0) -> None:
+        """Adds to the counts.
+
+        Args:
+            first: Message of the fault; kept if it is the first.
+            rows: Number of rows.
+            files: Number of files.
+        """
+        self.rows += rows
+        self.files += files
+        self.first = self.first or first
 
     def explain(self, noun: str = "row") -> str:
         """Returns a phrase for what was left out, or "".
@@ -43,25 +50,6 @@ class Skipped:
         counts = [(self.rows, noun), (self.files, "file")]
         parts = [count_of(count, what) for count, what in counts if count]
         return f"{' and '.join(parts)}; the first: {self.first}" if parts else ""
-
-
-class Tally:
-    """Counts the rows and files that a pass leaves out."""
-
-    def __init__(self, skipped: Skipped | None = None) -> None:
-        """Starts with earlier counts, if any."""
-        self.skipped = skipped or Skipped()
-
-    def add(self, first: str, rows: int = 0, files: int = 0) -> None:
-        """Adds to the counts.
-
-        Args:
-            first: Message of the fault; kept if it is the first.
-            rows: Number of rows.
-            files: Number of files.
-        """
-        so_far = self.skipped
-        self.skipped = Skipped(so_far.rows + rows, so_far.files + files, so_far.first or first)
 
 
 def path_error(path: AnyFile, arg: str, text: str, hint: str = "", **details: Any) -> DataError:

@@ -86,13 +86,15 @@ class NpyFile(Features):
 
     def encode(
         self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> NpyRows:
+    ) -> FileRows:
         """Returns the encoded rows."""
         check_unmarked(encoding, self.arg)
         encoding = check_form(encoding, ArrayEncoding, self.row_shape, self.arg)
         if not self._ends:
             self.scan(None)
-        source = NpyRows(self, encoding.center, encoding.scale)
+        source = FileRows(
+            self, self.path.name, np.float32, center=encoding.center, scale=encoding.scale
+        )
         with np.errstate(over="ignore"):
             ends = np.abs([source.standardise(end) for end in self._ends])
         if ends.max() > FLOAT32_MAX:
@@ -217,26 +219,30 @@ class NpyFile(Features):
         return file_error(self.path, self.arg, problem, hint, **details)
 
 
-class NpyRows(RowSource):
-    """Standardised rows of a file, gathered one block at a time.
+class FileRows(RowSource):
+    """Rows of a file, gathered one block at a time.
 
     Args:
         file: The file.
-        center: Subtracted from the last axis, or None.
-        scale: Divides the last axis, or None.
+        name: What to call the file in the plan.
+        dtype: The dtype of the rows; None for the file's.
+        center: Subtracted from each row along the last axis, or None.
+        scale: Divisor of each row along the last axis, or None.
     """
 
     def __init__(
         self,
         file: NpyFile,
+        name: str,
+        dtype: Any = None,
+        *,
         center: tuple[float, ...] | None = None,
         scale: tuple[float, ...] | None = None,
     ) -> None:
         """Stores the arguments; reads no data."""
-        size = mib(file.stamp[0], 1)
         slow = "; it is in Fortran order, which reads slowly" if file.fortran else ""
-        reason = f"a block at a time from {file.path.name}, {size}{slow}"
-        super().__init__(file.shape, np.float32, reason)
+        reason = f"a block at a time from {name}, {mib(file.stamp[0], 1)}{slow}"
+        super().__init__(file.shape, dtype or file.dtype, reason)
         self.file = file
         self._center = None if center is None else np.array(center)
         self._scale = None if scale is None else np.array(scale)
@@ -248,8 +254,15 @@ class NpyRows(RowSource):
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows in the order requested; reads them in file order."""
         scaled = self._center is not None or self._scale is not None
-        encode = self.standardise if scaled else None
-        return self.file.gather(row_numbers(rows, len(self)), self.dtype, encode)
+        if scaled or self.file.fortran or not isinstance(rows, slice) or rows.step not in (None, 1):
+            encode = self.standardise if scaled else None
+            return self.file.gather(row_numbers(rows, len(self)), self.dtype, encode)
+        start, stop, _ = rows.indices(len(self))
+        out, done = aligned_empty((max(0, stop - start), *self.shape[1:]), self.dtype), 0
+        for block in self.file.blocks(start, stop):
+            out[done : done + len(block)] = block
+            done += len(block)
+        return out
 
 
 def open_npy(path: str, arg: str) -> NpyFile:

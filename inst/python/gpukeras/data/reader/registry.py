@@ -19,9 +19,10 @@ from gpukeras.data.reader.npy import read_npy_labels
 from gpukeras.data.reader.remote_npy import open_npy_anywhere
 from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource
 from gpukeras.data.reader.sparse import open_sparse
-from gpukeras.data.reader.spill import DiskRows, RowsWriter
+from gpukeras.data.reader.spill import DiskRows, keep_rows
 from gpukeras.data.reader.strings import StringFeatures, keeps_text, open_kept
 from gpukeras.data.reader.windows import WindowFeatures
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.encoding import count_rows, learn_array, learn_columns, transform
 from gpukeras.data.recipe.imputation import count_missing
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_form
@@ -131,18 +132,8 @@ class ColumnFeatures(InMemory):
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> Encoding:
         """Learns the encoding of the columns."""
-        return learn_columns(
-            self.features["columns"],
-            keep,
-            spec.scale,
-            spec.encode,
-            arg=self.arg,
-            impute=spec.na == "impute",
-            complete=complete,
-            hash_bins=spec.hash_bins,
-            new_levels=spec.new_levels,
-            text=self.text,
-        )
+        how = Learning.of(spec, self.arg, keep, complete, self.text)
+        return learn_columns(self.features["columns"], how)
 
 
 def _spread(keep: np.ndarray, complete: np.ndarray) -> np.ndarray:
@@ -255,9 +246,8 @@ def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
 
 
 def _keep_rows(source: RowSource, keep: str, arg: str) -> RowSource:
-    with RowsWriter(source.shape[1:], source.dtype, keep, arg, len(source)) as writer:
-        for block in source.blocks():
-            writer.write(block)
-    kept = writer.finish()
+    kept = keep_rows(
+        source.blocks(), source.shape[1:], source.dtype, keep=keep, arg=arg, rows=len(source)
+    )
     kept.texts = source.texts
     return kept

@@ -207,17 +207,17 @@ def row_numbers(rows: Rows, count: int) -> np.ndarray:
 # Views of other stores ----------------------------------------------------------------------------
 
 
-class RepeatedRows(RowSource):
-    """Rows of a source: number `len(base) + 3` is number 3 again.
+class RenumberedRows(RowSource):
+    """Rows of a source under other numbers; a device holds them once.
 
     Args:
         base: The source.
-        times: How often its rows come.
+        rows: How many rows there are.
     """
 
-    def __init__(self, base: RowSource, times: int) -> None:
+    def __init__(self, base: RowSource, rows: int) -> None:
         """Gathers nothing."""
-        super().__init__((len(base) * times, *base.shape[1:]), base.dtype, base.streamed)
+        super().__init__((rows, *base.shape[1:]), base.dtype, base.streamed)
         self.movable, self.texts = base.movable, base.texts
         self._base = base
 
@@ -228,8 +228,15 @@ class RepeatedRows(RowSource):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the source's rows, which a device holds once."""
+        """Bytes of the source's rows."""
         return self._base.stored_bytes
+
+    @abstractmethod
+    def find(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the numbers that rows have in the source."""
+
+    def _find(self, rows: Rows) -> np.ndarray:
+        return self.find(row_numbers(rows, len(self))).astype(np.int32, copy=False)
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows."""
@@ -245,9 +252,22 @@ class RepeatedRows(RowSource):
         gather = self._base.reusing_gatherer()
         return lambda rows: gather(self._find(rows))
 
-    def _find(self, rows: Rows) -> np.ndarray:
-        found = row_numbers(rows, len(self)) % len(self._base)
-        return found.astype(np.int32, copy=False)
+
+class RepeatedRows(RenumberedRows):
+    """Rows of a source: number `len(base) + 3` is number 3 again.
+
+    Args:
+        base: The source.
+        times: How often its rows come.
+    """
+
+    def __init__(self, base: RowSource, times: int) -> None:
+        """Gathers nothing."""
+        super().__init__(base, len(base) * times)
+
+    def find(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the numbers within the source."""
+        return numbers % len(self._base)
 
 
 class SelectedRows(RowSource):

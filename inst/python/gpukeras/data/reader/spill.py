@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,43 +22,13 @@ from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty, populate
 from gpukeras.core.messages import mib
 from gpukeras.data.files.errors import read_stamp
-from gpukeras.data.reader.npy import NpyFile
-from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource, row_numbers
+from gpukeras.data.reader.npy import FileRows, NpyFile
+from gpukeras.data.reader.rows import MemoryRows, RowSource
 from gpukeras.system import host
 
 MEMORY_BYTES = 256 * 2**20  # limit of memory for `keep="auto"`; see the module docstring
 STORAGES = {"host": "memory", "disk": "disk"}  # of rows that are encoded once, by `cache`
 SPARE_BYTES = 256 * 2**20  # free disk space that a scratch file leaves
-
-
-class FileRows(RowSource):
-    """Encoded rows in a file, gathered one block at a time.
-
-    Args:
-        file: The file; its rows are not in Fortran order.
-        name: What to call the file in the plan.
-    """
-
-    def __init__(self, file: NpyFile, name: str) -> None:
-        """Stores the arguments; reads no data."""
-        reason = f"a block at a time from {name}, {mib(file.stamp[0], 1)}"
-        super().__init__(file.shape, file.dtype, reason)
-        self.file = file
-
-    def gather(self, rows: Rows) -> np.ndarray:
-        """Returns the given rows in the order requested; reads them in file order."""
-        if not isinstance(rows, slice) or rows.step not in (None, 1):
-            return self.file.gather(row_numbers(rows, len(self)), self.dtype)
-        start, stop, _ = rows.indices(len(self))
-        out, done = aligned_empty((max(0, stop - start), *self.shape[1:]), self.dtype), 0
-        for block in self.file.blocks(start, stop):
-            out[done : done + len(block)] = block
-            done += len(block)
-        return out
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        """Yields all rows in order, read-only, without a copy."""
-        return self.file.blocks(0, len(self))
 
 
 class DiskRows(FileRows):
@@ -71,7 +41,7 @@ class DiskRows(FileRows):
     def __init__(self, file: NpyFile) -> None:
         """Takes ownership of the file."""
         super().__init__(file, "a scratch file")
-        weakref.finalize(self, _remove, file.path)
+        weakref.finalize(self, file.path.unlink, missing_ok=True)
 
 
 class RowsWriter:
@@ -165,7 +135,7 @@ class RowsWriter:
         """Discards the rows and removes the scratch file, if any."""
         if self._disk is not None:
             self._disk.close()
-            _remove(Path(self._disk.name))
+            Path(self._disk.name).unlink(missing_ok=True)
 
     def _overflows(self, rows: int) -> bool:
         return self._keep == "auto" and rows * self._row_bytes > MEMORY_BYTES
@@ -180,12 +150,8 @@ class RowsWriter:
             )
 
     def _open_disk(self) -> None:
-        folder = scratch_folder()
-        needed = (self._rows or 0) * self._row_bytes
-        check_disk(folder, needed, self._arg)
-        handle, path = tempfile.mkstemp(prefix="gpukeras-", suffix=".rows", dir=folder)
-        os.close(handle)
-        self._disk = open(path, "wb")  # noqa: SIM115 (closed by finish() or close())
+        path = make_scratch(".rows", (self._rows or 0) * self._row_bytes, self._arg)
+        self._disk = path.open("wb")
 
     def _spill(self) -> None:
         blocks, self._blocks = self._blocks, []
@@ -200,6 +166,37 @@ class RowsWriter:
         except OSError as error:
             self.close()
             raise disk_full(Path(self._disk.name).parent, self._arg) from error
+
+
+def keep_rows(
+    blocks: Iterable[np.ndarray],
+    row_shape: tuple[int, ...],
+    dtype: Any = np.float32,
+    **how: Any,
+) -> RowSource:
+    """Returns rows that come in blocks as `RowsWriter` keeps them; for `how` see there."""
+    with RowsWriter(row_shape, dtype, **how) as writer:
+        for block in blocks:
+            writer.write(block)
+    return writer.finish()
+
+
+def make_scratch(suffix: str, needed: int, arg: str) -> Path:
+    """Returns a new scratch file, which is empty.
+
+    Args:
+        suffix: How its name ends.
+        needed: What it will take at least, in bytes.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: if that does not fit on the disk.
+    """
+    folder = scratch_folder()
+    check_disk(folder, needed, arg)
+    handle, path = tempfile.mkstemp(prefix="gpukeras-", suffix=suffix, dir=folder)
+    os.close(handle)
+    return Path(path)
 
 
 def scratch_folder() -> Path:
@@ -242,7 +239,3 @@ def disk_full(folder: Path, arg: str, sizes: str = "") -> DataError:
         arg=arg,
         path=str(folder),
     )
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)

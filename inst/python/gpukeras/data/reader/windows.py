@@ -20,7 +20,7 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes
 from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.rows import Gatherer, MemoryRows, Rows, RowSource
-from gpukeras.data.recipe.columns import take_rows, transform_column
+from gpukeras.data.recipe.columns import Learning, take_rows, transform_column
 from gpukeras.data.recipe.encoding import learn_columns
 from gpukeras.data.recipe.recipe import (
     ColumnsEncoding,
@@ -195,18 +195,8 @@ class WindowFeatures(Features):
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> SeriesEncoding:
         """Learns the encoding; `keep` is the mask of training rows among those given."""
-        learned = learn_columns(
-            self._used(),
-            keep,
-            spec.scale,
-            spec.encode,
-            arg=self.arg,
-            impute=spec.na == "impute",
-            complete=complete,
-            hash_bins=spec.hash_bins,
-            new_levels=spec.new_levels,
-            text=self._text,
-        )
+        how = Learning.of(spec, self.arg, keep, complete, self._text)
+        learned = learn_columns(self._used(), how)
         return SeriesEncoding(learned.columns, windows=self.rule)
 
     def encode(

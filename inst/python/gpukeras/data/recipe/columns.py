@@ -18,7 +18,7 @@ import numpy as np
 
 from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import count_of
-from gpukeras.core.options import check_choice, describe
+from gpukeras.core.options import DatasetSpec, check_choice, describe
 from gpukeras.data.arrays import (
     Notes,
     check_lengths,
@@ -142,6 +142,7 @@ class Learning:
         arg: The user's name for the data, for messages.
         hash_bins: Bins of a hashed category.
         text: The text columns and their encoding, or None.
+        new_levels: "own" if categories take levels that training did not see, else "error".
     """
 
     keep: np.ndarray
@@ -152,6 +153,29 @@ class Learning:
     arg: str = "x"
     hash_bins: int = 64
     text: TextSpec | None = None
+    new_levels: str = "error"
+
+    @classmethod
+    def of(
+        cls,
+        spec: DatasetSpec,
+        arg: str,
+        keep: np.ndarray,
+        complete: np.ndarray | None = None,
+        text: TextSpec | Mapping[str, Any] | None = None,
+    ) -> Learning:
+        """Returns what a dataset's options say; for the other arguments see `Learning`."""
+        return cls(
+            keep,
+            spec.scale,
+            spec.encode,
+            impute=spec.na == "impute",
+            complete=complete,
+            arg=arg,
+            hash_bins=spec.hash_bins,
+            text=TextSpec.from_dict(text) if isinstance(text, Mapping) else text,
+            new_levels=spec.new_levels,
+        )
 
     def encoding(self, name: str) -> str:
         """Returns the encoding of a category."""

@@ -31,7 +31,6 @@ from gpukeras.data.recipe.recipe import (
     check_kind,
     check_names,
 )
-from gpukeras.data.recipe.text_vectorization import TextSpec
 
 # Groups of columns --------------------------------------------------------------------------------
 
@@ -169,68 +168,34 @@ def _learn_imputing(
     )
 
 
+def learn_each(columns: Sequence[Mapping[str, Any]], how: Learning) -> list[ColumnRule]:
+    """Learns the rules of columns in memory, one by one."""
+    return [learn_column(column, how) for column in columns]
+
+
 def learn_columns(
     columns: Sequence[Mapping[str, Any]],
-    keep: np.ndarray,
-    scale: bool,
-    encode: str | Mapping[str, str],
-    *,
-    arg: str = "x",
-    impute: bool = False,
-    complete: np.ndarray | None = None,
-    hash_bins: int = 64,
-    text: TextSpec | Mapping[str, Any] | None = None,
-    new_levels: str = "error",
+    how: Learning,
+    learn: Callable[[Sequence[Mapping[str, Any]], Learning], Sequence[ColumnRule]] = learn_each,
 ) -> TableEncoding:
     """Learns the encoding of a data frame.
 
     Args:
-        columns: The columns, see `columns`.
-        keep: Mask of the training rows among the rows taken, from which statistics come.
-        scale: Standardise numbers.
-        encode: "onehot", "codes" or "hash", or a mapping of category names to these; other
-            categories are "onehot".
-        arg: The user's name for the data, for messages.
-        impute: Impute missing values.
-        complete: Mask of the rows to take, or None for all.
-        hash_bins: Bins of a hashed category.
-        text: The text columns and their encoding, or None.
-        new_levels: See `learn_rules()`.
+        columns: The columns.
+        how: The options and rows to learn from.
+        learn: Learns the rules of all columns.
 
     Raises:
         SpecError: if `encode` or `text` does not fit the columns; names the column.
-        DataError: for a column that cannot be a feature; names the column.
-    """
-    text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
-    how = Learning(keep, scale, encode, impute, complete, arg, hash_bins, text)
-    return learn_rules(columns, how, new_levels=new_levels)
-
-
-def learn_rules(
-    columns: Sequence[Mapping[str, Any]],
-    how: Learning,
-    learn: Callable[[Mapping[str, Any], Learning], ColumnRule] = learn_column,
-    new_levels: str = "error",
-) -> TableEncoding:
-    """Learns the encoding of columns by `learn`; see `learn_columns()`.
-
-    Args:
-        columns: The columns.
-        how: The options and rows to learn from.
-        learn: Learns the rule of one column.
-        new_levels: "own" if categories take levels that training did not see, else "error".
-
-    Raises:
-        SpecError: if an option does not fit the columns; names the column.
         DataError: if there are no columns, if two share a name, or for a column that cannot be a
-            feature.
+            feature; names the column.
     """
     if not columns:
         raise DataError(f"`{how.arg}` has no feature columns.", arg=how.arg)
     check_names([column["name"] for column in columns], how.arg)
     how.check(columns)
-    rules = tuple(learn(column, how) for column in columns)
-    if new_levels == "own":
+    rules = tuple(learn(columns, how))
+    if how.new_levels == "own":
         rules = tuple(replace(rule, new_levels=bool(rule.levels)) for rule in rules)
     return TableEncoding(rules)
 

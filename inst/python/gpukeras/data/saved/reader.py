@@ -27,10 +27,10 @@ from gpukeras.core.safe_files import open_regular
 from gpukeras.data.dataset.map_dataset import MapDataset, take_shard
 from gpukeras.data.files.errors import path_error, read_stamp
 from gpukeras.data.plan import choose_batch_size
-from gpukeras.data.reader.npy import NpyFile
+from gpukeras.data.reader.npy import FileRows, NpyFile
 from gpukeras.data.reader.registry import place_rows
 from gpukeras.data.reader.rows import RowSource, SelectedRows
-from gpukeras.data.reader.spill import MEMORY_BYTES, FileRows
+from gpukeras.data.reader.spill import MEMORY_BYTES
 from gpukeras.data.recipe.serialization import from_portable
 from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Manifest, read_manifest
 

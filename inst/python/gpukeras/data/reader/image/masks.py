@@ -13,12 +13,11 @@ import numpy as np
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of, list_some
 from gpukeras.core.options import check_counts
-from gpukeras.data.arrays import row_blocks
 from gpukeras.data.reader.image.decode import MASK, ImageForm, decode_all
 from gpukeras.data.reader.image.formats import read_headers
 from gpukeras.data.reader.image.paths import ImageFiles
 from gpukeras.data.reader.rows import RowSource
-from gpukeras.data.reader.spill import STORAGES, RowsWriter
+from gpukeras.data.reader.spill import STORAGES, RowsWriter, keep_rows
 from gpukeras.data.recipe.targets import LabelRule
 
 VALUES = 256  # that a pixel of a mask may have
@@ -133,10 +132,8 @@ def _outside(files: ImageFiles, start: int, values: np.ndarray, table: np.ndarra
 
 
 def _recode(rows: RowSource, table: np.ndarray, keep: str, arg: str) -> RowSource:
-    with RowsWriter(rows.shape[1:], np.uint8, keep, arg, len(rows)) as writer:
-        for block in row_blocks(len(rows), rows.row_bytes):
-            writer.write(table[rows.gather(block)].astype(np.uint8))
-    return writer.finish()
+    blocks = (table[block].astype(np.uint8) for block in rows.blocks())
+    return keep_rows(blocks, rows.shape[1:], np.uint8, keep=keep, arg=arg, rows=len(rows))
 
 
 def _check_sizes(files: ImageFiles, images: ImageFiles) -> None:

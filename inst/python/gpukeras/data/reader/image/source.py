@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from gpukeras.data.reader.image.decode import FLOATS, ImageForm, ImageRows, deco
 from gpukeras.data.reader.image.formats import has_deep
 from gpukeras.data.reader.image.paths import ImageFiles, list_column, list_images
 from gpukeras.data.reader.rows import RowSource
-from gpukeras.data.reader.spill import RowsWriter
+from gpukeras.data.reader.spill import keep_rows
 from gpukeras.data.recipe.recipe import Encoding, ImageEncoding, check_kind
 
 COLORS = {"rgb": 3, "grayscale": 1, "rgba": 4}
@@ -242,7 +242,8 @@ class ImageFeatures(Features):
             form = replace(form, values=FLOATS)
         blocks = decode_all(files, form, good)
         if self._keep != "none":
-            return _keep_rows(blocks, files, form, self._keep)
+            how = {"keep": self._keep, "arg": files.arg, "rows": len(files)}
+            return keep_rows(blocks, form.shape, form.dtype, **how)
         if good is None:
             return ImageRows(files, form)
         deque(blocks, maxlen=0)
@@ -311,12 +312,3 @@ def _check_classes(files: ImageFiles) -> None:
             arg=files.arg,
             path=os.path.join(files.folder, name),
         )
-
-
-def _keep_rows(
-    blocks: Iterator[np.ndarray], files: ImageFiles, form: ImageForm, keep: str
-) -> RowSource:
-    with RowsWriter(form.shape, form.dtype, keep, files.arg, len(files)) as writer:
-        for rows in blocks:
-            writer.write(rows)
-    return writer.finish()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa
-from gpukeras.data.files.errors import Skipped, Tally, check_unchanged
+from gpukeras.data.files.errors import Skipped, check_unchanged
 from gpukeras.data.files.remote_file import AnyFile, RemoteFile, Stamp
 from gpukeras.data.reader.table import parquet
 
@@ -116,15 +116,67 @@ class Part:
             raise ValueError("an empty file is no part")
 
 
-class TableReader(ABC):
-    """A table in files: its columns, and its rows in record batches for any number of passes.
+class Reader(ABC):
+    """Rows in record batches of one schema: what all readers of tables are to those who use them.
+
+    Args:
+        format: What is read, such as "csv".
+        schema: Schema of the batches.
+        arg: Name of the user's argument, for error messages.
+        notes: Sentences for the user.
+
+    Attributes:
+        files: The files; none of rows that come once.
+        skipped: Rows and files that the latest pass has left out so far.
+    """
+
+    files: tuple[AnyFile, ...] = ()
+
+    def __init__(self, format: str, schema: pa.Schema, arg: str, notes: Iterable[str] = ()) -> None:
+        """Stores the arguments; reads no data."""
+        self.format, self.schema, self.arg = format, schema, arg
+        self.skipped = Skipped()
+        self._notes = dict.fromkeys(notes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns, in order."""
+        return tuple(self.schema.names)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the user, including the findings of passes so far."""
+        return tuple(self._notes)
+
+    @property
+    def known_rows(self) -> int | None:
+        """Number of rows, or None if only reading reveals it."""
+        return None
+
+    @abstractmethod
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields all rows in order, in batches of a few MiB; each call reads them again.
+
+        Raises:
+            DataError: for rows that cannot be read; names file, row and column, where they are
+                known.
+        """
+
+    def note_rounded(self, name: str) -> None:
+        """Notes that a column has integers beyond 2^53, which float64 (R, models) cannot hold."""
+        said = f"Column `{name}` of `{self.arg}` has whole numbers beyond 2^53: they are rounded."
+        self._notes.setdefault(said)
+
+
+class TableReader(Reader):
+    """A table in files of one format.
 
     Args:
         parts: The files.
         format: Format of the files.
         schema: Schema of the batches.
         arg: Name of the user's argument, for error messages.
-        tally: Counts of what opening left out, or None if the first fault is an error.
+        skipped: What opening left out, or None if the first fault is an error.
         notes: Sentences for the user.
     """
 
@@ -135,39 +187,16 @@ class TableReader(ABC):
         schema: pa.Schema,
         arg: str,
         *,
-        tally: Tally | None,
+        skipped: Skipped | None,
         notes: Iterable[str] = (),
     ) -> None:
         """Stores the arguments; reads no data."""
+        super().__init__(format, schema, arg, notes)
         self.files = tuple(part.path for part in parts)
-        self.format = format
-        self.schema = schema
-        self.arg = arg
-        self.skips = tally is not None
+        self.skips = skipped is not None
         self._parts = tuple(parts)
-        self._opened = tally.skipped if tally else Skipped()
-        self._tally = Tally(self._opened)
-        self._notes = dict.fromkeys(notes)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns, in order."""
-        return tuple(self.schema.names)
-
-    @property
-    def known_rows(self) -> int | None:
-        """Number of rows in all files, or None if only reading reveals it."""
-        return None
-
-    @property
-    def skipped(self) -> Skipped:
-        """Rows and files that the latest pass has left out so far."""
-        return self._tally.skipped
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for the user, including the findings of passes so far."""
-        return tuple(self._notes)
+        self._opened = skipped or Skipped()
+        self.skipped = replace(self._opened)
 
     def take_shard(self, index: int, count: int) -> str:
         """Restricts the reader to a worker's part of the files; returns a phrase for it.
@@ -190,8 +219,8 @@ class TableReader(ABC):
             DataError: if a file is gone, has changed or is broken; names file, row and column. With
                 `on_error = "skip"` the rest of the file is left out and counted.
         """
-        self._tally = tally = Tally(self._opened)
-        for part, batches in self._each(tally):
+        self.skipped = replace(self._opened)
+        for part, batches in self._each():
             rows = 0
             try:
                 for batch in batches:
@@ -200,35 +229,30 @@ class TableReader(ABC):
             except DataError as error:
                 if not self.skips:
                     raise
-                tally.add(error.message, rows=self._lost(part, rows), files=1)
+                self.skipped.add(error.message, rows=self._lost(part, rows), files=1)
 
-    def _each(self, tally: Tally) -> Iterator[tuple[Part, Iterator[pa.RecordBatch]]]:
+    def _each(self) -> Iterator[tuple[Part, Iterator[pa.RecordBatch]]]:
         """Yields the files, each with its batches."""
         for part in self._parts:
-            yield part, self._checked(part, tally)
+            yield part, self._checked(part)
 
-    def _checked(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
+    def _checked(self, part: Part) -> Iterator[pa.RecordBatch]:
         if not isinstance(part.path, RemoteFile):  # the end tells the same, with one request less
             check_unchanged(part.path, self.arg, part.stamp)
-        yield from self._read(part, tally)
+        yield from self._read(part)
         check_unchanged(part.path, self.arg, part.stamp)
 
     @abstractmethod
-    def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
+    def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Yields the batches of one file."""
 
     def _lost(self, part: Part, rows: int) -> int:
         """Returns the rows lost in a file that broke off after `rows` rows, 0 if unknown."""
         return 0
 
-    def _note_rounded(self, name: str) -> None:
-        """Notes that a column has integers beyond 2^53, which float64 (R, models) cannot hold."""
-        said = f"Column `{name}` of `{self.arg}` has whole numbers beyond 2^53: they are rounded."
-        self._notes.setdefault(said)
-
 
 def read_each(
-    paths: Sequence[AnyFile], read: Callable[[AnyFile], Facts], arg: str, tally: Tally | None
+    paths: Sequence[AnyFile], read: Callable[[AnyFile], Facts], arg: str, skipped: Skipped | None
 ) -> list[Facts]:
     """Calls `read` on each file and returns the results.
 
@@ -236,7 +260,7 @@ def read_each(
         paths: The files.
         read: Function that reads a file's facts; raises DataError if the file cannot be read.
         arg: Name of the user's argument, for error messages.
-        tally: Counts the files that cannot be read, or None if such a file is an error.
+        skipped: Counts the files that cannot be read; None if such a file is an error.
 
     Raises:
         DataError: for the first file that cannot be read, or if none can.
@@ -246,11 +270,11 @@ def read_each(
         try:
             found.append(read(path))
         except DataError as error:
-            if tally is None:
+            if skipped is None:
                 raise
-            tally.add(error.message, files=1)
+            skipped.add(error.message, files=1)
     if not found:
-        first = "" if tally is None else tally.skipped.first
+        first = "" if skipped is None else skipped.first
         message = f"`{arg}`: none of {count_of(len(paths), 'file')} can be read."
         raise DataError(message, hint=f"The first: {first}", arg=arg)
     return found

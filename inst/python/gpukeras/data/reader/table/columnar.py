@@ -11,11 +11,11 @@ from typing import TypeVar
 from gpukeras.core.errors import DataError
 from gpukeras.core.prefetch import map_ahead, read_ahead, shutdown_without_join
 from gpukeras.data.files.arrow import DAMAGED, pa
-from gpukeras.data.files.errors import AGAIN, Tally, check_unchanged, file_error, opening_error
+from gpukeras.data.files.errors import AGAIN, Skipped, check_unchanged, file_error, opening_error
 from gpukeras.data.files.paths import check_file
 from gpukeras.data.files.remote_file import AnyFile, any_remote, store_reason
 from gpukeras.data.reader.table import feather, parquet
-from gpukeras.data.reader.table.base import Part, TableReader, read_each
+from gpukeras.data.reader.table.base import Part, Reader, TableReader, read_each
 from gpukeras.data.reader.table.csv.parsing import EXACT, reaches
 from gpukeras.data.reader.table.schema import (
     Asked,
@@ -41,18 +41,18 @@ class ColumnarReader(TableReader):
         rows = [part.facts for part in self._parts]
         return None if None in rows else sum(rows)
 
-    def _each(self, tally: Tally) -> Iterator[tuple[Part, Iterator[pa.RecordBatch]]]:
+    def _each(self) -> Iterator[tuple[Part, Iterator[pa.RecordBatch]]]:
         """Yields the files; the next one of a store is begun while one is read."""
         if not any_remote(self.files):
-            yield from super()._each(tally)
+            yield from super()._each()
             return
         with shutdown_without_join(
             ThreadPoolExecutor(1, thread_name_prefix="gpukeras-reader")
         ) as pool:
-            begun = ((part, _begin(pool, self._checked(part, tally))) for part in self._parts)
+            begun = ((part, _begin(pool, self._checked(part))) for part in self._parts)
             yield from _one_ahead(begun)
 
-    def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
+    def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
         rows = 0
         known = {"groups": part.groups, "footer": part.footer}
         how = known if self.format == "parquet" else {}
@@ -71,10 +71,7 @@ class ColumnarReader(TableReader):
             raise file_error(part.path, self.arg, problem, hint, row=rows + 1) from error
 
     def _cast(self, batch: pa.RecordBatch, part: Part) -> pa.RecordBatch:
-        for name in self.names:
-            values = batch.column(name)
-            if values.type in LONG and is_rounded(values):
-                self._note_rounded(name)
+        note_rounded(self, batch)
         if batch.schema.equals(self.schema):
             return batch
         arrays = [self._convert(batch.column(field.name), field, part) for field in self.schema]
@@ -124,6 +121,14 @@ def validated(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def note_rounded(reader: Reader, batch: pa.RecordBatch) -> None:
+    """Notes the columns whose integers float64 does not hold."""
+    for name in reader.names:
+        values = batch.column(name)
+        if values.type in LONG and is_rounded(values):
+            reader.note_rounded(name)
+
+
 def is_rounded(values: pa.Array) -> bool:
     """Whether float64 changes any of the integers."""
     if not reaches(values, EXACT):
@@ -147,7 +152,7 @@ def open_columnar(
     format: str,
     arg: str,
     columns: Asked,
-    tally: Tally | None,
+    skipped: Skipped | None,
 ) -> ColumnarReader:
     """Opens Parquet or Arrow files as a table; reads only their metadata.
 
@@ -156,7 +161,7 @@ def open_columnar(
         format: "parquet" or "feather".
         arg: Name of the user's argument, for error messages.
         columns: Columns to read, in that order, or what `schema.choose_columns()` takes.
-        tally: Counts the files that cannot be read, or None if such a file is an error.
+        skipped: Counts the files that cannot be read, or None if such a file is an error.
 
     Raises:
         DataError: if a file cannot be read, or its columns or types differ from the first file's.
@@ -194,8 +199,8 @@ def open_columnar(
         footers += part.footer.serialized_size if part.footer is not None else 0
         return part if footers <= FOOTER_BYTES else replace(part, footer=None)
 
-    parts = read_each(paths, read, arg, tally)
-    reader = ColumnarReader(parts, format, schema, arg, tally=tally)
+    parts = read_each(paths, read, arg, skipped)
+    reader = ColumnarReader(parts, format, schema, arg, skipped=skipped)
     if reader.known_rows == 0:
         raise file_error(parts[0].path, arg, "has no rows.", "Check how it was written.")
     return reader

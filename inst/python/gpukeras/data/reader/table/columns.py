@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -302,97 +302,61 @@ def find_medians(
 
 # Learning -----------------------------------------------------------------------------------------
 
-ColumnDict = dict[str, Mapping[str, Any]]
-
-
-class Table(Protocol):
-    """Interface of a table that `TableLearner` reads."""
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """Names of the feature columns."""
-
-    def empty(self, name: str) -> Mapping[str, Any]:
-        """Returns a column without rows."""
-
-    def early(self, name: str, how: Learning) -> NumberSummary | None:
-        """Returns the statistics of a numeric column that are already known, or None."""
-
-    def category(self, name: str) -> Mapping[str, Any]:
-        """Returns a whole category column."""
-
-    def blocks(
-        self,
-        names: Sequence[str],
-        complete: np.ndarray | None = None,
-        keep: np.ndarray | None = None,
-    ) -> Iterator[tuple[ColumnDict, np.ndarray | None, int]]:
-        """Yields blocks of rows: columns, mask of the training rows, number of rows.
-
-        Args:
-            names: Names of the columns.
-            complete: Mask of the rows to use, or None for all rows.
-            keep: Mask of the training rows among them, or None for all.
-        """
+Blocks = Callable[[Sequence[str]], Iterator[tuple[Mapping[str, Any], np.ndarray | None]]]
 
 
 class TableLearner:
     """Learns the rules of a table's columns; reads the rows needed for all of them once.
 
     Args:
-        table: The table.
+        category: Returns a whole category column by its name.
+        early: The statistics of numeric columns that are known already.
+        read: Yields blocks of columns, each with a mask of its training rows, None for all.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(
+        self,
+        category: Callable[[str], Mapping[str, Any]],
+        early: Mapping[str, NumberSummary],
+        read: Blocks,
+    ) -> None:
         """Stores the arguments; reads no data."""
-        self._table = table
-        self._summaries: dict[str, NumberSummary] | None = None
+        self._category, self._early, self._read = category, early, read
 
-    def rule(self, column: Mapping[str, Any], how: Learning) -> ColumnRule:
-        """Returns the rule of a column, which is passed without rows.
+    def learn(self, columns: Sequence[Mapping[str, Any]], how: Learning) -> list[ColumnRule]:
+        """Returns the rules of columns, which are passed without rows.
 
         Raises:
-            DataError: as `columns.learn_column()` raises.
+            DataError: as `recipe.columns.learn_column()` raises.
         """
+        numbers = self._summarise(columns, how)
+        return [self._learn(column, numbers, how) for column in columns]
+
+    def _learn(
+        self, column: Mapping[str, Any], numbers: Mapping[str, NumberSummary], how: Learning
+    ) -> ColumnRule:
         if kind_of(column) == "category":
-            return learn_column(self._table.category(column["name"]), how)
-        if self._summaries is None:
-            self._summaries = self._summarise(how)
-        summary = self._summaries.get(column["name"])
-        if summary is None:
-            return NumberSummary(column, how).rule()
-        summary.check()
+            return learn_column(self._category(column["name"]), how)
+        summary = numbers[column["name"]]
+        if summary.needed:
+            summary.check()
         return summary.rule()
 
-    def _summarise(self, how: Learning) -> dict[str, NumberSummary]:
-        """Returns the statistics of all numeric columns that need any."""
-        table = self._table
-        found: dict[str, NumberSummary] = {}
-        late: dict[str, NumberSummary] = {}
-        for column in map(table.empty, table.columns):
-            name, summary = column["name"], NumberSummary(column, how)
-            if kind_of(column) != "category" and summary.needed:
-                early = table.early(name, how)
-                found[name] = early or summary
-                late |= {} if early else {name: summary}
-        read = self._reader(how)
-        for columns, keep in read(list(late)) if late else ():
-            for name, summary in late.items():
-                summary.add(columns[name], keep)
-        find_medians(list(found.values()), read)
+    def _summarise(
+        self, columns: Sequence[Mapping[str, Any]], how: Learning
+    ) -> dict[str, NumberSummary]:
+        """Returns the statistics of all numeric columns, found by one pass where any lack."""
+        found = {
+            column["name"]: self._early.get(column["name"]) or NumberSummary(column, how)
+            for column in columns
+            if kind_of(column) != "category"
+        }
+        late = [each for each in found.values() if each.needed and each.name not in self._early]
+        for block, keep in self._read([each.name for each in late]) if late else ():
+            for summary in late:
+                summary.add(block[summary.name], keep)
+        find_medians([each for each in found.values() if each.needed], self._read)
         return found
-
-    def _reader(
-        self, how: Learning
-    ) -> Callable[[Sequence[str]], Iterator[tuple[ColumnDict, np.ndarray | None]]]:
-        """Returns a function that yields blocks of columns with masks of the training rows."""
-        keep = None if how.keep.all() else how.keep
-
-        def read(names: Sequence[str]) -> Iterator[tuple[ColumnDict, np.ndarray | None]]:
-            for columns, kept, _ in self._table.blocks(names, how.complete, keep):
-                yield columns, kept
-
-        return read
 
 
 # Encoding -----------------------------------------------------------------------------------------

@@ -25,13 +25,14 @@ from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.rows import RowSource
 from gpukeras.data.reader.spill import STORAGES, RowsWriter
 from gpukeras.data.reader.table.arrow_columns import utc_offsets
-from gpukeras.data.reader.table.columns import Encoder, LevelUnion, NumberSummary, TableLearner
+from gpukeras.data.reader.table.base import Reader
+from gpukeras.data.reader.table.columns import Encoder, LevelUnion, TableLearner
 from gpukeras.data.reader.table.formats import open_table
 from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column
 from gpukeras.data.reader.table.stream import open_stream
 from gpukeras.data.recipe.columns import ColumnRule, Learning, kind_of, take_rows, transform_column
 from gpukeras.data.recipe.datetimes import read_number
-from gpukeras.data.recipe.encoding import learn_rules
+from gpukeras.data.recipe.encoding import learn_columns
 from gpukeras.data.recipe.imputation import is_missing
 from gpukeras.data.recipe.recipe import (
     ColumnsEncoding,
@@ -237,7 +238,7 @@ class TableFeatures(Features):
         if features.get("stream") is not None:
             reader = open_stream(features["stream"], self.arg)
             try:
-                self.reader: Any = reader.select(self._choose(reader.names, asked))
+                self.reader: Reader = reader.select(self._choose(reader.names, asked))
             except BaseException:
                 reader.close()
                 raise
@@ -245,9 +246,10 @@ class TableFeatures(Features):
         paths = _texts(features["paths"]) or []
         how = {"format": features.get("format") or "auto", "on_error": self._spec.on_error}
         choose = partial(self._choose, asked=asked)
-        self.reader = open_table(paths, self.arg, columns=choose, **how)
+        table = open_table(paths, self.arg, columns=choose, **how)
         if self._shard is not None:
-            self.reader.take_shard(*self._shard)
+            table.take_shard(*self._shard)
+        self.reader = table
 
     def _choose(self, names: Sequence[str], asked: Sequence[str] | None) -> list[str]:
         """Chooses the feature columns; returns them and the columns beside them."""
@@ -340,12 +342,18 @@ class TableFeatures(Features):
     def learn(
         self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
     ) -> TableEncoding:
-        """Learns the encoding, as `encoding.learn_columns()` does for rows in memory."""
-        how = _learning(spec, self.arg, self._text, keep, complete)
-        learner = TableLearner(self)
+        """Learns the encoding, as `encoding.learn_each()` does for rows in memory."""
+        how, some = Learning.of(spec, self.arg, keep, complete, self._text), not keep.all()
+
+        def read(names: Sequence[str]) -> Iterator[tuple[Columns, np.ndarray | None]]:
+            for columns, kept, _ in self.blocks(names, complete, keep if some else None):
+                yield columns, kept
+
+        watch = self._scanned().watch
+        early = {} if some or complete is not None else dict(watch.numbers)
+        learner = TableLearner(lambda name: watch.unions[name].column(), early, read)
         try:
-            given = [*map(self.empty, self.columns)]
-            return learn_rules(given, how, learner.rule, spec.new_levels)
+            return learn_columns([*map(self.empty, self.columns)], how, learner.learn)
         except DataError as error:
             raise self._located(error, complete) from error
 
@@ -438,15 +446,6 @@ class TableFeatures(Features):
         """Returns a column without rows: its kind, zone and units."""
         return empty_column(self.reader.schema, name)
 
-    def early(self, name: str, how: Learning) -> NumberSummary | None:
-        """Returns the first pass's statistics of a numeric column, or None."""
-        all_rows = how.complete is None and how.keep.all()
-        return self._scanned().watch.numbers.get(name) if all_rows else None
-
-    def category(self, name: str) -> Mapping[str, Any]:
-        """Returns a category column with its levels, and its codes if they are needed."""
-        return self._scanned().watch.unions[name].column()
-
     def _scanned(self) -> Scan:
         """Returns the result of the first pass; its rows may be closed."""
         if self._scan is None:
@@ -464,7 +463,7 @@ class TableFeatures(Features):
         watch = choose_watch(
             [] if self._encoding else [*map(self.empty, self.columns)],
             [*map(self.empty, self._beside)],
-            _learning(spec, self.arg, self._text),
+            Learning.of(spec, self.arg, np.ones(0, dtype=bool), text=self._text),
             whole=spec.validation == 0 and spec.na != "drop",
         )
         return Scan(self.reader, self.arg, watch, again=spec.on_error == "stop")
@@ -529,18 +528,6 @@ def write_formula(labels: Sequence[str], columns: Sequence[str], weights: str | 
 def _quote(name: str) -> str:
     escaped = name.replace("\\", "\\\\").replace("`", "\\`")  # a name must not end its quotes
     return f"`{escaped}`"
-
-
-def _learning(
-    spec: DatasetSpec,
-    arg: str,
-    text: TextSpec | None,
-    keep: np.ndarray | None = None,
-    complete: np.ndarray | None = None,
-) -> Learning:
-    keep = np.ones(0, dtype=bool) if keep is None else keep
-    impute = spec.na == "impute"
-    return Learning(keep, spec.scale, spec.encode, impute, complete, arg, spec.hash_bins, text)
 
 
 def _texts(given: str | Sequence[str] | None) -> list[str] | None:

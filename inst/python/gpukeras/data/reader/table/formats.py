@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpukeras.core.options import check_choice
-from gpukeras.data.files.errors import Tally
+from gpukeras.data.files.errors import Skipped
 from gpukeras.data.files.paths import find_files
 from gpukeras.data.files.remote_file import AnyFile
 from gpukeras.data.reader.table.base import TableReader
@@ -43,7 +43,7 @@ def open_table(
     """
     check_choice("on_error", on_error, ("stop", "skip"))
     files = find_files(paths, arg, format)
-    tally = Tally() if on_error == "skip" else None
+    skipped = Skipped() if on_error == "skip" else None
     if files.format == "csv":
-        return open_delimited(files.paths, arg, columns, tally)
-    return open_columnar(files.paths, files.format, arg, columns, tally)
+        return open_delimited(files.paths, arg, columns, skipped)
+    return open_columnar(files.paths, files.format, arg, columns, skipped)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +18,9 @@ from gpukeras.data.files.arrow import ipc, pa, row_bytes
 from gpukeras.data.files.errors import read_stamp
 from gpukeras.data.files.paths import compression_of
 from gpukeras.data.files.remote_file import any_remote
-from gpukeras.data.reader.spill import check_disk, disk_full, scratch_folder
+from gpukeras.data.reader.spill import disk_full, make_scratch
 from gpukeras.data.reader.table.arrow_columns import to_column
+from gpukeras.data.reader.table.base import Reader
 from gpukeras.data.reader.table.columns import LevelUnion, NumberSummary
 from gpukeras.data.reader.table.stream import R_CHUNKS
 from gpukeras.data.recipe.columns import Learning, kind_of
@@ -132,13 +131,9 @@ class Spool:
         pa.default_memory_pool().release_unused()
 
     def _open_disk(self) -> None:
-        folder = scratch_folder()
-        check_disk(folder, self._bytes, self._arg)
-        handle, path = tempfile.mkstemp(prefix="gpukeras-", suffix=".arrows", dir=folder)
-        os.close(handle)
-        self._path = Path(path)
+        self._path = make_scratch(".arrows", self._bytes, self._arg)
         weakref.finalize(self, self._path.unlink, missing_ok=True)
-        self._sink = pa.OSFile(path, "wb")
+        self._sink = pa.OSFile(str(self._path), "wb")
         # In Arrow's stream format dictionaries may change between batches, in its file format not.
         self._writer = ipc.new_stream(self._sink, self._schema)
 
@@ -272,7 +267,7 @@ class WholeColumn:
         return {**self._empty, "values": values}
 
 
-def expected_bytes(reader: Any) -> int | None:
+def expected_bytes(reader: Reader) -> int | None:
     """Estimates the memory of all batches of a reader, in bytes; None for a stream."""
     if reader.known_rows is not None:
         return reader.known_rows * row_bytes(reader.schema)
@@ -292,7 +287,7 @@ class Scan:
         again: Whether files that decode quickly may be read again instead of stored.
     """
 
-    def __init__(self, reader: Any, arg: str, watch: ColumnScan, again: bool) -> None:
+    def __init__(self, reader: Reader, arg: str, watch: ColumnScan, again: bool) -> None:
         """Reads all rows.
 
         Raises:

@@ -19,9 +19,9 @@ import numpy as np
 from gpukeras.core.errors import DataError, GeneratorError, GpuKerasError, SpecError
 from gpukeras.core.messages import find_reason, hide_credentials
 from gpukeras.data.files.arrow import batch_rows, pa
-from gpukeras.data.files.errors import Skipped
 from gpukeras.data.files.postgresql import PostgresQuery, is_postgresql
-from gpukeras.data.reader.table.columnar import LONG, convert, is_rounded, validated
+from gpukeras.data.reader.table.base import Reader
+from gpukeras.data.reader.table.columnar import convert, note_rounded, validated
 from gpukeras.data.reader.table.schema import check_types, choose_columns, unify
 
 # Chunks of an R function --------------------------------------------------------------------------
@@ -299,8 +299,8 @@ STREAM, R_CHUNKS = "stream", "r chunks"  # formats; an R function runs on the ca
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
-class StreamReader:
-    """Rows in sequence, with the interface of `base.TableReader`.
+class StreamReader(Reader):
+    """Rows that come once, in sequence.
 
     Args:
         schema: Schema of the batches.
@@ -309,10 +309,6 @@ class StreamReader:
         format: `STREAM` or `R_CHUNKS`.
         close: Releases the source, such as the result of a query.
     """
-
-    files = ()
-    known_rows = None
-    skipped = Skipped()
 
     def __init__(
         self,
@@ -324,20 +320,9 @@ class StreamReader:
     ) -> None:
         """Checks the names of the columns; reads no rows."""
         choose_columns(schema.names, None, arg, None)
-        self.schema, self.arg, self.format = schema, arg, format
+        super().__init__(format, schema, arg)
         self._source: Callable[[Sequence[str]], Iterator[pa.RecordBatch]] | None = source
         self._close = close
-        self._notes: dict[str, None] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns, in order."""
-        return tuple(self.schema.names)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for the user."""
-        return tuple(self._notes)
 
     def select(self, names: Sequence[str]) -> StreamReader:
         """Restricts the reader to some columns, in that order, and returns it.
@@ -368,7 +353,7 @@ class StreamReader:
         try:
             for batch in source(self.names):
                 chosen = validated(batch.select(list(self.names)))
-                self._look(chosen)
+                note_rounded(self, chosen)
                 step = batch_rows(chosen.schema)
                 for start in range(0, chosen.num_rows, step):
                     yield chosen.slice(start, step)
@@ -385,12 +370,6 @@ class StreamReader:
         close, self._close = self._close, lambda: None
         with suppress(Exception):  # a lost connection cannot be closed
             close()
-
-    def _look(self, batch: pa.RecordBatch) -> None:
-        for name, values in zip(batch.schema.names, batch.columns, strict=True):
-            if values.type in LONG and is_rounded(values):
-                said = f"Column `{name}` of `{self.arg}` has whole numbers beyond 2^53: "
-                self._notes.setdefault(f"{said}they are rounded.")
 
 
 def broken_off(arg: str, rows: int, error: Exception) -> DataError:

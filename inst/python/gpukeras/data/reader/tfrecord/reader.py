@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError
-from gpukeras.data.files.errors import Skipped, Tally, check_unchanged, file_error, read_stamp
+from gpukeras.data.files.errors import Skipped, check_unchanged, file_error, read_stamp
 from gpukeras.data.files.paths import check_file
 
 BATCH_BYTES = 4 * 2**20  # of records per parsed batch
@@ -48,17 +49,12 @@ class RecordFiles:
         """Checks that the files exist."""
         require_feature("records")
         self.arg, self._skips = arg, on_error == "skip"
-        self._missing = Tally()
+        self._missing = Skipped()
         self.paths = tuple(path for path in paths if self._is_there(path))
         if not self.paths:
-            raise DataError(f"`{arg}`: {self._missing.skipped.first}", arg=arg)
+            raise DataError(f"`{arg}`: {self._missing.first}", arg=arg)
         self._stamps = {path: read_stamp(path) for path in self.paths}
-        self._tally = Tally(self._missing.skipped)
-
-    @property
-    def skipped(self) -> Skipped:
-        """Rows and files that the latest pass has left out so far."""
-        return self._tally.skipped
+        self.skipped = replace(self._missing)
 
     def read_first(self) -> tuple[Path, bytes]:
         """Returns the path of the first record's file, and the record.
@@ -87,7 +83,7 @@ class RecordFiles:
             DataError: for a faulty record or file, unless `on_error` is "skip"; names the file and
                 the record, counted from 1.
         """
-        self._tally = Tally(self._missing.skipped)
+        self.skipped = replace(self._missing)
         size = int(np.clip(BATCH_BYTES // max(1, record_bytes), 1, MOST_RECORDS))
         for path in self.paths:
             check_unchanged(path, self.arg, self._stamps[path])
@@ -153,7 +149,7 @@ class RecordFiles:
     def _leave(self, error: DataError, rows: int = 0, files: int = 0) -> None:
         if not self._skips:
             raise error
-        self._tally.add(error.message, rows, files)
+        self.skipped.add(error.message, rows, files)
 
     def _is_there(self, path: Path) -> bool:
         try:

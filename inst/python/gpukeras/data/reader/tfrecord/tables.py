@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gpukeras.data.files.arrow import pa
-from gpukeras.data.files.errors import Skipped
-from gpukeras.data.reader.table.features import TableFeatures, choose_columns
+from gpukeras.data.reader.table.base import Reader
+from gpukeras.data.reader.table.features import TableFeatures
 from gpukeras.data.reader.tfrecord.reader import Arrays, RecordFiles
 from gpukeras.data.reader.tfrecord.schema import (
     Description,
@@ -22,56 +22,37 @@ from gpukeras.data.reader.tfrecord.schema import (
 TYPES = {"float32": pa.float32(), "int64": pa.int64()}
 
 
-class RecordReader:
-    """Reader of scalar features, with the interface of `table.base.TableReader`.
+class RecordReader(Reader):
+    """Reader of scalar features.
 
     Args:
         files: The files.
         description: Description of the scalar features.
         arg: Name of the user's argument, for error messages.
         note: Sentence about what was inferred, or "".
-        only: Names of the columns to read, or None for all.
     """
 
-    format = "tfrecord"
-    known_rows = None
-
-    def __init__(
-        self,
-        files: RecordFiles,
-        description: Description,
-        arg: str,
-        note: str,
-        only: Collection[str] | None = None,
-    ) -> None:
+    def __init__(self, files: RecordFiles, description: Description, arg: str, note: str) -> None:
         """Stores the arguments; reads no data."""
-        self.files, self.arg = files.paths, arg
-        self.notes = (note,) if note else ()
-        self.fields = {
-            name: field
-            for name, field in description.fields.items()
-            if only is None or name in only
-        }
-        self.names = tuple(self.fields)
-        self.schema = pa.schema(
-            pa.field(name, TYPES.get(field.dtype, pa.string()))
-            for name, field in self.fields.items()
-        )
-        self._files, self._description, self._note = files, description, note
+        self._records, self._description = files, description
+        self.fields = dict(description.fields)
+        super().__init__("tfrecord", self._make_schema(), arg, (note,) if note else ())
+        self.files = files.paths
 
-    @property
-    def skipped(self) -> Skipped:
-        """Rows and files that the latest pass has left out so far."""
-        return self._files.skipped
+    def select(self, names: Collection[str]) -> None:
+        """Restricts the reader to some columns."""
+        self.fields = {name: field for name, field in self.fields.items() if name in names}
+        self.schema = self._make_schema()
 
-    def only(self, names: Collection[str]) -> RecordReader:
-        """Returns a reader of fewer columns."""
-        return RecordReader(self._files, self._description, self.arg, self._note, names)
+    def _make_schema(self) -> pa.Schema:
+        types = {name: TYPES.get(field.dtype, pa.string()) for name, field in self.fields.items()}
+        return pa.schema(list(types.items()))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields all records in batches; each call reads the files again."""
         parse, size = build_parser(self.fields), self._description.record_bytes
-        for arrays in self._files.read(parse, explain_fault, size):
+        for arrays in self._records.read(parse, explain_fault, size):
+            self.skipped = self._records.skipped
             columns = [self._column(name, arrays) for name in self.names]
             yield pa.record_batch(columns, schema=self.schema)
 
@@ -88,11 +69,9 @@ class RecordTable(TableFeatures):
     """Features from scalars, one per column."""
 
     def _open(self, features: Mapping[str, Any]) -> None:
-        reader: RecordReader = features["reader"]
-        arg, encoding = self.arg, self._encoding
-        self.columns = choose_columns(reader.names, self._beside, None, encoding, arg)
-        self._records = reader.only({*self.columns, *self._beside})
-        self.reader = self._records  # has all that is asked of a reader
+        self._records: RecordReader = features["reader"]
+        self._records.select(self._choose(self._records.names, None))
+        self.reader = self._records
 
     def _take_label(self, name: str) -> Mapping[str, Any]:
         """Returns the label column; levels of integer classes are in numeric order."""

@@ -14,7 +14,7 @@ from contextlib import closing
 from gpukeras.core.errors import DataError
 from gpukeras.core.prefetch import count_workers, map_ahead
 from gpukeras.data.files.arrow import pa
-from gpukeras.data.files.errors import Tally, check_unchanged, file_error, opening_error
+from gpukeras.data.files.errors import Skipped, check_unchanged, file_error, opening_error
 from gpukeras.data.files.paths import check_file, plain_suffix
 from gpukeras.data.files.remote_file import AnyFile, store_reason
 from gpukeras.data.reader.table.base import Part, TableReader, read_each
@@ -47,7 +47,7 @@ class DelimitedReader(TableReader):
         parts: The files, with their headers.
         plan: Types and options for parsing.
         arg: Name of the user's argument, for error messages.
-        tally: Counts of what opening left out, or None if the first fault is an error.
+        skipped: Counts of what opening left out, or None if the first fault is an error.
         notes: Sentences for the user.
     """
 
@@ -56,43 +56,43 @@ class DelimitedReader(TableReader):
         parts: Sequence[Part],
         plan: CsvPlan,
         arg: str,
-        tally: Tally | None,
+        skipped: Skipped | None,
         notes: Sequence[str] = (),
     ) -> None:
         """Stores the arguments; reads no data."""
-        super().__init__(parts, "csv", plan.schema, arg, tally=tally, notes=notes)
+        super().__init__(parts, "csv", plan.schema, arg, skipped=skipped, notes=notes)
         self._plan = plan
 
-    def _read(self, part: Part, tally: Tally) -> Iterator[pa.RecordBatch]:
+    def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
         parser = BlockParser(self._plan, part.facts)
         blocks = _safe_blocks(part, self.arg)
         with closing(map_ahead(parser, blocks, count_workers())) as results:
             for parsed in results:
                 if parsed.bad:
-                    self._count_bad(part, parsed, parser, tally)
+                    self._count_bad(part, parsed, parser)
                 for name in parsed.rounded:
-                    self._note_rounded(name)
+                    self.note_rounded(name)
                 if parsed.batch is not None and parsed.batch.num_rows:
                     yield parsed.batch
 
-    def _count_bad(self, part: Part, parsed: Parsed, parser: BlockParser, tally: Tally) -> None:
+    def _count_bad(self, part: Part, parsed: Parsed, parser: BlockParser) -> None:
         """Counts faulty rows if they may be skipped.
 
         Raises:
             DataError: if they may not; names the first one's line and column.
         """
-        if self.skips and tally.skipped.first:
-            tally.add("", rows=parsed.bad)
+        if self.skips and self.skipped.first:
+            self.skipped.add("", rows=parsed.bad)
             return
         check_unchanged(part.path, self.arg, part.stamp)
         error = explain(part, parsed.block, parser.parse_strictly, self.schema, self.arg)
         if not self.skips:
             raise error
-        tally.add(error.message, rows=parsed.bad)
+        self.skipped.add(error.message, rows=parsed.bad)
 
 
 def open_delimited(
-    paths: Sequence[AnyFile], arg: str, columns: Asked, tally: Tally | None
+    paths: Sequence[AnyFile], arg: str, columns: Asked, skipped: Skipped | None
 ) -> DelimitedReader:
     """Opens CSV files as a table; reads their headers, and the first rows for the types.
 
@@ -100,7 +100,7 @@ def open_delimited(
         paths: The files.
         arg: Name of the user's argument, for error messages.
         columns: Columns to read, in that order, or what `schema.choose_columns()` takes.
-        tally: Counts what is left out, or None if the first fault is an error.
+        skipped: Counts what is left out, or None if the first fault is an error.
 
     Raises:
         DataError: if a file cannot be read, or its columns differ from the first file's.
@@ -120,26 +120,26 @@ def open_delimited(
         )
         return part
 
-    parts = read_each(paths, read, arg, tally)
-    dialect = choose_dialect(parts, arg, tally)
-    types = find_types(parts, requested, dialect, arg, tally)
+    parts = read_each(paths, read, arg, skipped)
+    dialect = choose_dialect(parts, arg, skipped)
+    types = find_types(parts, requested, dialect, arg, skipped)
     plan = CsvPlan(
-        pa.schema([(name, types[name]) for name in requested]), dialect, tally is not None
+        pa.schema([(name, types[name]) for name in requested]), dialect, skipped is not None
     )
-    return DelimitedReader(parts, plan, arg, tally, list_notes(parts[0], dialect))
+    return DelimitedReader(parts, plan, arg, skipped, list_notes(parts[0], dialect))
 
 
-def choose_dialect(parts: Sequence[Part], arg: str, tally: Tally | None) -> Dialect:
+def choose_dialect(parts: Sequence[Part], arg: str, skipped: Skipped | None) -> Dialect:
     """Returns the separator of the first header, and the decimal point of the first rows.
 
     Args:
         parts: The files.
         arg: Name of the user's argument, for error messages.
-        tally: Counts what is left out, or None if the first fault is an error.
+        skipped: Counts what is left out, or None if the first fault is an error.
     """
     separator = parts[0].facts.separator
     for part in parts if separator != "," else ():
-        for block in _look_at(part, arg, tally):
+        for block in _look_at(part, arg, skipped):
             return Dialect(separator, choose_decimal(block.data, part.facts.names, separator))
     return Dialect(separator)
 
@@ -157,7 +157,7 @@ def find_types(
     requested: Sequence[str],
     dialect: Dialect,
     arg: str,
-    tally: Tally | None,
+    skipped: Skipped | None,
 ) -> dict[str, pa.DataType]:
     """Returns each column's type, from the first block in which it has a value.
 
@@ -168,7 +168,7 @@ def find_types(
         requested: Columns to read.
         dialect: Separator and decimal point of the files.
         arg: Name of the user's argument, for error messages.
-        tally: Counts what is left out, or None if the first fault is an error.
+        skipped: Counts what is left out, or None if the first fault is an error.
 
     Raises:
         DataError: if no file has a row.
@@ -180,7 +180,7 @@ def find_types(
         unknown = [name for name in requested if name not in types]
         return guess_types(block.data, part.facts.names, unknown, dialect) if unknown else {}
 
-    blocks = ((part, block) for part in parts for block in _look_at(part, arg, tally))
+    blocks = ((part, block) for part in parts for block in _look_at(part, arg, skipped))
     any_rows = False
     with closing(map_ahead(guess, blocks, count_workers())) as guesses:
         for found in guesses:
@@ -194,7 +194,7 @@ def find_types(
     return dict.fromkeys(requested, pa.bool_()) | types
 
 
-def _look_at(part: Part, arg: str, tally: Tally | None) -> Iterator[Block]:
+def _look_at(part: Part, arg: str, skipped: Skipped | None) -> Iterator[Block]:
     """Yields a file's blocks with rows; a fault that may be skipped ends them silently.
 
     The later pass over the rows counts it.
@@ -204,7 +204,7 @@ def _look_at(part: Part, arg: str, tally: Tally | None) -> Iterator[Block]:
             if not block.endless and block.data.strip(b"\r\n"):
                 yield block
     except DataError:
-        if tally is None:
+        if skipped is None:
             raise
 
 
