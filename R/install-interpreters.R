@@ -85,8 +85,10 @@ run_python <- function(python, args, shown = FALSE) {
     return(list(status = 1L, lines = "it is not there"))
   }
   output <- if (shown) "" else TRUE
+  libraries <- own_libraries(python)
   said <- suppressWarnings(system2(
-    python, shQuote(args), stdout = output, stderr = output, env = own_libraries(python)
+    python, shQuote(args), stdout = output, stderr = output,
+    env = paste0(names(libraries), rep("=", length(libraries)), shQuote(libraries))
   ))
   if (shown) {
     return(list(status = said, lines = character()))
@@ -101,5 +103,5 @@ own_libraries <- function(python) {
     return(character())
   }
   given <- Sys.getenv("LD_LIBRARY_PATH")
-  paste0("LD_LIBRARY_PATH=", shQuote(paste(c(folder, given[nzchar(given)]), collapse = ":")))
+  c(LD_LIBRARY_PATH = paste(c(folder, given[nzchar(given)]), collapse = ":"))
 }

@@ -100,6 +100,18 @@ gpu_serve <- function(model, port = NULL, host = "127.0.0.1", token = NULL, max_
   new_gpu_server(record)
 }
 
+# What is asked of a server by its handle.
+server_verbs <- function(handle) {
+  force(handle)
+  list(
+    running = function() !is_dead(handle) && call_core("server_runs", list(handle = handle)),
+    stop = function() {
+      if (!is_dead(handle)) call_core("stop_server", list(handle = handle))
+      invisible()
+    }
+  )
+}
+
 new_gpu_server <- function(record) {
   record$terms <- as_chr(record$terms)
   facts <- record[names(record) != "handle"]

@@ -12,11 +12,15 @@ can_run_examples <- function(modules = character(), processes = FALSE) {
   facts <- ask_python(python, choose_least(backend = "tensorflow"), isolated = FALSE)
   ready <- !nzchar(facts$failed) && length(facts$lacking) == 0 &&
     facts$version >= numeric_version(known_good()$oldest$python)
+  ready && (length(modules) == 0 || has_modules(python, modules))
+}
+
+has_modules <- function(python, modules) {
   code <- paste(
     "import sys, importlib.util as u;",
     "sys.exit(not all(u.find_spec(m) for m in sys.argv[1:]))"
   )
-  ready && (length(modules) == 0 || run_python(python, c("-c", code, modules))$status == 0)
+  run_python(python, c("-c", code, modules))$status == 0
 }
 
 # "" where reticulate would make an environment, or search for one.

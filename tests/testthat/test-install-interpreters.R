@@ -73,5 +73,5 @@ test_that("an interpreter loads its own library, not the system's of the same na
   said <- run_python(python, c("-c", "import sys; print(sys.version.split()[0])"))
   expect_identical(said$lines, ask_python(python, "numpy")$version)
   withr::local_envvar(LD_LIBRARY_PATH = "/a b:/c")
-  expect_match(own_libraries(python), "/lib:/a b:/c'$")
+  expect_match(own_libraries(python)[["LD_LIBRARY_PATH"]], "/lib:/a b:/c$")
 })

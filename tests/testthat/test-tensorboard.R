@@ -1,103 +1,202 @@
-# The server itself is tested in Python; here is what R makes of it, and the real one where it is.
+# The servers of gpu_tensorboard(): a small stand-in for TensorBoard, and the real one where it is.
 
-a_board <- function(...) {
-  record <- list(
-    handle = "a handle", url = "http://127.0.0.1:6006/", port = 6006L, folder = "/logs",
-    notes = list()
+# A package tensorboard for child processes, with a main of its own.
+local_tensorboard <- function(main = stand_in, frame = parent.frame()) {
+  folder <- withr::local_tempdir(.local_envir = frame)
+  dir.create(file.path(folder, "tensorboard"))
+  file.create(file.path(folder, "tensorboard", "__init__.py"))
+  writeLines(main, file.path(folder, "tensorboard", "main.py"))
+  withr::local_envvar(PYTHONPATH = folder, .local_envir = frame)
+  withr::defer(for (board in the$boards) board$stop(), frame)
+}
+
+stand_in <- c(
+  "import argparse, http.server, json, os, sys",
+  "class Handler(http.server.BaseHTTPRequestHandler):",
+  "    def do_GET(self):",
+  "        self.send_response(200)",
+  "        self.end_headers()",
+  "        self.wfile.write(json.dumps({'gpus': os.environ['CUDA_VISIBLE_DEVICES']}).encode())",
+  "    def log_message(self, *args):",
+  "        pass",
+  "def run_main():",
+  "    given = dict(zip(sys.argv[1::2], sys.argv[2::2]))",
+  "    address = given['--host'], int(given.get('--port', 0))",
+  "    try:",
+  "        server = http.server.ThreadingHTTPServer(address, Handler)",
+  "    except OSError:",
+  "        sys.exit('ERROR: TensorBoard could not bind to port, it was already in use')",
+  "    port = server.server_address[1]",
+  "    print(f'TensorBoard at http://127.0.0.1:{port}/ (Press CTRL+C)', file=sys.stderr, flush=True)",
+  "    server.serve_forever()"
+)
+
+open_board <- function(...) suppressMessages(gpu_tensorboard(..., open = FALSE))
+
+is_open <- function(port, host = "127.0.0.1") {
+  connection <- tryCatch(
+    suppressWarnings(socketConnection(host, port, timeout = 2)), error = function(condition) NULL
   )
-  changes <- list(...)
-  record[names(changes)] <- changes
-  record
-}
-
-# A core whose server runs until it is stopped.
-local_server <- function(record = a_board(), frame = parent.frame()) {
-  asked <- new.env()
-  asked$running <- TRUE
-  local_core(frame = frame, function(name, args) {
-    if (name == "stop_server") asked$running <- FALSE
-    asked$names <- c(asked$names, name)
-    asked$args[[name]] <- args
-    answer(switch(name, start_board = record, server_runs = asked$running))
-  })
-  asked
-}
-
-# The record's handle counts as one to a Python object that is there.
-local_live_handle <- function(frame = parent.frame()) {
-  numpy <- reticulate::import("builtins", convert = FALSE)
-  a_board(handle = numpy$object())
+  if (!is.null(connection)) close(connection)
+  !is.null(connection)
 }
 
 test_that("a server prints its address as long as it runs", {
   skip_without_tensorflow()
-  asked <- local_server(local_live_handle())
-  board <- gpu_tensorboard("logs", open = FALSE)
+  local_tensorboard()
+  logs <- withr::local_tempdir()
+  board <- open_board(logs)
   expect_s3_class(board, c("gpu_tensorboard", "gpu_result"), exact = TRUE)
-  expect_snapshot({
-    board
-    board$running()
-    board$stop()
-    board
-    board$running()
-  })
+  expect_true(is_open(board$port))
+  expect_snapshot(
+    {
+      board
+      board$running()
+      board$stop()
+      board
+      board$running()
+    },
+    transform = function(lines) {
+      sub("127.0.0.1:[0-9]+", "127.0.0.1:6006", sub("log_dir: .*", "log_dir: LOGS", lines))
+    }
+  )
+  expect_false(is_open(board$port))
+  expect_invisible(board$stop())
 })
 
-test_that("the core gets the folder, the port and the Python", {
-  asked <- local_server()
-  board <- gpu_tensorboard("~/logs", port = 7000, open = FALSE)
-  args <- asked$args$start_board
-  expect_identical(args$folder, path.expand("~/logs"))
-  expect_identical(args$port, 7000)
-  expect_identical(args$python, python_path())
-  gpu_tensorboard("logs", open = FALSE)
-  expect_null(asked$args$start_board$port)
+test_that("a folder's server is found again, and another folder gets its own", {
+  skip_without_tensorflow()
+  local_tensorboard()
+  folder <- withr::local_tempdir()
+  logs <- file.path(folder, c("one", "two"))
+  lapply(logs, dir.create)
+  withr::local_dir(folder)
+  one <- open_board("one")
+  expect_identical(one$log_dir, normalizePath(logs[1], winslash = "/"))
+  expect_identical(open_board(logs[1])$url, one$url)
+  expect_identical(open_board("one", port = one$port)$url, one$url)
+  two <- open_board("two")
+  expect_false(two$port == one$port)
+  one$stop()
+  expect_true(two$running())
+  again <- open_board("one", port = one$port)
+  expect_true(again$running())
+  expect_identical(again$port, one$port)
+})
+
+test_that("a port in use is refused by name", {
+  skip_without_tensorflow()
+  local_tensorboard()
+  board <- open_board(withr::local_tempdir())
+  condition <- expect_error(
+    open_board(withr::local_tempdir(), port = board$port),
+    "cannot be used: TensorBoard could not bind to port", class = "gpukeras_error_spec"
+  )
+  expect_identical(condition$arg, "port")
+})
+
+test_that("it sees no GPU", {
+  skip_without_tensorflow()
+  local_tensorboard()
+  board <- open_board(withr::local_tempdir())
+  expect_identical(jsonlite::fromJSON(readLines(board$url, warn = FALSE))$gpus, "-1")
+})
+
+test_that("it ends with an R session that is killed", {
+  skip_without_tensorflow()
+  skip_on_os("windows")
+  local_tensorboard()
+  session <- callr::r_session$new()
+  withr::defer(session$close())
+  port <- session$run(function(logs) {
+    gpukeras::gpu_tensorboard(logs, open = FALSE)$port
+  }, list(withr::local_tempdir()))
+  expect_true(is_open(port))
+  session$signal(tools::SIGKILL)
+  expect_true(wait_until(function() !is_open(port)))
 })
 
 test_that("it is opened in the browser when that is wanted", {
-  local_server()
+  skip_without_tensorflow()
+  local_tensorboard()
   opened <- character()
   withr::local_options(browser = function(url) opened <<- c(opened, url))
-  gpu_tensorboard("logs", open = FALSE)
+  logs <- withr::local_tempdir()
+  board <- gpu_tensorboard(logs, open = FALSE)
   expect_identical(opened, character())
-  gpu_tensorboard("logs", open = TRUE)
-  expect_identical(opened, "http://127.0.0.1:6006/")
+  gpu_tensorboard(logs, open = TRUE)
+  expect_identical(opened, board$url)
 })
 
 test_that("what is not to be seen is a message, with braces as they are", {
-  local_server(a_board(notes = list("The folder {logs} is not there yet.")))
+  skip_without_tensorflow()
+  local_tensorboard()
+  folder <- file.path(withr::local_tempdir(), "{logs}")
   expect_message(
-    board <- gpu_tensorboard("{logs}", open = FALSE), "The folder {logs} is not there yet.",
+    board <- gpu_tensorboard(folder, open = FALSE), "The folder is not there yet: TensorBoard shows",
     fixed = TRUE, class = "gpukeras_message"
   )
-  expect_identical(board$notes, "The folder {logs} is not there yet.")
+  dir.create(file.path(folder, "run-1", "plugins", "profile", "now"), recursive = TRUE)
+  expect_null(board_notes(folder))
+  file.create(file.path(folder, "run-1", "plugins", "profile", "now", "host.xplane.pb"))
+  installed <- has_modules(python_path(), "xprof")
+  expect_identical(is.null(board_notes(folder)), installed)
+  if (!installed) {
+    expect_match(board_notes(folder), "xprof, which shows the traces .* -m pip install xprof$")
+  }
 })
 
 test_that("the history of a training says where its files are", {
-  asked <- local_server()
-  gpu_tensorboard(new_gpu_history(a_report(tensorboard = "logs/run-1")), open = FALSE)
-  expect_identical(asked$args$start_board$folder, "logs/run-1")
+  skip_without_tensorflow()
+  local_tensorboard()
+  logs <- withr::local_tempdir()
+  board <- open_board(new_gpu_history(a_report(tensorboard = logs)))
+  expect_identical(board$log_dir, normalizePath(logs, winslash = "/"))
 })
 
 test_that("arguments are checked before anything is started", {
-  asked <- local_server()
+  local_core(function(name, args) stop("nothing is asked"))
   expect_snapshot(error = TRUE, gpu_tensorboard(3))
   expect_snapshot(error = TRUE, gpu_tensorboard(c("a", "b")))
   expect_snapshot(error = TRUE, gpu_tensorboard("logs", port = NA))
+  expect_snapshot(error = TRUE, gpu_tensorboard("logs", port = 65536))
   expect_snapshot(error = TRUE, gpu_tensorboard("logs", open = "yes"))
   expect_snapshot(error = TRUE, gpu_tensorboard(new_gpu_history(a_report())))
-  expect_null(asked$names)
+  file <- withr::local_tempfile()
+  file.create(file)
+  expect_snapshot(error = TRUE, gpu_tensorboard(file), transform = function(lines) {
+    gsub(file, "FILE", lines, fixed = TRUE)
+  })
 })
 
 test_that("a server of another session has ended", {
-  local_server()
-  board <- gpu_tensorboard("logs", open = FALSE)
-  expect_false(board$running())
-  expect_invisible(board$stop())
-  expect_match(format(board)[1], "has ended")
+  skip_without_tensorflow()
+  local_tensorboard()
+  board <- open_board(withr::local_tempdir())
+  elsewhere <- unserialize(serialize(board, NULL))
+  expect_false(elsewhere$running())
+  expect_match(format(elsewhere)[1], "has ended")
+  expect_true(board$running())
 })
 
-# The real core ------------------------------------------------------------------------------------
+test_that("a TensorBoard that does not start says why, and none is left", {
+  skip_without_tensorflow()
+  hide_python <- function(lines) gsub("'[^']*' -m pip", "PYTHON -m pip", lines)
+  expect_refused <- function(main, ...) {
+    local_tensorboard(main)
+    expect_snapshot(error = TRUE, start_board(tempdir(), ...), transform = hide_python)
+  }
+  expect_refused("raise ImportError('No module named pkg_resources')", NULL)
+  expect_refused("import sys; sys.exit(1)", NULL)
+  expect_refused("raise ModuleNotFoundError(\"No module named 'tensorboard'\")", NULL)
+  expect_refused("import sys; sys.exit('ERROR: it could not bind to port 80')", 80)
+  expect_refused(
+    c("def run_main():", "    import time", "    time.sleep(3600)"), NULL, seconds = 0.5
+  )
+  expect_length(Filter(function(board) board$running(), the$boards), 0)
+})
+
+# TensorBoard itself -------------------------------------------------------------------------------
 
 has_tensorboard <- function() reticulate::py_module_available("tensorboard")
 

@@ -36,7 +36,7 @@ from gpukeras.models import compatibility, mlp
 from gpukeras.models.families import build as family_build
 from gpukeras.models.families import spec as families
 from gpukeras.models.tabular import builder as tabular
-from gpukeras.monitor import monitor, tensorboard_server
+from gpukeras.monitor import monitor
 from gpukeras.profiler import profile
 from gpukeras.profiler.cost import model_cost
 from gpukeras.search import search
@@ -242,7 +242,6 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "monitor_stop": monitor.monitor_stop,
     "profile": profile.profile,
     "model_cost": model_cost.model_cost,
-    "start_board": tensorboard_server.start_board,
     "start_server": server.start_server,
     "stop_server": attached_process.stop_server,
     "server_runs": attached_process.server_runs,

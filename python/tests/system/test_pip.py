@@ -38,6 +38,20 @@ def test_this_environment_is_told_to_use_pip():
         assert pip.install("pyarrow") == "pip install pyarrow"
 
 
+def test_an_interpreter_is_told_by_its_path():
+    if sys.prefix != sys.base_prefix:
+        told = pip.install_with("/a path/python", "uvicorn")
+        assert told == "'/a path/python' -m pip install uvicorn"
+
+
+def test_a_folder_of_the_name_is_no_package(tmp_path, monkeypatch):
+    (tmp_path / "no_package").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not pip.is_installed("no_package")
+    (tmp_path / "no_package" / "__init__.py").touch()
+    assert pip.is_installed("no_package")
+
+
 def test_only_a_module_that_is_missing_is_told_to_be_installed():
     missing = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
     assert pip.hint_import(missing, "pyarrow", "pyarrow").startswith("Install it: ")

@@ -23,8 +23,8 @@ from typing import Any
 from gpukeras.core.errors import GpuKerasError, RuntimeMissingError, SpecError
 from gpukeras.core.messages import system_reason
 from gpukeras.distributed.addresses import parse_ip
-from gpukeras.monitor.tensorboard_server import install_command, is_installed
 from gpukeras.serving.options import ServeSpec, read_options
+from gpukeras.system import pip
 
 PACKAGES = ("uvicorn", "starlette")
 
@@ -115,10 +115,10 @@ def check_installed(python: str) -> None:
     Raises:
         RuntimeMissingError: naming the command that installs them.
     """
-    if not all(map(is_installed, PACKAGES)):
+    if not all(map(pip.is_installed, PACKAGES)):
         raise RuntimeMissingError(
             f"gpu_serve() needs the Python packages {' and '.join(PACKAGES)}.",
-            hint=f"Install them: {install_command(python, ' '.join(PACKAGES))}",
+            hint=f"Install them: {pip.install_with(python, ' '.join(PACKAGES))}",
         )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
+import shlex
 import sys
 import sysconfig
 
@@ -19,6 +22,18 @@ def is_managed() -> bool:
 def install(packages: str) -> str:
     """Returns the command that installs packages for this Python, options of pip included."""
     return describe_install(packages, is_managed())
+
+
+def install_with(python: str, packages: str) -> str:
+    """Returns the command that installs packages for an interpreter."""
+    return install(packages) if is_managed() else f"{shlex.quote(python)} -m pip install {packages}"
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; a plain folder of that name does not count."""
+    importlib.invalidate_caches()  # finds a package installed since start
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
 
 
 def hint_import(error: ImportError, module: str, packages: str) -> str:
