@@ -9,14 +9,28 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from collections import deque
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpukeras.distributed.channel.authentication import PROTOCOL, WORKER, Seal
+from gpukeras.distributed.channel.authentication import (
+    MAGIC,
+    PROTOCOL,
+    WORKER,
+    AuthenticationError,
+    Seal,
+)
 from gpukeras.distributed.channel.channel import open_channel
-from gpukeras.distributed.channel.protocol import FrameKind
-from gpukeras.distributed.channel.transport import Link
+from gpukeras.distributed.channel.protocol import (
+    BEAT,
+    HEADER,
+    HELLO,
+    LIMIT,
+    Message,
+    MessageReader,
+    pack_message,
+)
 from gpukeras.distributed.credentials import Credentials
 
 SECRET = b"what the tests' workers share"
@@ -85,28 +99,63 @@ class Peer:
     """One end of a connection in a test's hands."""
 
     def __init__(self, connection, secret=SECRET, side=WORKER):
-        self.link = Link(connection, Seal(secret, side))
+        self.connection = connection
+        self.seal = Seal(secret, side)
+        self._heard = deque()
+        self._reader = MessageReader(self.seal, self._heard.append, LIMIT)
+        self._ended = False
+        connection.sendall(self.seal.greeting)
 
     def greet(self, place, size, **more):
         """Says what a worker says when it comes."""
         workers = list(make_spec("127.0.0.1:1", size, 1).workers)
-        hello = {"index": place, "alike": {"protocol": PROTOCOL, "workers": workers}}
-        self.link.send_record(FrameKind.HELLO, {**hello, **more})
+        hello = {"index": place, "description": {"protocol": PROTOCOL, "workers": workers}}
+        self.send(HELLO, {**hello, **more})
 
-    def hear(self, limit_s=PATIENCE_S):
-        """The next message, or None at the end of the connection."""
+    def send(self, kind, values=None, parts=()):
+        """Sends a message, after the other side's greeting; a record's text goes as it is."""
+        while not self.seal.ready and not self._ended:
+            self._read(PATIENCE_S)
+        with suppress(OSError):  # the other side has ended already
+            if isinstance(values, bytes):
+                record = b'{"kind": "%s", "lengths": [], "values": %s}' % (kind.encode(), values)
+                self.send_record(record)
+            else:
+                for piece in pack_message(self.seal, kind, values or {}, parts):
+                    self.connection.sendall(piece)
+
+    def send_record(self, record, parts=b"", announced=None):
+        """Sends the bytes of a record and its parts with valid tags."""
+        header = HEADER.pack(MAGIC, len(record), len(parts) if announced is None else announced)
+        self.connection.sendall(header + self.seal.sign(header) + record + parts)
+        if announced is None:
+            self.connection.sendall(self.seal.sign(record, parts))
+
+    def hear(self, limit_s=PATIENCE_S) -> Message | None:
+        """The next message that is no heartbeat, or None at the end of the connection."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
-            self.link.flush()
-            if frames := self.link.receive(0.0, at_most=1):
-                return frames[0]
-            if self.link.ended:
+            while self._heard:
+                if (message := self._heard.popleft()).kind != BEAT:
+                    return message
+            if self._ended:
                 return None
-            time.sleep(0.005)
+            self._read(max(0.01, deadline - time.monotonic()))
         raise AssertionError("nothing was said")
 
+    def _read(self, limit_s):
+        self.connection.settimeout(limit_s)
+        try:
+            data = self.connection.recv(2**16)
+            self._ended = not data
+            self._reader.feed(data)
+        except TimeoutError:
+            pass
+        except (OSError, AuthenticationError, StopIteration):
+            self._ended = True
+
     def close(self):
-        self.link.close()
+        self.connection.close()
 
 
 class Worker:

@@ -9,7 +9,7 @@ import channels
 from channels import PATIENCE_S, make_spec
 
 from gpukeras.distributed.channel.channel import open_channel
-from gpukeras.distributed.channel.protocol import HEADER, MAGIC
+from gpukeras.distributed.channel.protocol import HEADER, HELLO, MAGIC
 
 JOINED = [[{"index": 0}, {"index": 1}]] * 2
 opened = []  # connections, which a test that makes some closes by `close_connections()`
@@ -25,29 +25,30 @@ def close_connections():
         opened.pop().close()
 
 
-def say(kind, record):
-    """A message of the first protocol, which had no tags."""
-    body = record if isinstance(record, bytes) else json.dumps(record).encode()
-    return HEADER.pack(MAGIC, kind, len(body)) + body
+def say(kind, values):
+    """A message without tags."""
+    text = values if isinstance(values, bytes) else json.dumps(values).encode()
+    body = b'{"kind": "%s", "lengths": [], "values": %s}' % (kind.encode(), text)
+    return HEADER.pack(MAGIC, len(body), 0) + body
 
 
 def hello(index, **alike):
     workers = list(make_spec("127.0.0.1:1", 2, 1).workers)
-    return {"index": index, "alike": {"protocol": 1, "workers": workers, **alike}}
+    return {"index": index, "description": {"protocol": 1, "workers": workers, **alike}}
 
 
-LONG = b'{"index": ' + b"9" * 4300 + b', "alike": {}}'
+LONG = b'{"index": ' + b"9" * 4300 + b', "description": {}}'
 PLAIN = {
-    "a hello with other versions": say(1, hello(1, tensorflow="0.1")),
-    "a hello of the chief's place": say(1, hello(0)),
-    "a hello of no place": say(1, hello(7)),
-    "an index of 4300 digits": say(1, LONG),
-    "true for an index": say(1, hello(True)),
+    "a hello with other versions": say(HELLO, hello(1, tensorflow="0.1")),
+    "a hello of the chief's place": say(HELLO, hello(0)),
+    "a hello of no place": say(HELLO, hello(7)),
+    "an index of 4300 digits": say(HELLO, LONG),
+    "true for an index": say(HELLO, hello(True)),
     "64 GiB announced": HEADER.pack(MAGIC, 1, 2**36) + b"x" * 1000,
     "1 MiB announced": HEADER.pack(MAGIC, 1, 2**20) + b"x" * 1000,
-    "a nested record": say(1, b"[" * 10**5),
-    "NaN": say(1, b'{"index": NaN, "alike": {}}'),
-    "half a greeting": b"GPUK\x02\x02",
+    "a nested record": say(HELLO, b"[" * 10**5),
+    "NaN": say(HELLO, b'{"index": NaN, "description": {}}'),
+    "half a greeting": b"GPUK\x03\x02",
 }
 
 

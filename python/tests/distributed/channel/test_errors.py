@@ -4,7 +4,7 @@ from gpukeras.core.errors import DataError
 from gpukeras.distributed.channel.errors import (
     Fault,
     LostConnectionError,
-    explain_differences,
+    explain_difference,
     explain_failure,
     explain_fault,
     find_differences,
@@ -69,14 +69,15 @@ def test_failures_in_one_line(error, reason):
     ],
 )
 def test_differences_in_words(own, other, reason):
-    error = explain_differences([own, own, other], WORKERS)
+    error = explain_difference(2, "c:3", find_differences(own, other))
     assert error.message == f"Worker 3 (c:3) {reason}."
     assert error.details["reason"] == reason
 
 
 def test_many_differences_are_counted():
     own = {name: 1 for name in "abcde"}
-    error = explain_differences([own, {name: 2 for name in "abcde"}], WORKERS)
+    differences = find_differences(own, {name: 2 for name in "abcde"})
+    error = explain_difference(1, "b:2", differences)
     assert error.message.endswith("; c 2, the chief has 1; 2 more differ.")
     assert error.details["differences"] == list("abcde")
 
@@ -84,7 +85,6 @@ def test_many_differences_are_counted():
 @pytest.mark.parametrize("record", [{}, {"a": {"b": [1, {"c": None}]}}, {"a": float("nan")}])
 def test_alike_is_no_difference(record):
     assert find_differences(record, dict(record)) == {}
-    assert explain_differences([record] * 3, WORKERS) is None
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_fault_that_names_nobody(record):
 
 
 def test_fault_travels():
-    assert parse_fault(Fault(2, "has left").record(), 3) == Fault(2, "has left")
+    assert parse_fault({"worker": 2, "reason": "has left"}, 3) == Fault(2, "has left")

@@ -6,7 +6,6 @@ else had been there.
 
 import resource
 import socket
-import struct
 import threading
 import time
 from contextlib import contextmanager
@@ -16,11 +15,18 @@ from channels import PATIENCE_S, SECRET, Peer, free_address, make_spec
 from strangers import JOINED, PLAIN, close_connections, connect, join, recorded, say
 
 from gpukeras.core.errors import ClusterError
-from gpukeras.distributed.channel import heartbeat
-from gpukeras.distributed.channel.authentication import CHIEF, WORKER, AuthenticationError
+from gpukeras.distributed.channel import members
+from gpukeras.distributed.channel.authentication import CHIEF, WORKER
 from gpukeras.distributed.channel.channel import open_channel
-from gpukeras.distributed.channel.collectives import CALL_FORM, GATHER
-from gpukeras.distributed.channel.protocol import HEADER, MAGIC, FrameKind
+from gpukeras.distributed.channel.protocol import (
+    BEAT,
+    CALL,
+    FAULT,
+    HELLO,
+    RESULT,
+    WAIT,
+    WELCOME,
+)
 from gpukeras.distributed.credentials import Credentials
 
 
@@ -109,7 +115,7 @@ def test_a_well_formed_hello_without_the_secret_is_sent_away(secret, index):
         {"index": -1},
         {"index": 1.0},
         {"index": None},
-        {"alike": []},
+        {"description": []},
     ],
     ids=["true", "4300 digits", "negative", "float", "none", "no record"],
 )
@@ -208,8 +214,8 @@ def false_chief(talk):
 def test_a_wait_without_an_end_is_not_waited(limit):
     def talk(connection):
         chief = Peer(connection, SECRET, CHIEF)
-        assert chief.hear().kind is FrameKind.HELLO
-        chief.link.send(FrameKind.WAIT, b'{"limit_s": ' + limit + b"}")
+        assert chief.hear().kind == HELLO
+        chief.send(WAIT, b'{"limit_s": ' + limit + b"}")
         time.sleep(0.3)
 
     with false_chief(talk) as control, pytest.raises(ClusterError, match="has not been found"):
@@ -220,13 +226,9 @@ def test_a_wait_without_an_end_is_not_waited(limit):
 def test_values_of_a_stranger_in_the_chiefs_place_reach_no_worker(secret):
     def talk(connection):
         chief = Peer(connection, secret, CHIEF)
-        for kind, body in (
-            (FrameKind.WELCOME, b"{}"),
-            (FrameKind.RESULT, b"\0" * 8 + struct.pack("!IQ", 1, 7) + b'{"a":1}'),
-        ):
-            chief.link.send(kind, body)
-        with pytest.raises((AssertionError, AuthenticationError)):
-            assert chief.hear(1.0) is not None
+        chief.send(WELCOME)
+        chief.send(RESULT, {"number": 0}, [b'{"a":1}'])
+        assert chief.hear() is None
 
     with false_chief(talk) as control, pytest.raises(ClusterError, match="has not been found"):
         open_channel(make_spec(control, 2, 1), {}, None, 1.0)
@@ -234,7 +236,7 @@ def test_values_of_a_stranger_in_the_chiefs_place_reach_no_worker(secret):
 
 def test_plain_messages_of_a_stranger_in_the_chiefs_place_are_none():
     def talk(connection):
-        connection.sendall(say(2, {"limit_s": 1e9}) + say(3, {}) + say(7, b"\0" * 20))
+        connection.sendall(say(WAIT, {"limit_s": 1e9}) + say(WELCOME, {}) + say(RESULT, {}))
         time.sleep(0.3)
 
     with (
@@ -263,7 +265,7 @@ def odd_worker(timeout_s=2.0):
     thread.start()
     worker = Peer(connect(control))
     worker.greet(1, 2)
-    assert [worker.hear().kind for _ in range(2)] == [FrameKind.WAIT, FrameKind.WELCOME]
+    assert [worker.hear().kind for _ in range(2)] == [WAIT, WELCOME]
     yield worker, faults
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
@@ -274,44 +276,45 @@ NO_MESSAGE = ["Worker 2 (127.0.0.1:2002) sent what is no message of this program
 
 
 @pytest.mark.parametrize(
-    ("kind", "body"),
+    ("kind", "values"),
     [
-        (FrameKind.CALL, CALL_FORM.pack(0, GATHER, float("nan"), 0)),
-        (FrameKind.CALL, CALL_FORM.pack(0, GATHER, -1.0, 0)),
-        (FrameKind.CALL, CALL_FORM.pack(0, GATHER, 1.0, 2**15) + b"short"),
-        (FrameKind.FAULT, b'{"worker": true, "reason": "has ended"}'),
-        (FrameKind.FAULT, b'{"worker": 1' + b"0" * 4298 + b', "reason": "has ended"}'),
-        (FrameKind.FAULT, b'{"worker": NaN, "reason": "has ended"}'),
-        (FrameKind.FAIL, b'{"reason": 7}'),
-        (FrameKind.REST, b'{"rests": Infinity}'),
-        (FrameKind.WELCOME, b"{}"),
+        (CALL, b'{"number": 0, "place": "x", "limit_s": NaN}'),
+        (CALL, b'{"number": 0, "place": "x", "limit_s": -1.0}'),
+        (CALL, b'{"number": 0, "place": "x"}'),
+        (FAULT, b'{"worker": true, "reason": "has ended"}'),
+        (FAULT, b'{"worker": 1' + b"0" * 4298 + b', "reason": "has ended"}'),
+        (FAULT, b'{"worker": NaN, "reason": "has ended"}'),
+        (FAULT, b'{"worker": 1, "reason": 7}'),
+        (BEAT, b'{"rests": Infinity}'),
+        (WELCOME, b"{}"),
+        ("no kind", b"{}"),
     ],
-    ids=["NaN", "negative", "short", "true", "digits", "NaN worker", "number", "rest", "welcome"],
+    ids=[
+        *("NaN", "negative", "no part", "true", "digits", "NaN worker", "number", "rest"),
+        *("welcome", "no kind"),
+    ],
 )
-def test_nonsense_of_a_worker_is_told_and_ends_the_work(kind, body):
+def test_nonsense_of_a_worker_is_told_and_ends_the_work(kind, values):
     with odd_worker() as (worker, faults):
-        worker.link.send(kind, body)
+        worker.send(kind, values)
     assert faults == NO_MESSAGE
 
 
 def test_64_gib_that_are_announced_take_no_memory():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with odd_worker() as (worker, faults):
-        header = HEADER.pack(MAGIC, FrameKind.CALL, 2**36)
-        tag = worker.link._seal.sign_header(header)
-        worker.link.connection.setblocking(True)
-        worker.link.connection.sendall(header + tag + b"x" * 10**6)
+        worker.send_record(b"{}", b"x" * 10**6, announced=2**35)
         time.sleep(0.3)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        worker.link.connection.shutdown(socket.SHUT_WR)
+        worker.connection.shutdown(socket.SHUT_WR)
     assert faults == ["Worker 2 (127.0.0.1:2002) has ended."]
     assert grown < 2**17  # KiB: 128 MiB
 
 
 def test_silence_after_a_rest_ends_too(monkeypatch):
-    monkeypatch.setattr(heartbeat, "REST_LIMIT_S", 1.5)
+    monkeypatch.setattr(members, "REST_LIMIT_S", 1.5)
     with odd_worker(timeout_s=1.0) as (worker, faults):
-        worker.link.send_record(FrameKind.REST, {"rests": True})
+        worker.send(BEAT, {"rests": True})
     assert faults == ["Worker 2 (127.0.0.1:2002) has not answered for 1.5 s."]
 
 

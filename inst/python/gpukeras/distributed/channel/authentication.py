@@ -1,7 +1,7 @@
 """Authenticates the messages between workers with HMAC-SHA-256 and a shared secret.
 
 Each side of a connection begins with a greeting that holds a nonce. The keys are derived from the
-secret and both nonces, one key for each direction, and each message has a number: a message that is
+secret and both nonces, one key for each direction, and each tag has a number: a message that is
 replayed from another connection or another time, or reflected to its sender, fails the check.
 Without a secret the same is done with an empty one, which protects against accidents but not
 against attackers.
@@ -13,14 +13,14 @@ import hashlib
 import hmac
 import os
 import struct
-from collections.abc import Iterable
 
-PROTOCOL = 2  # incremented when workers of two versions of gpukeras would misunderstand each other
+PROTOCOL = 3  # incremented when workers of two versions of gpukeras would misunderstand each other
 MAGIC = b"GPUK"
 GREETING = struct.Struct("!4sBB2x32s")  # magic, protocol, side, nonce
 NONCE, TAG = 32, 32  # bytes
 CHIEF, WORKER = 1, 2  # the sides of a connection
 _COUNT = struct.Struct("!Q")
+Bytes = bytes | bytearray | memoryview
 
 
 class AuthenticationError(Exception):
@@ -28,7 +28,7 @@ class AuthenticationError(Exception):
 
 
 class Seal:
-    """One side of one connection: signs the messages it sends, checks those it receives.
+    """One side of one connection: signs what it sends, checks what it receives.
 
     Args:
         secret: The secret shared by all workers; b"" for none.
@@ -48,7 +48,7 @@ class Seal:
         """Whether the other side's greeting has arrived."""
         return bool(self._inward)
 
-    def complete_handshake(self, greeting: bytes) -> None:
+    def complete_handshake(self, greeting: Bytes) -> None:
         """Derives the keys from the other side's greeting.
 
         Raises:
@@ -61,43 +61,28 @@ class Seal:
         self._outward = self._derive(self._side, pair)
         self._inward = self._derive(side, pair)
 
-    def sign_header(self, header: bytes) -> bytes:
-        """Returns the tag of the next message's header."""
+    def sign(self, *parts: Bytes) -> bytes:
+        """Returns the tag of the next bytes that this side sends."""
         self._sent += 1
-        return _sign(self._outward, self._sent, b"header", (header,))
+        return _sign(self._outward, self._sent, parts)
 
-    def sign_body(self, parts: Iterable[bytes | memoryview]) -> bytes:
-        """Returns the tag of the same message's body."""
-        return _sign(self._outward, self._sent, b"body", parts)
-
-    def check_header(self, header: bytes, tag: bytes) -> None:
-        """Checks the tag of the next message's header, before the header is parsed.
+    def check(self, tag: Bytes, *parts: Bytes) -> None:
+        """Checks the tag of the next bytes that the other side has sent.
 
         Raises:
-            AuthenticationError: if the sender does not know the secret, or the message is out of
-                order.
+            AuthenticationError: if the sender does not know the secret, or they are out of order.
         """
         self._taken += 1
-        _compare(_sign(self._inward, self._taken, b"header", (header,)), tag)
-
-    def check_body(self, body: bytearray, tag: bytes) -> None:
-        """Checks the tag of the same message's body; raises as `check_header()`."""
-        _compare(_sign(self._inward, self._taken, b"body", (body,)), tag)
+        if not hmac.compare_digest(_sign(self._inward, self._taken, parts), tag):
+            raise AuthenticationError("a message without the secret")
 
     def _derive(self, side: int, nonces: tuple[bytes, bytes]) -> bytes:
         text = b"gpukeras control channel" + bytes([PROTOCOL, side]) + b"".join(nonces)
         return hmac.digest(self._secret, text, "sha256")
 
 
-def _sign(
-    key: bytes, number: int, what: bytes, parts: Iterable[bytes | bytearray | memoryview]
-) -> bytes:
-    made = hmac.new(key, _COUNT.pack(number) + what, hashlib.sha256)
+def _sign(key: bytes, number: int, parts: tuple[Bytes, ...]) -> bytes:
+    made = hmac.new(key, _COUNT.pack(number), hashlib.sha256)
     for part in parts:
         made.update(part)
     return made.digest()
-
-
-def _compare(expected: bytes, tag: bytes) -> None:
-    if not hmac.compare_digest(expected, tag):
-        raise AuthenticationError("a message without the secret")

@@ -18,21 +18,14 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpukeras.core.errors import ClusterError, SpecError
 from gpukeras.core.options import check_number
-from gpukeras.distributed.channel.collectives import BROADCAST, EXCHANGE, GATHER, Call
-from gpukeras.distributed.channel.coordinator import CHIEF, Coordinator
-from gpukeras.distributed.channel.errors import (
-    ALIKE,
-    explain_differences,
-    explain_failure,
-    explain_fault,
-)
-from gpukeras.distributed.channel.rendezvous import gather_workers, reach_chief
-from gpukeras.distributed.channel.worker import Worker
+from gpukeras.distributed.channel.collectives import BROADCAST, GATHER, Call
+from gpukeras.distributed.channel.errors import explain_failure, explain_fault
+from gpukeras.distributed.channel.members import CHIEF, Chief, Worker
 from gpukeras.distributed.cluster_config import ClusterSpec
 
 JOIN_S = 300.0  # workers of a batch system may start minutes apart
@@ -59,16 +52,10 @@ def open_channel(
     Raises:
         ClusterError: if a worker differs from the chief, joins twice or does not join.
     """
-    note = ""
-    description = json.loads(json.dumps(description))  # fails for values that JSON does not have
-    if spec.index == CHIEF:
-        links, note = gather_workers(spec, description, join_timeout_s)
-        watch: Coordinator | Worker = Coordinator(spec.workers, spec.timeout_s, links, on_loss)
-    else:
-        link = reach_chief(spec, description, join_timeout_s)
-        watch = Worker(spec.workers, spec.index, spec.timeout_s, link, on_loss)
-    watch.start()
-    return Channel(watch, [note] if note else [])
+    described = json.loads(json.dumps(description))  # fails for values that JSON does not have
+    member = (Chief if spec.index == CHIEF else Worker)(spec, on_loss)
+    member.join(described, join_timeout_s)
+    return Channel(member)
 
 
 class Channel:
@@ -79,20 +66,20 @@ class Channel:
     raises the same `ClusterError`; the fault is permanent.
 
     Args:
-        watch: The started thread that owns the connections.
-        notes: Sentences about how the workers joined.
+        member: This worker's end, which has joined.
 
     Attributes:
         index: This worker's number, from 0.
         size: Number of workers.
-        notes: The sentences from `Args`.
+        notes: Sentences about how the workers joined.
     """
 
-    def __init__(self, watch: Coordinator | Worker, notes: Sequence[str] = ()) -> None:
+    def __init__(self, member: Chief | Worker) -> None:
         """Registers `close()` to run when Python exits."""
-        self.notes = tuple(notes)
-        self.index, self.size = watch.own, len(watch.workers)
-        self._watch = watch
+        self.notes = (member.note,) if member.note else ()
+        self.index = member.spec.index
+        self.size = len(member.spec.workers)
+        self._member = member
         self._number = 0  # of the next call
         self._turn = threading.Lock()  # one call at a time
         self._closed = False
@@ -120,7 +107,7 @@ class Channel:
         Raises:
             ClusterError: if workers make different calls, one does not call in time or is lost.
         """
-        parts = self._call(EXCHANGE, kind, json.dumps(values).encode(), timeout_s)
+        parts = self._call(f'"{kind}"', json.dumps(values).encode(), timeout_s)
         return [json.loads(bytes(part)) for part in parts]
 
     def broadcast(self, data: bytes | None = None, timeout_s: float | None = None) -> bytes:
@@ -137,7 +124,7 @@ class Channel:
         if self.index == CHIEF and data is None:
             raise SpecError("`data` must be bytes on the chief, not NULL.", arg="data")
         given = data if self.index == CHIEF and data is not None else b""
-        return bytes(self._call(BROADCAST, "", given, timeout_s)[0])
+        return bytes(self._call(BROADCAST, given, timeout_s)[0])
 
     def gather(self, data: bytes, timeout_s: float | None = None) -> list[bytes]:
         """Sends bytes, and returns those of all workers, on every worker, in order.
@@ -149,25 +136,7 @@ class Channel:
         Raises:
             ClusterError: as for `exchange()`.
         """
-        return [bytes(part) for part in self._call(GATHER, "", data, timeout_s)]
-
-    def compare(
-        self, description: Mapping[str, Any], hint: str = ALIKE, timeout_s: float | None = None
-    ) -> None:
-        """Fails on all workers if one differs from the chief.  The channel stays usable.
-
-        Args:
-            description: Nested records of plain values that must agree.
-            hint: What to do where they do not.
-            timeout_s: As for `exchange()`.
-
-        Raises:
-            ClusterError: that names the first worker that differs, and the difference; or as for
-                `exchange()`.
-        """
-        told = self.exchange("compare", description, timeout_s)
-        if error := explain_differences(told, self._watch.workers, hint):
-            raise error
+        return [bytes(part) for part in self._call(GATHER, data, timeout_s)]
 
     def fault(self, wait_s: float = 0.0) -> ClusterError | None:
         """Returns why the cluster cannot continue, or None if no fault is known.
@@ -176,19 +145,22 @@ class Channel:
             wait_s: Seconds to wait for a fault: when TensorFlow's collectives fail, the reason may
                 be known only a moment later, or `timeout_s` later where a worker hangs.
         """
-        fault = self._watch.mailbox.wait_fault(wait_s)
-        return None if fault is None else explain_fault(fault, self._watch.workers, self.index)
+        self._member.wait_ended(wait_s)
+        fault = self._member.fault
+        return (
+            None if fault is None else explain_fault(fault, self._member.spec.workers, self.index)
+        )
 
     def rest(self) -> None:
         """Announces that this worker sends no heartbeats while its Python does not run.
 
         The others still detect that its process ends, or that its computer is unreachable.
         """
-        self._watch.set_rest(True)
+        self._member.set_rest(True)
 
     def resume(self) -> None:
         """Ends a rest: this worker sends heartbeats again."""
-        self._watch.set_rest(False)
+        self._member.set_rest(False)
 
     def fail(self, error: BaseException) -> None:
         """Sends the reason why this worker leaves, and leaves; never raises.
@@ -212,24 +184,15 @@ class Channel:
             return
         self._closed = True
         atexit.unregister(self.close)
-        watch = self._watch
-        try:
-            if wait_s > 0:
-                watch.bye()
-                watch.mailbox.wait_end(wait_s)
-        finally:  # after an interrupt too
-            watch.leave(reason)
-            watch.end()
+        self._member.leave(reason, wait_s)
 
-    def _call(
-        self, operation: int, kind: str, data: bytes, timeout_s: float | None
-    ) -> list[memoryview]:
+    def _call(self, place: str, data: bytes, timeout_s: float | None) -> list[Any]:
         with self._turn:
             self._check()
-            number, self._number = self._number, self._number + 1
+            number = self._number
+            self._number += 1
             limit_s = math.inf if timeout_s is None else check_number("timeout_s", timeout_s, 0.0)
-            self._watch.call(Call(number, operation, kind, limit_s, data))
-            parts = self._watch.mailbox.wait_result(number)
+            parts = self._member.call(Call(number, place, limit_s, data))
         if parts is None:
             self._check()
             raise _explain_closed()

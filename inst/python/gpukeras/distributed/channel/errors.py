@@ -10,7 +10,7 @@ from typing import Any
 from gpukeras.core.errors import ClusterError, GpuKerasError
 from gpukeras.core.messages import find_reason
 from gpukeras.distributed.channel.authentication import AuthenticationError
-from gpukeras.distributed.channel.protocol import is_place
+from gpukeras.distributed.channel.protocol import is_count
 
 AGAIN = "start all workers again to continue from the last checkpoint."
 RESTART = f"Its own log says more; {AGAIN}"
@@ -48,10 +48,6 @@ class Fault:
     worker: int
     reason: str
 
-    def record(self) -> dict[str, Any]:
-        """Returns the fault as a record for sending."""
-        return {"worker": self.worker, "reason": self.reason}
-
 
 def parse_fault(record: Mapping[str, Any], size: int) -> Fault:
     """Parses the fault in a message from another worker.
@@ -60,7 +56,7 @@ def parse_fault(record: Mapping[str, Any], size: int) -> Fault:
         AuthenticationError: if it names no worker of `size`.
     """
     worker, reason = record.get("worker"), record.get("reason")
-    if not is_place(worker, size) or not isinstance(reason, str):
+    if not is_count(worker, size) or not isinstance(reason, str):
         raise AuthenticationError("a fault that names no worker")
     return Fault(worker, reason[:TOLD])
 
@@ -112,7 +108,9 @@ def explain_failure(error: BaseException) -> str:
     return f"has failed: {name}{'' if line in ('', name) else f': {line}'}"[:TOLD].rstrip(".")
 
 
-def find_differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple]:
+def find_differences(
+    own: Mapping[str, Any], other: Mapping[str, Any]
+) -> dict[str, tuple[str | None, str | None]]:
     """Returns the differences between two descriptions.
 
     Args:
@@ -132,24 +130,8 @@ def find_differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
     }
 
 
-def explain_differences(
-    descriptions: Sequence[Mapping[str, Any]], workers: Sequence[str], hint: str = ALIKE
-) -> ClusterError | None:
-    """Returns the error for the first worker that differs from the chief, or None if none does.
-
-    Args:
-        descriptions: Each worker's, the chief's first.
-        workers: Their addresses.
-        hint: What the user can do about it.
-    """
-    for worker, description in enumerate(descriptions):
-        if differences := find_differences(descriptions[0], description):
-            return explain_difference(worker, workers[worker], differences, hint)
-    return None
-
-
 def explain_difference(
-    worker: int, address: str, differences: Mapping[str, tuple], hint: str = ALIKE
+    worker: int, address: str, differences: Mapping[str, tuple[str | None, str | None]]
 ) -> ClusterError:
     """Returns the error for one worker and its differences.
 
@@ -157,14 +139,13 @@ def explain_difference(
         worker: The worker's number, from 0.
         address: Its address.
         differences: See `find_differences()`.
-        hint: What the user can do about it.
     """
     told = [_compare(name, *pair) for name, pair in list(differences.items())[:NAMED]]
     more = len(differences) - len(told)
     also = f"; {more} more differ" if more else ""
     reason = f"has {'; '.join(told)}{also}"
     details = {"address": address, "reason": reason, "differences": list(differences)}
-    return worker_error(worker, name_worker(worker, address), reason, hint, **details)
+    return worker_error(worker, name_worker(worker, address), reason, ALIKE, **details)
 
 
 def _compare(name: str, own: str | None, other: str | None) -> str:

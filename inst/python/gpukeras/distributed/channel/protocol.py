@@ -1,19 +1,18 @@
-"""The wire format of the control channel: messages with a fixed header, a body and two tags.
+"""The wire format of the control channel: a JSON record and parts of bytes in each message.
 
-    greeting | header | tag | body | tag | header | tag | ...
+    greeting | header | tag | record | parts | tag | header | tag | ...
 
-No header is parsed before its tag is checked, see `authentication`; the memory of a body grows with
-the bytes received, not with the announced length. This module does not use sockets, so that it is
-tested without any.
+No header is parsed before its tag is checked, see `authentication`, and no record before its own;
+the memory of a message grows with the bytes received, not with the announced length. This module
+does not use sockets, so that it is tested without any.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, TypeGuard
 
 from gpukeras.distributed.channel.authentication import (
@@ -21,165 +20,144 @@ from gpukeras.distributed.channel.authentication import (
     MAGIC,
     TAG,
     AuthenticationError,
+    Bytes,
     Seal,
 )
 
-HEADER = struct.Struct("!4sB3xQ")
+HEADER = struct.Struct("!4sIQ")  # magic, bytes of the record, bytes of all parts
 FIRST_LIMIT = 2**20  # bytes of a message from a peer that has not proved to be a worker
 LIMIT = 2**36  # bytes of one message between workers
-ROOM = 2**20  # bytes of a body's first buffer; it doubles as bytes arrive
-JOINED = 2**16  # parts shorter than this are joined into one piece
+JOINED = 2**16  # shorter messages are joined into one piece
 
-
-class FrameKind(IntEnum):
-    """The kind of a message; numbers never change their meaning."""
-
-    HELLO = 1  # from a worker: its number and description
-    WAIT = 2  # from the chief: the greeting is accepted; seconds until the decision
-    WELCOME = 3  # from the chief: all have joined
-    REFUSE = 4  # from the chief: why the cluster cannot start
-    BEAT = 5  # from both: a heartbeat
-    CALL = 6  # from a worker: its part of a call
-    RESULT = 7  # from the chief: the parts of all workers
-    BYE = 8  # from a worker: it has finished
-    OVER = 9  # from the chief: all have finished
-    FAIL = 10  # from a worker: why it leaves
-    FAULT = 11  # from both: which worker is lost, and why
-    REST = 12  # from both: whether the sender rests
-
-
-KINDS = {int(kind): kind for kind in FrameKind}
+HELLO = "hello"  # from a worker: its index and description
+WAIT = "wait"  # from the chief: the hello is accepted; seconds until the decision
+WELCOME = "welcome"  # from the chief: all have joined
+REFUSE = "refuse"  # from the chief: why the cluster cannot start
+BEAT = "beat"  # from both: a heartbeat, and whether the sender rests from now on
+CALL = "call"  # from a worker: its part of a collective call
+RESULT = "result"  # from the chief: the parts of all workers
+BYE = "bye"  # from a worker: it has finished; from the chief: all have
+FAULT = "fault"  # from both: which worker is lost or leaves, and why
 
 
 @dataclass(frozen=True)
-class Frame:
+class Message:
     """One whole message.
 
     Args:
-        kind: Its kind.
-        body: Its bytes.
+        kind: Its kind, such as "call".
+        values: Its record.
+        parts: Its bytes, as views of the received message.
     """
 
-    kind: FrameKind
-    body: bytearray
+    kind: str
+    values: Mapping[str, Any]
+    parts: Sequence[memoryview] = ()
 
-    def record(self) -> dict[str, Any]:
-        """Returns the body as a record.
+
+def pack_message(
+    seal: Seal, kind: str, values: Mapping[str, Any], parts: Sequence[Bytes] = ()
+) -> list[Bytes]:
+    """Returns a message as pieces to be sent in order; long parts are not copied."""
+    lengths = [len(part) for part in parts]
+    record = json.dumps({"kind": kind, "values": values, "lengths": lengths}).encode()
+    header = HEADER.pack(MAGIC, len(record), sum(lengths))
+    pieces = [header + seal.sign(header) + record, *parts, seal.sign(record, *parts)]
+    return pieces if sum(lengths) > JOINED else [b"".join(pieces)]
+
+
+class MessageReader:
+    """Assembles messages from bytes as they arrive.
+
+    Args:
+        seal: The seal of this connection; it takes the greeting, which comes first.
+        take: Called with each message once it is whole.
+        limit: Longest message, bytes.
+    """
+
+    def __init__(
+        self, seal: Seal, take: Callable[[Message], None], limit: int = FIRST_LIMIT
+    ) -> None:
+        """Starts with the greeting as the next expected bytes."""
+        self.limit = limit
+        self._seal = seal
+        self._take = take
+        self._buffer = bytearray()
+        self._steps = self._read_all()
+        self._needed = next(self._steps)
+
+    def feed(self, data: Bytes) -> None:
+        """Adds received bytes.
 
         Raises:
-            AuthenticationError: if it is none.
+            AuthenticationError: for bytes that no worker sends, or a message longer than the limit.
         """
-        try:
-            record = json.loads(bytes(self.body), parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            raise AuthenticationError("a message that is no JSON") from error
-        if not isinstance(record, dict):
-            raise AuthenticationError("a message that is no record")
-        return record
+        self._buffer += data
+        while len(self._buffer) >= self._needed:
+            whole = self._buffer
+            self._buffer = whole[self._needed :]
+            del whole[self._needed :]
+            self._needed = self._steps.send(whole)
+
+    def _read_all(self) -> Generator[int, bytearray, None]:
+        # Yields the number of bytes that are needed next, and is sent them.
+        self._seal.complete_handshake((yield GREETING.size))
+        while True:
+            start = yield HEADER.size + TAG
+            self._seal.check(start[HEADER.size :], start[: HEADER.size])
+            length = parse_header(start, self.limit)
+            body = memoryview((yield length + TAG))
+            self._seal.check(body[length:], body[:length])
+            self._take(parse_body(HEADER.unpack_from(start)[1], body[:length]))
+
+
+def parse_header(header: Bytes, limit: int) -> int:
+    """Returns the length of a message's record and parts in bytes.
+
+    Raises:
+        AuthenticationError: if it is no header, or announces more than `limit` bytes.
+    """
+    magic, length, more = HEADER.unpack_from(header)
+    if magic != MAGIC or length + more > limit:
+        raise AuthenticationError("no header of this program, or a message that is too long")
+    return length + more
+
+
+def parse_body(length: int, body: memoryview) -> Message:
+    """Parses a message: a record of `length` bytes, then its parts.
+
+    Raises:
+        AuthenticationError: if it is none.
+    """
+    try:
+        record = json.loads(bytes(body[:length]), parse_constant=_refuse_constant)
+        kind, values, lengths = record["kind"], record["values"], record["lengths"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise AuthenticationError("a message that is no record") from error
+    require(isinstance(kind, str) and isinstance(values, dict) and isinstance(lengths, list))
+    rest = body[length:]
+    require(all(is_count(size, len(rest) + 1) for size in lengths) and sum(lengths) == len(rest))
+    parts = []
+    for size in lengths:
+        parts.append(rest[:size])
+        rest = rest[size:]
+    return Message(kind, values, parts)
 
 
 def _refuse_constant(name: str) -> None:
     raise AuthenticationError(f"{name} for a number")
 
 
-class FrameReader:
-    """Assembles messages from bytes as they arrive.
-
-    Args:
-        seal: The seal of this connection; it takes the greeting, which comes first.
-        limit: Longest body, bytes.
-    """
-
-    def __init__(self, seal: Seal, limit: int = FIRST_LIMIT) -> None:
-        """Starts with the greeting as the next expected bytes."""
-        self.limit = limit
-        self._seal = seal
-        self._body, self._buffer, self._filled = bytearray(), bytearray(), 0
-        self._expect(self._take_greeting, GREETING.size)
-
-    def room(self) -> memoryview:
-        """Returns the buffer for the next bytes; never empty."""
-        if self._filled == len(self._buffer):
-            more = bytearray(min(self._needed, 2 * self._filled))
-            more[: self._filled] = self._buffer
-            self._buffer = more
-        return memoryview(self._buffer)[self._filled :]
-
-    def took(self, count: int) -> Frame | None:
-        """Records that `count` bytes were put into `room()`; returns a message once it is whole.
-
-        Raises:
-            AuthenticationError: for bytes that no worker sends, or a body longer than the limit.
-        """
-        self._filled += count
-        return None if self._filled < self._needed else self._take()
-
-    def _expect(self, take: Callable[[], Frame | None], count: int) -> None:
-        self._take, self._needed = take, count
-        self._buffer, self._filled = bytearray(min(count, ROOM)), 0
-
-    def _take_greeting(self) -> None:
-        self._seal.complete_handshake(bytes(self._buffer))
-        self._expect(self._take_header, HEADER.size + TAG)
-
-    def _take_header(self) -> Frame | None:
-        header = bytes(self._buffer[: HEADER.size])
-        self._seal.check_header(header, bytes(self._buffer[HEADER.size :]))
-        self._kind, length = parse_header(header, self.limit)
-        if length:
-            self._expect(self._take_body, length)
-            return None
-        return self._finish(bytearray())
-
-    def _take_body(self) -> None:
-        self._body = self._buffer
-        self._expect(self._take_tag, TAG)
-
-    def _take_tag(self) -> Frame:
-        self._seal.check_body(self._body, bytes(self._buffer))
-        return self._finish(self._body)
-
-    def _finish(self, body: bytearray) -> Frame:
-        self._body = bytearray()
-        self._expect(self._take_header, HEADER.size + TAG)
-        return Frame(self._kind, body)
-
-
-def parse_header(header: bytes, limit: int) -> tuple[FrameKind, int]:
-    """Returns the kind of a message and the length of its body in bytes.
+def require(valid: bool) -> None:
+    """Checks a received value.
 
     Raises:
-        AuthenticationError: if it is no valid header, or announces more than `limit` bytes.
+        AuthenticationError: if it is not valid.
     """
-    magic, kind, length = HEADER.unpack(header)
-    if magic != MAGIC or kind not in KINDS:
-        raise AuthenticationError("no header of this program")
-    if length > limit:
-        raise AuthenticationError(f"a message of {length} bytes, where {limit} are the most")
-    return KINDS[kind], length
+    if not valid:
+        raise AuthenticationError("a value that no worker sends")
 
 
-def pack_frame(seal: Seal, kind: FrameKind, *parts: bytes | memoryview) -> list[memoryview]:
-    """Returns a message as pieces to be sent in order; long parts are not copied.
-
-    Args:
-        seal: The seal of the connection.
-        kind: The kind of the message.
-        *parts: The body.
-    """
-    views = [memoryview(part).cast("B") for part in parts if len(part)]
-    header = HEADER.pack(MAGIC, kind, sum(view.nbytes for view in views))
-    pieces: list[bytearray | memoryview] = [bytearray(header + seal.sign_header(header))]
-    end = [memoryview(seal.sign_body(views))] if views else []
-    for view in [*views, *end]:
-        last = pieces[-1]
-        if view.nbytes < JOINED and isinstance(last, bytearray):
-            last += view
-        else:
-            pieces.append(bytearray(view) if view.nbytes < JOINED else view)
-    return [memoryview(piece) for piece in pieces]
-
-
-def is_place(value: Any, size: int) -> TypeGuard[int]:
+def is_count(value: Any, size: int) -> TypeGuard[int]:
     """Whether a received value is an integer from 0 to below `size`; `true` is none."""
     return type(value) is int and 0 <= value < size
