@@ -131,12 +131,12 @@ class Peer:
         if announced is None:
             self.connection.sendall(self.seal.sign(record, parts))
 
-    def hear(self, limit_s=PATIENCE_S) -> Message | None:
-        """The next message that is no heartbeat, or None at the end of the connection."""
+    def hear(self, limit_s=PATIENCE_S, beats=False) -> Message | None:
+        """The next message, heartbeats or not, or None at the end of the connection."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             while self._heard:
-                if (message := self._heard.popleft()).kind != BEAT:
+                if (message := self._heard.popleft()).kind != BEAT or beats:
                     return message
             if self._ended:
                 return None

@@ -10,7 +10,7 @@ from channels import Peer, connect, free_address, make_spec, open_files, run_thr
 
 from gpukeras.core.errors import ClusterError, SpecError
 from gpukeras.distributed.channel.channel import open_channel
-from gpukeras.distributed.channel.protocol import WAIT
+from gpukeras.distributed.channel.protocol import BEAT
 from gpukeras.distributed.cluster_config import ClusterSpec
 
 
@@ -158,7 +158,7 @@ def test_worker_that_ends_before_all_have_come_may_be_started_again():
     threads[0].start()
     first = Peer(connect(control))
     first.greet(1, 3)
-    assert first.hear().kind == WAIT
+    assert first.hear(beats=True).kind == BEAT
     first.close()
     for thread in threads[1:]:
         thread.start()

@@ -1,16 +1,16 @@
 import asyncio
-import ipaddress
 import socket
 
 import pytest
 from channels import free_address
 
 from gpukeras.core.errors import ClusterError
-from gpukeras.distributed.channel.rendezvous import check_shared, open_listener, read_ip
+from gpukeras.distributed.addresses import parse_address
+from gpukeras.distributed.channel.rendezvous import check_shared, open_listener
 
 
 def listen(address, limit_s=1.0):
-    return asyncio.run(open_listener(address, limit_s))
+    return asyncio.run(open_listener(address, [address], limit_s))
 
 
 def connect(address):
@@ -62,22 +62,18 @@ def test_port_may_be_taken_again_at_once():
         ("10.0.0.5:5", ("10.0.0.5:1", "10.0.0.6:1"), "10.0.0.5"),
         ("node1:5", ("node1:1", "node2:1"), "10.0.0.5"),
         ("node1:5", ("node1:1", "node1:2"), "127.0.1.1"),
-        ("node1:5", ("node1:1", "node2:1"), None),
     ],
 )
 def test_addresses_that_may_be_listened_on(address, workers, found):
-    assert check_shared(address, workers, found and ipaddress.ip_address(found)) is None
+    assert check_shared(parse_address(address), workers, found) is None
 
 
 @pytest.mark.parametrize("found", ["127.0.1.1", "::1"])
 def test_own_name_that_others_do_not_know_as_this(found):
     with pytest.raises(ClusterError, match=f"node1 stands for {found} on its own"):
-        check_shared("node1:5", ("node1:1", "node2:1"), ipaddress.ip_address(found))
+        check_shared(parse_address("node1:5"), ("node1:1", "node2:1"), found)
 
 
-@pytest.mark.parametrize(
-    ("address", "found"),
-    [("10.0.0.5:5", "10.0.0.5"), ("[fd00::5]:5", "fd00::5"), ("no-such-host.invalid:5", "None")],
-)
-def test_ip_of_an_address(address, found):
-    assert str(read_ip(address)) == found
+def test_name_that_nobody_knows():
+    with pytest.raises(ClusterError, match=r"cannot listen on no-such-host.invalid:5: .*known"):
+        listen("no-such-host.invalid:5")

@@ -24,7 +24,6 @@ from gpukeras.distributed.channel.protocol import (
     FAULT,
     HELLO,
     RESULT,
-    WAIT,
     WELCOME,
 )
 from gpukeras.distributed.credentials import Credentials
@@ -208,18 +207,33 @@ def false_chief(talk):
     thread.join(PATIENCE_S)
 
 
-@pytest.mark.parametrize(
-    "limit", [b"NaN", b"Infinity", b"1e300", b"9" * 400, b"true", b"-1", b'"long"', b"null"]
-)
-def test_a_wait_without_an_end_is_not_waited(limit):
+def test_a_chief_that_falls_silent_is_not_waited_for():
     def talk(connection):
         chief = Peer(connection, SECRET, CHIEF)
         assert chief.hear().kind == HELLO
-        chief.send(WAIT, b'{"limit_s": ' + limit + b"}")
-        time.sleep(0.3)
+        chief.send(BEAT)
+        assert chief.hear() is None
 
-    with false_chief(talk) as control, pytest.raises(ClusterError, match="has not been found"):
-        open_channel(make_spec(control, 2, 1), {}, None, 1.0)
+    with (
+        false_chief(talk) as control,
+        pytest.raises(ClusterError, match="has not been found .*: it has not decided"),
+    ):
+        open_channel(make_spec(control, 2, 1, 0.5), {}, None, 0.4)
+
+
+@pytest.mark.parametrize("kind", [RESULT, CALL, "no kind"])
+def test_a_chief_that_answers_a_hello_with_something_else_is_none(kind):
+    def talk(connection):
+        chief = Peer(connection, SECRET, CHIEF)
+        assert chief.hear().kind == HELLO
+        chief.send(kind)
+        assert chief.hear() is None
+
+    with (
+        false_chief(talk) as control,
+        pytest.raises(ClusterError, match="what answers there is no chief"),
+    ):
+        open_channel(make_spec(control, 2, 1), {}, None, 0.05)
 
 
 @pytest.mark.parametrize("secret", [b"", b"what nobody here shares"])
@@ -236,7 +250,7 @@ def test_values_of_a_stranger_in_the_chiefs_place_reach_no_worker(secret):
 
 def test_plain_messages_of_a_stranger_in_the_chiefs_place_are_none():
     def talk(connection):
-        connection.sendall(say(WAIT, {"limit_s": 1e9}) + say(WELCOME, {}) + say(RESULT, {}))
+        connection.sendall(say(BEAT, {}) + say(WELCOME, {}) + say(RESULT, {}))
         time.sleep(0.3)
 
     with (
@@ -265,7 +279,7 @@ def odd_worker(timeout_s=2.0):
     thread.start()
     worker = Peer(connect(control))
     worker.greet(1, 2)
-    assert [worker.hear().kind for _ in range(2)] == [WAIT, WELCOME]
+    assert worker.hear().kind == WELCOME
     yield worker, faults
     thread.join(PATIENCE_S)
     assert not thread.is_alive()

@@ -124,3 +124,18 @@ def test_a_chief_without_a_certificate_for_its_address_is_not_believed(certifica
         open_channel(make_spec(control, 2, 1, 5.0, certificates["worker"]), {}, None, 1.0)
     thread.join(PATIENCE_S)
     assert outcomes == ["Worker 2 (127.0.0.1:2002) has not come within 2 s."]
+
+
+def test_a_connection_that_breaks_without_a_word_has_ended(certificates):
+    def work(channel):
+        channel.exchange("start", {})
+        if channel.index == 1:
+            for connection in channel._member._connections.values():
+                channel._member.post(connection.abort)
+        return channel.exchange("epoch", {})
+
+    told = run_threads(2, work, credentials=certificates["worker"])
+    assert [one.message for one in told] == [
+        "Worker 2 (127.0.0.1:2002) has ended.",
+        "The chief, worker 1 (127.0.0.1:2001), has ended.",
+    ]

@@ -10,7 +10,7 @@ from typing import Any
 from gpukeras.core.options import is_number
 from gpukeras.distributed.channel.authentication import AuthenticationError, Bytes
 from gpukeras.distributed.channel.errors import Fault
-from gpukeras.distributed.channel.protocol import Message, is_count, require
+from gpukeras.distributed.channel.protocol import Message, is_count
 
 BROADCAST, GATHER = (
     "a broadcast",
@@ -82,7 +82,8 @@ class Rounds:
         Raises:
             AuthenticationError: if it is further ahead than a worker can be.
         """
-        require(len(self._calls[worker]) < AHEAD)
+        if len(self._calls[worker]) >= AHEAD:
+            raise AuthenticationError("calls without end")
         self._calls[worker].append((now, call))
 
     def missing(self) -> list[int]:

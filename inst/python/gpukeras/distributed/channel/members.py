@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
 from contextlib import suppress
@@ -34,11 +34,14 @@ from gpukeras.distributed.channel.protocol import (
     RESULT,
     Message,
 )
-from gpukeras.distributed.channel.rendezvous import gather_workers, reach_chief
+from gpukeras.distributed.channel.rendezvous import (
+    beat_interval,
+    gather_workers,
+    reach_chief,
+)
 from gpukeras.distributed.cluster_config import ClusterSpec
 
 CHIEF = 0
-BEAT_S = 1.0  # seconds between two heartbeats
 REST_LIMIT_S = 86400.0  # silence after which a resting worker is lost too: a day
 REST_S = 2.0  # seconds that `set_rest()` waits until the announcement is sent
 POLL_S = 0.2  # longest delay of an interrupt where waiting for a lock cannot be interrupted
@@ -90,14 +93,16 @@ class Member(ABC):
         self.ended = threading.Event()
         self.note = ""
         self._on_loss = on_loss
-        self._beat_s = min(BEAT_S, spec.timeout_s / 4)
+        self._beat_s = beat_interval(spec.timeout_s)
         self._clock = Clock(max(2 * self._beat_s, spec.timeout_s / 4))
         self._connections: dict[int, Connection] = {}
         self._resting: set[int] = set()
         self._at_rest = False
         self._is_leaving = False
         self._results: dict[int, Future[list[Any] | None]] = {}
+        self._started = threading.Event()
         self._joined: Future[None] = Future()
+        self._end = asyncio.Event()
 
     # Methods for other threads.
 
@@ -107,13 +112,11 @@ class Member(ABC):
         Raises:
             ClusterError: if a worker differs from the chief, joins twice or does not join.
         """
-        self._loop = asyncio.new_event_loop()
-        self._end = asyncio.Event()
-        work = self._serve(description, limit_s)
         self.thread = threading.Thread(
-            target=self._run, args=(work,), name="gpukeras-channel", daemon=True
+            target=self._run, args=(description, limit_s), name="gpukeras-channel", daemon=True
         )
         self.thread.start()
+        self._started.wait()
         try:
             self._wait(self._joined)
         except BaseException:
@@ -214,23 +217,23 @@ class Member(ABC):
 
     # Methods that run in the loop.
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        self._main = self._loop.create_task(work)
+    def _run(self, description: Mapping[str, Any], limit_s: float) -> None:
         try:
-            self._loop.run_until_complete(self._main)
+            asyncio.run(self._serve(description, limit_s))
         except BaseException as error:  # noqa: B036  callers must not wait for a dead thread
             if self._joined.done():
                 self._fail(error)
             else:
                 self._joined.set_exception(error)
         finally:
-            self.ended.set()
-            self._end_calls()
-            self._loop.run_until_complete(_cancel_others())
-            self._loop.close()
+            self._started.set()
+            self._finish()
 
     async def _serve(self, description: Mapping[str, Any], limit_s: float) -> None:
-        self._connections = await self._meet(description, limit_s)
+        self._loop = asyncio.get_running_loop()
+        self._main = asyncio.ensure_future(self._meet(description, limit_s))
+        self._started.set()
+        self._connections = await self._main
         tasks = [asyncio.ensure_future(self._beat())]
         for worker, connection in self._connections.items():
             connection.trust(self.spec.timeout_s)
@@ -298,13 +301,10 @@ class Member(ABC):
         if future := self._results.pop(number, None):
             future.set_result(parts)
 
-    def _end_calls(self) -> None:
-        for number in list(self._results):
-            self._end_call(number, None)
-
     def _finish(self) -> None:
         self.ended.set()
-        self._end_calls()
+        for number in list(self._results):
+            self._end_call(number, None)
 
     def _leave(self, reason: str) -> None:
         self._is_leaving = True
@@ -425,13 +425,3 @@ class Chief(Member):
 
     def _find_overdue(self, now: float) -> Fault | None:
         return self._rounds.overdue(now)
-
-
-async def _cancel_others() -> None:
-    """Cancels what still runs in this loop, and lets aborted connections close."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    if others:
-        await asyncio.wait(others)
-    await asyncio.sleep(0)

@@ -30,7 +30,6 @@ LIMIT = 2**36  # bytes of one message between workers
 JOINED = 2**16  # shorter messages are joined into one piece
 
 HELLO = "hello"  # from a worker: its index and description
-WAIT = "wait"  # from the chief: the hello is accepted; seconds until the decision
 WELCOME = "welcome"  # from the chief: all have joined
 REFUSE = "refuse"  # from the chief: why the cluster cannot start
 BEAT = "beat"  # from both: a heartbeat, and whether the sender rests from now on
@@ -134,9 +133,12 @@ def parse_body(length: int, body: memoryview) -> Message:
         kind, values, lengths = record["kind"], record["values"], record["lengths"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise AuthenticationError("a message that is no record") from error
-    require(isinstance(kind, str) and isinstance(values, dict) and isinstance(lengths, list))
     rest = body[length:]
-    require(all(is_count(size, len(rest) + 1) for size in lengths) and sum(lengths) == len(rest))
+    valid = isinstance(kind, str) and isinstance(values, dict) and isinstance(lengths, list)
+    if not valid or not all(is_count(size, len(rest) + 1) for size in lengths):
+        raise AuthenticationError("a message that is no record")
+    if sum(lengths) != len(rest):
+        raise AuthenticationError("parts of other lengths")
     parts = []
     for size in lengths:
         parts.append(rest[:size])
@@ -146,16 +148,6 @@ def parse_body(length: int, body: memoryview) -> Message:
 
 def _refuse_constant(name: str) -> None:
     raise AuthenticationError(f"{name} for a number")
-
-
-def require(valid: bool) -> None:
-    """Checks a received value.
-
-    Raises:
-        AuthenticationError: if it is not valid.
-    """
-    if not valid:
-        raise AuthenticationError("a value that no worker sends")
 
 
 def is_count(value: Any, size: int) -> TypeGuard[int]:

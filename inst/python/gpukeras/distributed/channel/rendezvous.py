@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import os
 import socket
 import ssl
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from gpukeras.core.errors import ClusterError
-from gpukeras.core.options import is_number
-from gpukeras.distributed.addresses import parse_address
+from gpukeras.distributed.addresses import Address, parse_address
 from gpukeras.distributed.channel.authentication import (
     CHIEF,
     PROTOCOL,
@@ -39,26 +36,26 @@ from gpukeras.distributed.channel.errors import (
     worker_error,
 )
 from gpukeras.distributed.channel.protocol import (
+    BEAT,
     HELLO,
     REFUSE,
-    WAIT,
     WELCOME,
     Message,
     is_count,
-    require,
 )
 from gpukeras.distributed.cluster_config import ClusterSpec
 
 STRANGER_S = 10.0  # seconds for which a connection may stay without a hello
 STRANGERS = 100  # most connections without a hello; the oldest are closed
 GRACE_S = 10.0  # seconds to wait for the rest when the cluster cannot start any more
-WAIT_LIMIT_S = 7 * 86400.0  # longest wait that the chief may announce; no batch system needs more
 MOST = 100_000  # workers; a larger number is invalid
 DETAILS = ("worker", "address", "reason", "differences")  # fields of a refusal
 BIND_S = 10.0  # seconds: the previous chief may still hold the port
 ATTEMPT_S = 5.0  # seconds for one attempt to connect
 PAUSE_S = 0.1  # seconds between two attempts
+BEAT_S = 1.0  # seconds between two heartbeats
 LOOK_S = 0.02  # seconds between two checks whether all have joined
+NO_CHIEF = "what answers there is no chief"
 OTHER_CREDENTIALS = (
     "it ended the connection; its secret or its TLS may be others than this worker's"
 )
@@ -86,9 +83,8 @@ async def gather_workers(
     """
     if len(spec.workers) == 1:
         return {}, ""
-    check_shared(spec.control, spec.workers, read_ip(spec.control))
-    with await open_listener(spec.control, min(BIND_S, limit_s)) as listener:
-        gate = JoinGate(spec, _describe(spec, description), limit_s)
+    gate = JoinGate(spec, _describe(spec, description), limit_s)
+    with await open_listener(spec.control, spec.workers, min(BIND_S, limit_s)) as listener:
         return await gate.open(listener), explain_strangers(gate.strangers)
 
 
@@ -110,11 +106,13 @@ class JoinGate:
         self._workers = spec.workers
         self._own = description
         self._limit_s = limit_s
+        self._deadline = time.monotonic() + limit_s
         # The rest are waited for after a refusal, so that they receive the reason too.
         self._grace_s = min(GRACE_S, spec.timeout_s)
-        self._deadline = time.monotonic() + limit_s
+        self._beat_s = beat_interval(spec.timeout_s)
         self._secret = spec.credentials.secret
         self._tls = spec.credentials.open_server()
+        self._guests: dict[asyncio.Task[None], None] = {}  # they have not introduced themselves
         self._members: dict[int, Connection] = {}
         self._refused: dict[Connection, int] = {}
         self._verdict: ClusterError | None = None
@@ -125,12 +123,10 @@ class JoinGate:
         Raises:
             ClusterError: if one differs or has not joined; all that joined receive the error.
         """
-        accepting = asyncio.ensure_future(self._accept(listener))
+        tasks = [asyncio.ensure_future(self._accept(listener)), asyncio.ensure_future(self._beat())]
         try:
-            while not self._decided():
+            while not self._is_decided():
                 await asyncio.sleep(LOOK_S)
-            accepting.cancel()
-            await asyncio.wait([accepting])
             if verdict := self._verdict or self._explain_missing():
                 await self._refuse(verdict)
                 raise verdict
@@ -138,92 +134,71 @@ class JoinGate:
             for connection in (*self._members.values(), *self._refused):
                 connection.abort()
             raise
+        finally:
+            for task in (*tasks, *self._guests):
+                task.cancel()
+            await asyncio.wait([*tasks, *self._guests])
         for connection in self._members.values():
             connection.send(WELCOME)
         return self._members
 
-    def _decided(self) -> bool:
+    def _is_decided(self) -> bool:
+        # A worker that has ended may be started again, so its place becomes free.
+        self._members = {i: one for i, one in self._members.items() if not one.closed.is_set()}
         came = {0, *self._members, *self._refused.values()}
         return came >= {*range(len(self._workers))} or time.monotonic() > self._deadline
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        guests: dict[asyncio.Task[None], None] = {}
-        strangers: dict[asyncio.Task[None], None] = {}
-        try:
-            while True:
-                try:
-                    accepted, address = await loop.sock_accept(listener)
-                except OSError:  # closed again, or this process may open no more files
-                    await asyncio.sleep(PAUSE_S)
-                    continue
-                guest = asyncio.ensure_future(self._admit(accepted, str(address[0]), strangers))
-                guests[guest] = strangers[guest] = None
-                guest.add_done_callback(guests.pop)
-                if len(strangers) > STRANGERS:
-                    next(iter(strangers)).cancel()
-        finally:
-            for guest in list(guests):
-                guest.cancel()
-            if guests:
-                await asyncio.wait(list(guests))
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._beat_s)
+            for connection in (*self._members.values(), *self._refused):
+                connection.send(BEAT)
 
-    async def _admit(
-        self,
-        accepted: socket.socket,
-        peer: str,
-        strangers: dict[asyncio.Task[None], None],
-    ) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                accepted, address = await asyncio.get_running_loop().sock_accept(listener)
+            except OSError:  # closed again, or this process may open no more files
+                await asyncio.sleep(PAUSE_S)
+                continue
+            guest = asyncio.ensure_future(self._admit(accepted, str(address[0])))
+            self._guests[guest] = None
+            guest.add_done_callback(self._guests.pop)
+            if len(self._guests) > STRANGERS:
+                next(iter(self._guests)).cancel()
+
+    async def _admit(self, accepted: socket.socket, peer: str) -> None:
         connection = Connection(Seal(self._secret, CHIEF))
+        opening = asyncio.get_running_loop().connect_accepted_socket(
+            lambda: connection, accepted, ssl=self._tls
+        )
         try:
-            index, description = await asyncio.wait_for(
-                self._hear_hello(connection, accepted), STRANGER_S
-            )
-        except (TimeoutError, OSError, AuthenticationError, asyncio.CancelledError):
+            hello = await asyncio.wait_for(_receive_first(connection, opening), STRANGER_S)
+            index, description = parse_hello(hello)
+        except (OSError, AuthenticationError, asyncio.TimeoutError, asyncio.CancelledError):
             if len(self.strangers) < STRANGERS:
                 self.strangers.append(peer)
             connection.abort()
             return
-        finally:
-            strangers.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
-        self._judge(connection, index, description)
-        while await connection.receive() is not None:  # it sends nothing until it is welcomed
-            pass
-        # It may be started again, so its place becomes free.
-        self._members = {i: one for i, one in self._members.items() if one is not connection}
-
-    async def _hear_hello(
-        self, connection: Connection, accepted: socket.socket
-    ) -> tuple[int, Mapping[str, Any]]:
-        loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._tls)
-        message = await connection.receive()
-        require(message is not None and message.kind == HELLO)
-        assert message is not None
-        index, description = (
-            message.values.get("index"),
-            message.values.get("description"),
-        )
-        if not is_count(index, MOST) or not isinstance(description, dict):
-            raise AuthenticationError("a hello without a name")
-        return index, description
-
-    def _judge(self, connection: Connection, index: int, description: Mapping[str, Any]) -> None:
-        verdict = judge_hello(
-            index,
-            find_differences(self._own, description),
-            [0, *self._members],
-            self._workers,
-        )
-        if verdict is None:
-            self._members[index] = connection
-        else:
+        if error := self._judge(index, description):
             self._refused[connection] = index
-            if self._verdict is None:
-                self._verdict = verdict
-                self._deadline = min(self._deadline, time.monotonic() + self._grace_s)
-        left_s = max(0.0, self._deadline - time.monotonic())
-        connection.send(WAIT, limit_s=left_s + self._grace_s)
+            self._deadline = min(self._deadline, time.monotonic() + self._grace_s)
+            self._verdict = self._verdict or error
+        else:
+            self._members[index] = connection
+
+    def _judge(self, index: int, description: Mapping[str, Any]) -> ClusterError | None:
+        """Returns why the cluster cannot start with a worker, or None if it can."""
+        known = index < len(self._workers)
+        address = self._workers[index] if known else "not one of `workers`"
+        if differences := find_differences(self._own, description):
+            return explain_difference(index, address, differences)
+        if known and index not in (0, *self._members):
+            return None
+        reason = "has come twice" if known else "has come"
+        name = name_worker(index, address).removesuffix(",")
+        hint = f"Every worker needs its own `index`, from 1 to {len(self._workers)}."
+        return worker_error(index, name, reason, hint, address=address, reason=reason)
 
     def _explain_missing(self) -> ClusterError | None:
         missing = [i for i in range(1, len(self._workers)) if i not in self._members]
@@ -241,38 +216,28 @@ class JoinGate:
         connections = [*self._members.values(), *self._refused]
         for connection in connections:
             connection.send(
-                REFUSE,
-                message=verdict.message,
-                hint=verdict.hint,
-                details=verdict.details,
+                REFUSE, message=verdict.message, hint=verdict.hint, details=verdict.details
             )
         await finish_connections(connections, LAST_WORD_S)
 
 
-def judge_hello(
-    index: int,
-    differences: Mapping[str, tuple[str | None, str | None]],
-    here: Sequence[int],
-    workers: Sequence[str],
-) -> ClusterError | None:
-    """Returns why a cluster cannot start with a worker that joins, or None if it can.
+async def _receive_first(connection: Connection, opening: Awaitable[Any]) -> Message | None:
+    await opening
+    return await connection.receive()
 
-    Args:
-        index: The worker's, from 0.
-        differences: How it differs from the chief, see `find_differences()`.
-        here: Indices of the workers that have joined already, the chief's too.
-        workers: All addresses.
+
+def parse_hello(message: Message | None) -> tuple[int, Mapping[str, Any]]:
+    """Returns a worker's index and description from its first message.
+
+    Raises:
+        AuthenticationError: if it is none, or not a worker's.
     """
-    known = index < len(workers)
-    address = workers[index] if known else "not one of `workers`"
-    if differences:
-        return explain_difference(index, address, differences)
-    if known and index not in here:
-        return None
-    reason = "has come twice" if known else "has come"
-    name = name_worker(index, address).removesuffix(",")
-    hint = f"Every worker needs its own `index`, from 1 to {len(workers)}."
-    return worker_error(index, name, reason, hint, address=address, reason=reason)
+    if message is None or message.kind != HELLO:
+        raise AuthenticationError("no hello")
+    index, description = message.values.get("index"), message.values.get("description")
+    if not is_count(index, MOST) or not isinstance(description, dict):
+        raise AuthenticationError("a hello without a name")
+    return index, description
 
 
 def explain_strangers(peers: Sequence[str]) -> str:
@@ -296,7 +261,8 @@ async def reach_chief(
     Args:
         spec: The cluster.
         description: Values that must agree on all workers.
-        limit_s: Seconds to wait for the chief; its answer then holds how long it waits for others.
+        limit_s: Seconds to wait for the chief; once it answers, it decides how long it waits for
+            the others, and its heartbeats show that it still does.
 
     Raises:
         ClusterError: if the chief cannot be reached, or refuses.
@@ -309,13 +275,13 @@ async def reach_chief(
         connection = Connection(Seal(spec.credentials.secret, WORKER))
         try:
             await asyncio.wait_for(_connect(connection, spec.control, tls), ATTEMPT_S)
-            problem = await _introduce(connection, spec.index, described, deadline)
+            problem = await _introduce(connection, spec, described)
         except TimeoutError:
             problem = os.strerror(errno.ETIMEDOUT)
         except OSError as error:
             problem = explain_error(error)
         except AuthenticationError:
-            problem = "what answers there is no chief"
+            problem = NO_CHIEF
         except BaseException:  # the chief's refusal, or an interrupt
             connection.abort()
             raise
@@ -339,40 +305,27 @@ async def _connect(connection: Connection, address: str, tls: ssl.SSLContext | N
 
 
 async def _introduce(
-    connection: Connection, index: int, description: Mapping[str, Any], deadline: float
+    connection: Connection, spec: ClusterSpec, description: Mapping[str, Any]
 ) -> str:
     # Returns why the chief has not decided about this worker; "" when it is welcome.
     try:
         await asyncio.wait_for(connection.greeted.wait(), STRANGER_S)
-    except TimeoutError:
+    except asyncio.TimeoutError:
         return "what answers there says nothing"
-    connection.send(HELLO, index=index, description=description)
-    while (left_s := deadline - time.monotonic()) > 0:
+    connection.send(HELLO, index=spec.index, description=description)
+    while True:
         try:
-            message = await asyncio.wait_for(connection.receive(), left_s)
-        except TimeoutError:
-            break
+            message = await asyncio.wait_for(connection.receive(), spec.timeout_s)
+        except asyncio.TimeoutError:
+            return "it has not decided"
+        if message is None and connection.stranger:
+            return NO_CHIEF
         if message is None:
-            require(not connection.stranger)
             return OTHER_CREDENTIALS
         if message.kind == WELCOME:
             return ""
-        if message.kind != WAIT:
+        if message.kind != BEAT:
             raise _explain_refusal(message)
-        deadline = max(deadline, time.monotonic() + wait_limit(message))
-    return "it has not decided"
-
-
-def wait_limit(message: Message) -> float:
-    """Returns the seconds until the chief decides, from its answer to a hello.
-
-    Raises:
-        AuthenticationError: if the answer holds no valid number.
-    """
-    seconds: Any = message.values.get("limit_s")
-    if not is_number(seconds) or not 0 <= seconds <= WAIT_LIMIT_S:
-        raise AuthenticationError("a wait without an end")
-    return float(seconds)
 
 
 def _explain_refusal(message: Message) -> ClusterError:
@@ -386,24 +339,36 @@ def _explain_refusal(message: Message) -> ClusterError:
 # Both ---------------------------------------------------------------------------------------------
 
 
+def beat_interval(timeout_s: float) -> float:
+    """Returns the seconds between two heartbeats, given those after which a worker is lost."""
+    return min(BEAT_S, timeout_s / 4)
+
+
 def _describe(spec: ClusterSpec, description: Mapping[str, Any]) -> dict[str, Any]:
     return {"protocol": PROTOCOL, "workers": list(spec.workers), **description}
 
 
-async def open_listener(address: str, limit_s: float = BIND_S) -> socket.socket:
+async def open_listener(address: str, workers: Sequence[str], limit_s: float) -> socket.socket:
     """Listens on one address only.
 
     Args:
         address: "host:port".
+        workers: All addresses.
         limit_s: Seconds to try while another program holds the port.
 
     Raises:
-        ClusterError: if this computer has no such address, or the port stays taken.
+        ClusterError: if this computer has no such address, others know it by another, or the port
+            stays taken.
     """
     deadline = time.monotonic() + limit_s
+    where = parse_address(address, "control")
     while True:
         try:
-            return _listen(address)
+            found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)[0]
+            check_shared(where, workers, str(found[4][0]))
+            listener = socket.create_server(found[4][:2], family=found[0])
+            listener.setblocking(False)
+            return listener
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 reason = explain_error(error)
@@ -417,12 +382,26 @@ async def open_listener(address: str, limit_s: float = BIND_S) -> socket.socket:
         await asyncio.sleep(PAUSE_S)
 
 
-def _listen(address: str) -> socket.socket:
-    where = parse_address(address, "control")
-    family, _, _, _, place = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)[0]
-    listener = socket.create_server(place[:2], family=family)
-    listener.setblocking(False)
-    return listener
+def check_shared(where: Address, workers: Sequence[str], ip: str) -> None:
+    """Refuses a name that resolves to another address on this computer than on the others.
+
+    Args:
+        where: The chief's listening address.
+        workers: All addresses.
+        ip: Its IP address on this computer.
+
+    Raises:
+        ClusterError: if the name resolves to a loopback address, and there are other computers.
+    """
+    others = {parse_address(worker).host for worker in workers} - {where.host}
+    if others and not where.is_loopback and Address(ip, where.port).is_loopback:
+        raise ClusterError(
+            f"The chief's name {where.host} stands for {ip} on its own computer, where no other "
+            "computer can reach it.",
+            hint="Give its address in place of its name, or mend its line in /etc/hosts.",
+            address=str(where),
+            reason="its name is a loopback address",
+        )
 
 
 def explain_error(error: OSError) -> str:
@@ -430,39 +409,3 @@ def explain_error(error: OSError) -> str:
     if isinstance(error, socket.gaierror | ssl.SSLError) or error.errno is None:
         return getattr(error, "reason", None) or error.strerror or str(error)
     return os.strerror(error.errno)  # without the address that asyncio adds
-
-
-def check_shared(
-    address: str,
-    workers: Sequence[str],
-    found: ipaddress.IPv4Address | ipaddress.IPv6Address | None,
-) -> None:
-    """Refuses a name that resolves to another address on this computer than on the others.
-
-    Args:
-        address: The chief's listening address, "host:port".
-        workers: All addresses.
-        found: Its IP address on this computer, from `read_ip()`.
-
-    Raises:
-        ClusterError: if the name resolves to a loopback address, and there are other computers.
-    """
-    where = parse_address(address, "control")
-    others = {parse_address(worker).host for worker in workers} - {where.host}
-    if others and not where.is_loopback and found is not None and found.is_loopback:
-        raise ClusterError(
-            f"The chief's name {where.host} stands for {found} on its own computer, where no other "
-            "computer can reach it.",
-            hint="Give its address in place of its name, or mend its line in /etc/hosts.",
-            address=address,
-            reason="its name is a loopback address",
-        )
-
-
-def read_ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Returns the IP address that `open_listener()` would use, or None for an unknown name."""
-    with suppress(OSError):
-        host = parse_address(address, "control").host
-        name = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
-        return ipaddress.ip_address(str(name).partition("%")[0])
-    return None
