@@ -12,7 +12,6 @@ from gpukeras.distributed.addresses import find_ports
 from gpukeras.distributed.listen_filter import (
     confine_listener,
     confining,
-    parse_listeners,
     plan_filter,
     read_addresses,
 )
@@ -20,12 +19,6 @@ from gpukeras.distributed.listen_filter import (
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="only Linux lets a process filter its sockets"
 )
-TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid timeout
-   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1 0
-   1: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 222 1 0
-   2: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 333 1 0
-   3: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 444 1 0
-"""
 
 
 def listen(dual):
@@ -119,12 +112,6 @@ def test_name_without_addresses():
     with listen(False) as listener:
         assert not confine_listener(listener.getsockname()[1], "no-such-host.invalid")
         assert talk(listener, "127.0.0.2") == b"xxxxx"
-
-
-@pytest.mark.parametrize(("port", "inodes"), [(8080, {111, 222}), (8081, {444}), (80, set())])
-def test_listeners_of_a_port(port, inodes):
-    assert parse_listeners(TABLE, port) == inodes
-    assert parse_listeners("", port) == set()
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "[fd00::5]", "fe80::1%eth0"])

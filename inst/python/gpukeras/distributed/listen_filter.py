@@ -15,21 +15,21 @@ import ctypes
 import ipaddress
 import os
 import socket
+import stat
 import struct
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
-ANSWERED = 16  # most addresses of one name: jumps in a filter are short
+ANSWERED = 16  # most addresses of one name: a filter has at most 4096 instructions
 SO_ATTACH_FILTER = 26  # Linux's number; Python's `socket` lacks it
-LISTENING = "0A"  # state of a socket in /proc/net/tcp
 # Instructions of a classic filter (linux/filter.h); offsets count from the IP header.
 LOAD_BYTE, LOAD_WORD, AND, JUMP_IF_EQUAL, RETURN = 0x30, 0x20, 0x54, 0x15, 0x06
 IP_HEADER = 0xFFF00000
-TO_V4, TO_V6 = IP_HEADER + 16, IP_HEADER + 24  # offset of a packet's destination address
+VERSION = {4: 0x40, 6: 0x60}  # the first byte of a packet, without its lower half
+DESTINATION = {4: 16, 6: 24}  # offset of a packet's destination address
 LOOK_S = 0.005  # between two checks for the listener; until it is confined, any host can connect
 PASS, DROP = 0xFFFFFFFF, 0
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
@@ -50,9 +50,10 @@ def confine_listener(port: int, address: str) -> bool:
     addresses = read_addresses(address)
     if not sys.platform.startswith("linux") or not addresses:
         return False
-    inodes = _read_inodes(port)
-    found = [fd for fd, inode in _read_sockets() if inode in inodes]
-    return bool(found) and all([_attach(fd, plan_filter(addresses)) for fd in found])
+    instructions = plan_filter(addresses)
+    # A list: all of them are confined, even where one cannot be.
+    confined = [_attach(listener, instructions) for listener in _open_listeners(port)]
+    return bool(confined) and all(confined)
 
 
 @contextmanager
@@ -103,79 +104,45 @@ def read_addresses(host: str) -> list[IP]:
     return addresses[:ANSWERED] if known else []
 
 
-def parse_listeners(table: str, port: int) -> set[int]:
-    """Returns the inodes of the sockets that listen on a port.
-
-    Args:
-        table: Text of `/proc/net/tcp` or `tcp6`.
-        port: The port.
-    """
-    rows = (line.split() for line in table.splitlines()[1:])
-    return {
-        int(row[9])
-        for row in rows
-        if len(row) > 9 and row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port
-    }
-
-
 def plan_filter(addresses: Sequence[IP]) -> list[Instruction]:
     """Returns a filter that passes packets sent to one of the addresses."""
-    four = [address for address in addresses if address.version == 4]
-    six = [address for address in addresses if address.version == 6]
-    v4 = [(LOAD_WORD, 0, 0, TO_V4)]
-    for address in four:
-        v4 += [(JUMP_IF_EQUAL, 0, 1, int(address)), (RETURN, 0, 0, PASS)]
-    v4 += [(RETURN, 0, 0, DROP)]
-    v6 = [instruction for address in six for instruction in _plan_v6(address.packed)]
-    version = [(LOAD_BYTE, 0, 0, IP_HEADER), (AND, 0, 0, 0xF0)]
-    return [
-        *version,
-        (JUMP_IF_EQUAL, 0, len(v4), 0x40),
-        *v4,
-        (JUMP_IF_EQUAL, 1, 0, 0x60),
-        (RETURN, 0, 0, DROP),
-        *v6,
-        (RETURN, 0, 0, DROP),
-    ]
-
-
-def _plan_v6(packed: bytes) -> list[Instruction]:
-    # Compares four words; at the first that differs it jumps to the next address.
-    words = struct.unpack("!4L", packed)
-    block: list[Instruction] = []
-    for place, word in enumerate(words):
-        block += [
-            (LOAD_WORD, 0, 0, TO_V6 + 4 * place),
-            (JUMP_IF_EQUAL, 0, 7 - 2 * place, word),
+    plan: list[Instruction] = []
+    for address in addresses:
+        version, words = address.version, address.packed
+        checks = [[(LOAD_BYTE, IP_HEADER), (AND, 0xF0), (JUMP_IF_EQUAL, VERSION[version])]]
+        for place in range(0, len(words), 4):
+            (word,) = struct.unpack_from("!L", words, place)
+            offset = IP_HEADER + DESTINATION[version] + place
+            checks.append([(LOAD_WORD, offset), (JUMP_IF_EQUAL, word)])
+        steps = [*(step for check in checks for step in check), (RETURN, PASS)]
+        # A value that differs leads behind the last step, to the next address.
+        plan += [
+            (code, 0, len(steps) - 1 - place if code == JUMP_IF_EQUAL else 0, operand)
+            for place, (code, operand) in enumerate(steps)
         ]
-    return [*block, (RETURN, 0, 0, PASS)]
+    return [*plan, (RETURN, 0, 0, DROP)]
 
 
-def _read_inodes(port: int) -> set[int]:
-    inodes: set[int] = set()
-    for name in ("tcp", "tcp6"):
-        with suppress(OSError):  # no IPv6 on this computer
-            inodes |= parse_listeners(Path("/proc/self/net", name).read_text(), port)
-    return inodes
-
-
-def _read_sockets() -> Iterable[tuple[int, int]]:
-    # File descriptors of this process that are sockets, with their inodes.
+def _open_listeners(port: int) -> Iterator[socket.socket]:
+    # Yields this process' sockets that listen on a port, under copies of their descriptors, so that
+    # closing those leaves the owner's open.
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # closed meanwhile, such as the one that lists them
-            target = os.readlink(f"/proc/self/fd/{name}")
-            if target.startswith("socket:["):
-                yield int(name), int(target[8:-1])
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as found:
+                internet = found.family in (socket.AF_INET, socket.AF_INET6)
+                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if internet and listens and found.getsockname()[1] == port:
+                    yield found
 
 
-def _attach(fd: int, instructions: Sequence[Instruction]) -> bool:
+def _attach(listener: socket.socket, instructions: Sequence[Instruction]) -> bool:
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in instructions)
     buffer = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HP", len(instructions), ctypes.addressof(buffer))
     try:
-        # A copy of the descriptor, so that closing it leaves the owner's open.
-        with socket.socket(fileno=os.dup(fd)) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
     except OSError:
         return False
     return True
