@@ -37,8 +37,7 @@ chunk_rows <- c(first = 1000, least = 256, most = 50000)
 #' clauses that change tables while they give rows, statements with `RETURNING`, and what follows a
 #' semicolon, which some drivers run.
 #'
-#' Numbers of PostgreSQL come packed, an array per row, which ADBC's driver reads faster; `numeric`
-#' ones become doubles.
+#' `numeric` columns of PostgreSQL become doubles.
 #'
 #' If the database fails midway, an error of class `gpukeras_error_data` says so, with the number of
 #' the last row in its field `row`, and no row is kept. Passwords in the driver's message are

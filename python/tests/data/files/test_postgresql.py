@@ -1,6 +1,4 @@
-"""Queries of PostgreSQL: what is sent, and what is read of packed numbers."""
-
-import struct
+"""Queries of PostgreSQL: what is sent, and what is read."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,49 +6,34 @@ import pytest
 from postgres import explain_missing, serve
 
 from gpukeras import DataError
-from gpukeras.data.files.postgresql import PACKED, TILE_ROWS, QueryPlan, plan_query, unpack
+from gpukeras.data.files.postgresql import plan_query
 from gpukeras.data.reader.table.stream import open_stream
 
-FLOATS = {"a": "float8", "b": "float8", "c": "float8", "s": "text"}
+TYPES = {"a": "float8", "b": "numeric", "s": "text"}
 
 
 # What is sent ------------------------------------------------------------------------------------
 
 
-def test_numbers_are_packed_and_other_columns_are_not():
-    plan = plan_query("SELECT * FROM t;", FLOATS, ["c", "s", "b", "a"])
-    assert plan.items == (("c", "b", "a"), ("s",))
-    assert plan.query == (
-        'SELECT pg_catalog.array_send(ARRAY[q."c"::pg_catalog.float8, '
-        'q."b"::pg_catalog.float8, q."a"::pg_catalog.float8]), q."s" '
-        "FROM (\nSELECT * FROM t\n) AS q"
+def test_numbers_of_any_precision_are_cast_by_the_server():
+    assert plan_query("SELECT * FROM t;", TYPES, ["a", "b", "s"]) == (
+        'SELECT q."a", q."b"::pg_catalog.float8, q."s" FROM (\nSELECT * FROM t\n) AS q'
     )
 
 
-def test_part_of_many_numbers_is_packed():
-    types = {f"x{number}": "float4" for number in range(20)}
-    plan = plan_query("SELECT * FROM t", types, list(types))
-    names = list(types)
-    assert plan.items == (tuple(names[:8]), *((name,) for name in names[8:]))
-    assert plan.reason == "8 columns of numbers packed"
-
-
-def test_few_numbers_of_a_type_are_left_alone():
-    types = {"a": "float8", "b": "float8", "i": "int4", "j": "int2"}
-    plan = plan_query("SELECT * FROM t", types, list(types))
-    assert plan.query == "SELECT * FROM t"
-    assert plan.items == (("a",), ("b",), ("i",), ("j",))
+def test_a_query_is_sent_as_it_is_if_all_columns_are_wanted():
+    types = {"a": "float8", "s": "text"}
+    assert plan_query("SELECT * FROM t", types, ["a", "s"]) == "SELECT * FROM t"
 
 
 def test_only_the_columns_wanted_are_asked_for():
-    plan = plan_query("SELECT * FROM t", FLOATS, ["s", "a"])
-    assert plan.query == 'SELECT q."s", q."a" FROM (\nSELECT * FROM t\n) AS q'
-    assert plan.items == (("s",), ("a",))
+    plan = plan_query("SELECT * FROM t", TYPES, ["s", "a"])
+    assert plan == 'SELECT q."s", q."a" FROM (\nSELECT * FROM t\n) AS q'
 
 
 def test_names_are_quoted():
     plan = plan_query("SELECT 1", {'a"b': "int4", "c": "text"}, ['a"b'])
-    assert 'q."a""b"' in plan.query
+    assert 'q."a""b"' in plan
 
 
 @pytest.mark.parametrize(
@@ -65,66 +48,12 @@ def test_names_are_quoted():
     ],
 )
 def test_a_query_that_may_change_tables_is_sent_as_it_is(query):
-    plan = plan_query(query, FLOATS, ["a"])
-    assert plan == QueryPlan(query, (("a",), ("b",), ("c",), ("s",)), "may change tables")
+    assert plan_query(query, TYPES, ["a"]) == query
 
 
 @pytest.mark.parametrize("query", ["TABLE t", "values (1)", "with q AS (SELECT 1) SELECT * FROM q"])
 def test_other_questions_are_subqueries(query):
-    assert query in plan_query(f" {query} ; ", FLOATS, ["a"]).query
-
-
-@pytest.mark.parametrize("items", [(), (("a",), ("a", "b"))])
-def test_a_plan_has_columns_each_once(items):
-    with pytest.raises(ValueError, match="each once"):
-        QueryPlan("SELECT 1", items, "")
-
-
-# Packed numbers ----------------------------------------------------------------------------------
-
-
-def pack(rows, dtype):
-    """Returns rows of numbers or None as `array_send()` does."""
-    header = struct.pack(">5i", 1, 0, 701, len(rows[0]), 1) if rows else b""
-
-    def send(value):
-        if value is None:
-            return struct.pack(">i", -1)
-        return struct.pack(">i", dtype.itemsize) + np.array(value, dtype).tobytes()
-
-    return pa.array([header + b"".join(map(send, row)) for row in rows], pa.binary())
-
-
-@pytest.mark.parametrize("name", PACKED)
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 1.0])
-def test_packed_numbers_are_those_packed(name, share):
-    rng, dtype = np.random.default_rng(1), PACKED[name]
-    bits = rng.integers(0, 256, (2 * TILE_ROWS + 7, 3, dtype.itemsize), np.uint8)
-    values = bits.view(dtype)[..., 0].astype(dtype.newbyteorder("="))
-    absent = rng.random(values.shape) < share
-    rows = [
-        [None if gone else value for value, gone in zip(*pair, strict=True)]
-        for pair in zip(values, absent, strict=True)
-    ]
-    packed = pack([rows[0], *rows], dtype)[1:]  # a slice
-    found = unpack(packed, 3, dtype)
-    for place, array in enumerate(found):
-        there = ~absent[:, place]
-        assert np.array_equal(array.is_valid().to_numpy(zero_copy_only=False), there)
-        kept = array.drop_null().to_numpy()
-        assert kept.dtype == values.dtype
-        assert kept.tobytes() == values[there, place].tobytes()
-
-
-def test_no_rows_have_the_types_of_rows():
-    found = unpack(pack([], PACKED["int2"]), 3, PACKED["int2"])
-    assert [array.type for array in found] == [pa.int16()] * 3
-
-
-def test_an_array_of_another_length_is_an_error():
-    packed = pack([[1.0, None, 3.0]], PACKED["float8"])
-    with pytest.raises(DataError, match="another length"):
-        unpack(packed, 2, PACKED["float8"])
+    assert f"(\n{query}\n)" in plan_query(f" {query} ; ", TYPES, ["a"])
 
 
 # A server ----------------------------------------------------------------------------------------
