@@ -119,10 +119,10 @@ def test_certificates_are_files_by_name(files):
     known = read_credentials(None, files, {})
     assert known.tls == (files["cert"], files["key"], files["ca"])
     assert known.given
-    assert known.open_server() is not None
-    assert known.open_client().check_hostname
+    assert known.open_tls(is_chief=True) is not None
+    assert known.open_tls(is_chief=False).check_hostname
     assert read_cluster({**FAR, "tls": files}, {}).credentials.given
-    assert Credentials().open_server() is None
+    assert Credentials().open_tls(is_chief=True) is None
 
 
 @pytest.mark.varies
@@ -153,6 +153,6 @@ def test_files_that_are_no_certificates_are_refused(files, name):
     with open(files[name], "w") as file:
         file.write("nothing of the kind")
     known = read_credentials(None, files, {})
-    for opening in (known.open_server, known.open_client):
+    for is_chief in (True, False):
         with pytest.raises(SpecError, match="`tls`: the certificate, its key and the `ca` cannot"):
-            opening()
+            known.open_tls(is_chief)

@@ -108,19 +108,10 @@ def read_is_here(host: str) -> bool:
     if host in ("localhost", socket.gethostname().lower()):
         return True
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:  # an unknown name
         return False
-    return any(_binds(family, place) for family, _, _, _, place in found)
-
-
-def _binds(family: int, place: tuple) -> bool:
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((place[0], 0))
-    except OSError:
-        return False
-    return True
+    return not all(_bind_fault(family, (place[0], 0)) for family, _, _, _, place in found)
 
 
 def read_is_free(address: Address) -> bool:

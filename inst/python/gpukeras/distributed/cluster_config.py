@@ -50,6 +50,7 @@ class ClusterSpec(Spec):
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
         arg = "workers" if self.source == GIVEN else self.source
+        index_arg = "index" if self.source == GIVEN else self.source
         addresses = parse_workers(self.workers, arg)
         control = (
             parse_address(self.control, "control") if self.control else choose_control(addresses)
@@ -57,7 +58,7 @@ class ClusterSpec(Spec):
         _check_reachable(addresses, control, arg)
         self._set(
             workers=tuple(map(str, addresses)),
-            index=_check_index(self.index, len(addresses), self.source),
+            index=check_count(index_arg, self.index, 0, len(addresses) - 1),
             control=str(control),
             timeout_s=check_number("timeout", self.timeout_s, 1.0),
         )
@@ -229,11 +230,6 @@ def choose_control(workers: list[Address]) -> Address:
     taken = {worker.port for worker in workers if worker.host == host}
     ports = (max(taken) + 1, *range(LAST_PORT, 0, -1))
     return Address(host, next(port for port in ports if port <= LAST_PORT and port not in taken))
-
-
-def _check_index(index: Any, size: int, source: str) -> int:
-    arg = "index" if source == GIVEN else source
-    return check_count(arg, index, 0, size - 1)
 
 
 def _check_known(spec: ClusterSpec) -> None:

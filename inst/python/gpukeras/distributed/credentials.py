@@ -44,26 +44,20 @@ class Credentials:
         """Whether there are credentials to tell workers from strangers."""
         return bool(self.secret) or self.tls is not None
 
-    def open_server(self) -> ssl.SSLContext | None:
-        """Returns a TLS context for the chief, which requires each worker's certificate, or None.
+    def open_tls(self, is_chief: bool) -> ssl.SSLContext | None:
+        """Returns a TLS context, or None without TLS.
+
+        Args:
+            is_chief: Whether it is the chief's, which requires each worker's certificate; that of
+                the others requires the chief's certificate for its host.
 
         Raises:
             SpecError: if TLS cannot use one of the files.
         """
-        return self._open(ssl.PROTOCOL_TLS_SERVER)
-
-    def open_client(self) -> ssl.SSLContext | None:
-        """Returns a TLS context for the others, which require the chief's certificate for its host.
-
-        Returns None without TLS; raises as `open_server()`.
-        """
-        return self._open(ssl.PROTOCOL_TLS_CLIENT)
-
-    def _open(self, protocol: int) -> ssl.SSLContext | None:
         if self.tls is None:
             return None
         cert, key, authority = self.tls
-        context = ssl.SSLContext(protocol)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_chief else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
         try:

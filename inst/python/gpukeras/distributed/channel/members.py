@@ -138,7 +138,8 @@ class Member(ABC):
             if at_rest != self._at_rest:
                 self._at_rest = at_rest
                 self._send_all(BEAT, rests=at_rest)
-            sent.set()
+            # Connections write in the loop's next turn; this is set in the one after that.
+            self._loop.call_later(0, self._loop.call_soon, sent.set)
 
         self.post(announce)
         if self._may_wait():

@@ -46,6 +46,8 @@ from gpukeras.distributed.channel.protocol import (
 from gpukeras.distributed.cluster_config import ClusterSpec
 
 STRANGER_S = 10.0  # seconds for which a connection may stay without a hello
+# What a stranger causes, the last by a record in a record in a record ...
+STRANGE = (OSError, AuthenticationError, RecursionError)
 STRANGERS = 100  # most connections without a hello; the oldest are closed
 GRACE_S = 10.0  # seconds to wait for the rest when the cluster cannot start any more
 MOST = 100_000  # workers; a larger number is invalid
@@ -111,7 +113,7 @@ class JoinGate:
         self._grace_s = min(GRACE_S, spec.timeout_s)
         self._beat_s = beat_interval(spec.timeout_s)
         self._secret = spec.credentials.secret
-        self._tls = spec.credentials.open_server()
+        self._tls = spec.credentials.open_tls(is_chief=True)
         self._guests: dict[asyncio.Task[None], None] = {}  # they have not introduced themselves
         self._members: dict[int, Connection] = {}
         self._refused: dict[Connection, int] = {}
@@ -142,10 +144,13 @@ class JoinGate:
             connection.send(WELCOME)
         return self._members
 
-    def _is_decided(self) -> bool:
+    def _find_present(self) -> set[int]:
         # A worker that has ended may be started again, so its place becomes free.
         self._members = {i: one for i, one in self._members.items() if not one.closed.is_set()}
-        came = {0, *self._members, *self._refused.values()}
+        return {0, *self._members}
+
+    def _is_decided(self) -> bool:
+        came = self._find_present() | {*self._refused.values()}
         return came >= {*range(len(self._workers))} or time.monotonic() > self._deadline
 
     async def _beat(self) -> None:
@@ -175,12 +180,13 @@ class JoinGate:
         try:
             hello = await asyncio.wait_for(_receive_first(connection, opening), STRANGER_S)
             index, description = parse_hello(hello)
-        except (OSError, AuthenticationError, asyncio.TimeoutError, asyncio.CancelledError):
+            error = self._judge(index, description)
+        except (*STRANGE, asyncio.TimeoutError, asyncio.CancelledError):
             if len(self.strangers) < STRANGERS:
                 self.strangers.append(peer)
             connection.abort()
             return
-        if error := self._judge(index, description):
+        if error:
             self._refused[connection] = index
             self._deadline = min(self._deadline, time.monotonic() + self._grace_s)
             self._verdict = self._verdict or error
@@ -193,7 +199,7 @@ class JoinGate:
         address = self._workers[index] if known else "not one of `workers`"
         if differences := find_differences(self._own, description):
             return explain_difference(index, address, differences)
-        if known and index not in (0, *self._members):
+        if known and index not in self._find_present():
             return None
         reason = "has come twice" if known else "has come"
         name = name_worker(index, address).removesuffix(",")
@@ -269,7 +275,7 @@ async def reach_chief(
     """
     deadline = time.monotonic() + limit_s
     problem = "nothing answers there"
-    tls = spec.credentials.open_client()
+    tls = spec.credentials.open_tls(is_chief=False)
     described = _describe(spec, description)
     while time.monotonic() < deadline:
         connection = Connection(Seal(spec.credentials.secret, WORKER))
