@@ -21,6 +21,7 @@ from typing import Any
 
 from gpukeras.core import cache_folder
 from gpukeras.core.messages import count_of
+from gpukeras.core.options import is_number
 from gpukeras.core.safe_files import open_regular, private_folder
 from gpukeras.distributed.addresses import parse_address
 
@@ -132,11 +133,8 @@ def read_times(file: Path) -> dict[str, dict[str, list[float]]]:
 
 def _are_times(kinds: Any) -> bool:
     return isinstance(kinds, dict) and all(
-        isinstance(times, list) and len(times) <= MOST and all(_is_time(one) for one in times)
+        isinstance(times, list)
+        and len(times) <= MOST
+        and all(is_number(one) and 0 <= one <= MOST_S for one in times)
         for times in kinds.values()
     )
-
-
-def _is_time(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and 0 <= value <= MOST_S
