@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import check_count
@@ -89,6 +89,7 @@ class LaunchRecord:
     notes: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class Launch:
     """Workers that were started together.
 
@@ -96,32 +97,25 @@ class Launch:
         script: The script.
         cluster: The workers' addresses.
         plans: The workers.
-        processes: The processes that run here, by the worker's number.
-        log_dir: Folder of their logs.
         timeout_s: Seconds that the others have to end by themselves once one has failed.
         notes: Sentences.
+        log_dir: Folder of the logs, "" where nothing was started.
+        processes: The processes that run here, by the worker's number.
     """
 
-    def __init__(
-        self,
-        script: str,
-        cluster: ClusterSpec,
-        plans: Sequence[WorkerPlan],
-        *,
-        processes: Mapping[int, WorkerProcess],
-        log_dir: str,
-        timeout_s: float,
-        notes: Sequence[str],
-    ) -> None:
-        """Takes over the running processes."""
-        self._script, self._cluster, self._plans = script, cluster, plans
-        self._processes, self._log_dir, self._timeout_s = processes, log_dir, timeout_s
-        self._notes, self._hurried = list(notes), False
+    script: str
+    cluster: ClusterSpec
+    plans: Sequence[WorkerPlan]
+    timeout_s: float
+    notes: list[str]
+    log_dir: str = ""
+    processes: Mapping[int, WorkerProcess] = field(default_factory=dict)
+    _hurried: bool = False
 
     @property
     def runs(self) -> bool:
         """Whether a worker runs."""
-        return any(process.look() is None for process in self._processes.values())
+        return any(process.look() is None for process in self.processes.values())
 
     def look(self) -> LaunchRecord:
         """Returns the status of all workers; stops those that still run long after a failure."""
@@ -129,13 +123,13 @@ class Launch:
         if failure is not None:
             self._hurry(failure)
         return LaunchRecord(
-            self._script,
-            tuple(map(self._record, self._plans)),
-            self._cluster.control,
-            self._log_dir,
+            self.script,
+            tuple(map(self._record, self.plans)),
+            self.cluster.control,
+            self.log_dir,
             self.runs,
             failure,
-            tuple(self._notes),
+            tuple(self.notes),
         )
 
     def wait(self, timeout_s: float | None = None) -> LaunchRecord:
@@ -155,9 +149,9 @@ class Launch:
 
     def stop(self) -> LaunchRecord:
         """Stops all workers; may be called again."""
-        for process in self._processes.values():
+        for process in self.processes.values():
             process.ask()
-        for process in self._processes.values():
+        for process in self.processes.values():
             process.stop()
         return self.look()
 
@@ -171,14 +165,14 @@ class Launch:
         Raises:
             SpecError: if there is no such worker, or it was not started here.
         """
-        worker = check_count("worker", worker, 1, len(self._plans))
-        if worker not in self._processes:
+        worker = check_count("worker", worker, 1, len(self.plans))
+        if worker not in self.processes:
             message = f"Worker {worker} was not started on this computer: its log is not here."
             raise SpecError(message, arg="worker")
-        return read_log_end(self._processes[worker].log, check_count("n", lines))
+        return read_log_end(self.processes[worker].log, check_count("n", lines))
 
     def _record(self, plan: WorkerPlan) -> WorkerRecord:
-        process = self._processes.get(plan.worker)
+        process = self.processes.get(plan.worker)
         end = None if process is None else process.look()
         status = ELSEWHERE if process is None else RUNNING if end is None else end.state
         seconds = end.seconds if end else process.seconds if process else None
@@ -188,9 +182,9 @@ class Launch:
         return WorkerRecord(plan.worker, plan.address, *told)
 
     def _find_failure(self) -> Failure | None:
-        ends = {number: process.look() for number, process in self._processes.items()}
+        ends = {number: process.look() for number, process in self.processes.items()}
         failed = {
-            number: (end.ended, parse_error(read_log_end(self._processes[number].log, ERROR_LINES)))
+            number: (end.ended, parse_error(read_log_end(self.processes[number].log, ERROR_LINES)))
             for number, end in ends.items()
             if end is not None and end.state == "failed"
         }
@@ -199,20 +193,20 @@ class Launch:
         first = choose_first(failed)
         end = ends[first]
         reason = "" if end is None else end.reason
-        address, log = self._cluster.workers[first - 1], str(self._processes[first].log)
+        address, log = self.cluster.workers[first - 1], str(self.processes[first].log)
         return Failure(first, address, reason, failed[first][1], log)
 
     def _hurry(self, failure: Failure) -> None:
         """Asks workers to end that still run longer than the time-out after the first failure."""
-        ends = [process.look() for process in self._processes.values()]
+        ends = [process.look() for process in self.processes.values()]
         first = min(end.ended for end in ends if end is not None and end.state == "failed")
-        if self._hurried or time.monotonic() - first < self._timeout_s:
+        if self._hurried or time.monotonic() - first < self.timeout_s:
             return
         self._hurried = True
-        late = [number for number, process in self._processes.items() if process.look() is None]
+        late = [number for number, process in self.processes.items() if process.look() is None]
         for number in late:
-            self._processes[number].ask()
-            self._notes.append(
-                f"Worker {number} was stopped: it had not ended {self._timeout_s:g} s after "
+            self.processes[number].ask()
+            self.notes.append(
+                f"Worker {number} was stopped: it had not ended {self.timeout_s:g} s after "
                 f"worker {failure.worker} failed."
             )

@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -74,24 +73,15 @@ def start_launch(script: str, workers: Any = 2, options: Mapping[str, Any] | Non
     plans = plan_workers(
         cluster, script, spec, here=here, shares=shares, python=python, secret=secret
     )
+    made = Launch(script, cluster, plans, spec.timeout_s, notes)
     if not any(here):
-        return Launch(
-            script, cluster, plans, processes={}, log_dir="", timeout_s=spec.timeout_s, notes=notes
-        )
+        return made
     _check_system()
     if not local:
         _check_ports([plan.address for plan in plans if plan.here])
     folder = _make_folder(spec.log_dir)
-    processes = _start(plans, spec, folder, python)
-    made = Launch(
-        script,
-        cluster,
-        plans,
-        processes=processes,
-        log_dir=str(folder),
-        timeout_s=spec.timeout_s,
-        notes=notes,
-    )
+    made.log_dir = str(folder)
+    made.processes = _start(plans, spec, folder, python)
     _launches[:] = [*(launch for launch in _launches if launch.runs), made]
     return made
 
@@ -248,5 +238,4 @@ def launch_log(handle: Launch, worker: int, lines: int = TAIL_LINES) -> list[str
 
 
 def _with_handle(made: Launch) -> dict[str, Any]:
-    record = made.look()
-    return {"handle": made, **{field.name: getattr(record, field.name) for field in fields(record)}}
+    return {"handle": made, **vars(made.look())}
