@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import check_count
@@ -89,9 +89,8 @@ class LaunchRecord:
     notes: tuple[str, ...]
 
 
-@dataclass(eq=False)
 class Launch:
-    """Workers that were started together.
+    """Workers that were started together; no dataclass, as R gets those as plain lists.
 
     Args:
         script: The script.
@@ -99,18 +98,29 @@ class Launch:
         plans: The workers.
         timeout_s: Seconds that the others have to end by themselves once one has failed.
         notes: Sentences.
+
+    Attributes:
         log_dir: Folder of the logs, "" where nothing was started.
         processes: The processes that run here, by the worker's number.
     """
 
-    script: str
-    cluster: ClusterSpec
-    plans: Sequence[WorkerPlan]
-    timeout_s: float
-    notes: list[str]
-    log_dir: str = ""
-    processes: Mapping[int, WorkerProcess] = field(default_factory=dict)
-    _hurried: bool = False
+    def __init__(
+        self,
+        script: str,
+        cluster: ClusterSpec,
+        plans: Sequence[WorkerPlan],
+        timeout_s: float,
+        notes: Sequence[str],
+    ) -> None:
+        """Starts nothing."""
+        self.log_dir = ""
+        self.processes: Mapping[int, WorkerProcess] = {}
+        self._script = script
+        self._cluster = cluster
+        self._plans = plans
+        self._timeout_s = timeout_s
+        self._notes = list(notes)
+        self._hurried = False
 
     @property
     def runs(self) -> bool:
@@ -123,13 +133,13 @@ class Launch:
         if failure is not None:
             self._hurry(failure)
         return LaunchRecord(
-            self.script,
-            tuple(map(self._record, self.plans)),
-            self.cluster.control,
+            self._script,
+            tuple(map(self._record, self._plans)),
+            self._cluster.control,
             self.log_dir,
             self.runs,
             failure,
-            tuple(self.notes),
+            tuple(self._notes),
         )
 
     def wait(self, timeout_s: float | None = None) -> LaunchRecord:
@@ -165,7 +175,7 @@ class Launch:
         Raises:
             SpecError: if there is no such worker, or it was not started here.
         """
-        worker = check_count("worker", worker, 1, len(self.plans))
+        worker = check_count("worker", worker, 1, len(self._plans))
         if worker not in self.processes:
             message = f"Worker {worker} was not started on this computer: its log is not here."
             raise SpecError(message, arg="worker")
@@ -193,20 +203,20 @@ class Launch:
         first = choose_first(failed)
         end = ends[first]
         reason = "" if end is None else end.reason
-        address, log = self.cluster.workers[first - 1], str(self.processes[first].log)
+        address, log = self._cluster.workers[first - 1], str(self.processes[first].log)
         return Failure(first, address, reason, failed[first][1], log)
 
     def _hurry(self, failure: Failure) -> None:
         """Asks workers to end that still run longer than the time-out after the first failure."""
         ends = [process.look() for process in self.processes.values()]
         first = min(end.ended for end in ends if end is not None and end.state == "failed")
-        if self._hurried or time.monotonic() - first < self.timeout_s:
+        if self._hurried or time.monotonic() - first < self._timeout_s:
             return
         self._hurried = True
         late = [number for number, process in self.processes.items() if process.look() is None]
         for number in late:
             self.processes[number].ask()
-            self.notes.append(
-                f"Worker {number} was stopped: it had not ended {self.timeout_s:g} s after "
+            self._notes.append(
+                f"Worker {number} was stopped: it had not ended {self._timeout_s:g} s after "
                 f"worker {failure.worker} failed."
             )
