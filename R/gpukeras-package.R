@@ -15,6 +15,5 @@ the$unmarshalled <- list() # models and datasets of marshalled values, the last 
 the$prepared <- list() # prepped recipes of the package recipes, by their keys
 the$formulas <- list() # functions of formulas written in this session, by formula and key
 the$stores <- NULL # closes object stores when R ends, once one was used
-the$together <- NULL # what gpu_tune_grid() has asked for, and what was trained
 the$boards <- list() # servers of TensorBoard that this session has started
 the$events <- 0 # conditions signalled so far by a child of gpu_run()

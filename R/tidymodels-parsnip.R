@@ -61,7 +61,8 @@
 #'   and of `"cox"` `"linear_pred"`, which rises with the time as in the package censored, and is 0
 #'   for a row of means.
 #'
-#' [gpu_tune_grid()] tunes with all models trained together.
+#' `tune::tune_grid()` trains one model after another; [gpu_tune()] trains those of all resamples and
+#' settings together.
 #'
 #' `extract_fit_engine()` returns a `gpu_mlp_fit`, which gpukeras functions accept as a model; its
 #' element `history` is the [gpu_history]. It also holds the trained model as a `.keras` archive:
@@ -148,12 +149,7 @@ gpu_mlp_fit <- function(formula, data, weights = NULL, units = 64, activation = 
 }
 
 # A trained model and its history, from arguments of formula_dataset(), gpu_mlp() and gpu_fit().
-# Within gpu_tune_grid() it trains with others.
 train_engine <- function(rows, model, fit) {
-  together <- if (!is.null(the$together)) ask_together(rows, model, fit)
-  if (!is.null(together)) {
-    return(together)
-  }
   data <- rlang::exec(formula_dataset, !!!rows)
   model <- inform_labels_once(rlang::exec(gpu_mlp, data, !!!model))
   list(model = model, history = rlang::exec(gpu_fit, model, data, !!!fit))

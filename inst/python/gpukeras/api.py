@@ -31,7 +31,7 @@ from gpukeras.distributed.launcher import launcher
 from gpukeras.engine import lr_tables
 from gpukeras.explain import effects, gradients, permutation
 from gpukeras.export import archive, export, recipe_json, transfer
-from gpukeras.many import ensemble, fit_many, fit_together, fits
+from gpukeras.many import ensemble, fit_many, fits
 from gpukeras.models import compatibility, mlp
 from gpukeras.models.families import build as family_build
 from gpukeras.models.families import spec as families
@@ -253,7 +253,6 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "find_batch_size": batch_size.find_batch_size,
     "find_learning_rate": lr_finder.find_learning_rate,
     "fit_many": fit_many.fit_many,
-    "fit_together": fit_together.fit_together,
     "fits_table": fits.read_table,
     "fits_model": fits.read_model,
     "fits_held_out": fits.read_held_out,

@@ -6,7 +6,6 @@ from small_fits import make_dataset, make_model  # noqa: E402
 
 from gpukeras.many.ensemble import predict_many  # noqa: E402
 from gpukeras.many.fit_many import fit_many  # noqa: E402
-from gpukeras.many.fit_together import fit_together  # noqa: E402
 from gpukeras.training.fit import fit  # noqa: E402
 
 
@@ -56,10 +55,7 @@ def workers():
             alone.model(number).get_weights(), beside.model(number).get_weights(), strict=True
         )
     ]
-    own = [make_dataset(rows=64)] * 2
-    together = fit_together(models, own, [1, 2], [{"epochs": 1}] * 2, workers=2)
     return {
-        "together": [one.report.engine.engine for one in together],
         "apart": max(float(np.abs(a - b).max()) for a, b in pairs if a.dtype.kind == "f"),
         "reason": beside.plan.reason,
     }
