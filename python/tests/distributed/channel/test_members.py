@@ -1,3 +1,4 @@
+import select
 import socket
 import threading
 from contextlib import contextmanager
@@ -79,6 +80,16 @@ def test_chief_that_sends_what_a_worker_sends():
         chief.send(CALL, Call(0, "x", 1.0, b"").values(), [b""])
         member.wait_ended(600)
         assert member.fault.reason == "sent what is no message of this program"
+
+
+def test_a_rest_is_told_before_the_call_returns():
+    """After it R holds Python's lock, and nothing more is written."""
+    with joined() as (member, chief):
+        for at_rest in [True, False] * 20:
+            member.set_rest(at_rest)
+            assert select.select([chief.connection], [], [], 0)[0]
+            while chief.hear(beats=True).values["rests"] is not at_rest:
+                pass
 
 
 def test_posting_after_the_end_does_nothing():
