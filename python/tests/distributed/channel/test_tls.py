@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import threading
 
@@ -10,6 +11,7 @@ from channels import PATIENCE_S, free_address, make_spec, run_threads
 from strangers import JOINED, PLAIN, close_connections, connect, join, recorded
 
 from gpukeras.core.errors import ClusterError
+from gpukeras.distributed.channel import rendezvous
 from gpukeras.distributed.channel.channel import open_channel
 from gpukeras.distributed.channel.protocol import MAGIC
 from gpukeras.distributed.credentials import Credentials
@@ -124,6 +126,15 @@ def test_a_chief_without_a_certificate_for_its_address_is_not_believed(certifica
         open_channel(make_spec(control, 2, 1, 5.0, certificates["worker"]), {}, None, 1.0)
     thread.join(PATIENCE_S)
     assert outcomes == ["Worker 2 (127.0.0.1:2002) has not come within 2 s."]
+
+
+def test_what_does_not_answer_the_handshake_is_no_chief(certificates, monkeypatch):
+    monkeypatch.setattr(rendezvous, "ATTEMPT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        control = f"127.0.0.1:{silent.getsockname()[1]}"
+        spec = make_spec(control, 2, 1, 5.0, certificates["worker"])
+        with pytest.raises(ClusterError, match="has not been found at .* timed out"):
+            open_channel(spec, {}, None, 0.5)
 
 
 def test_a_connection_that_breaks_without_a_word_has_ended(certificates):

@@ -282,7 +282,7 @@ async def reach_chief(
         try:
             await asyncio.wait_for(_connect(connection, spec.control, tls), ATTEMPT_S)
             problem = await _introduce(connection, spec, described)
-        except TimeoutError:
+        except asyncio.TimeoutError:  # a class of its own before Python 3.11
             problem = os.strerror(errno.ETIMEDOUT)
         except OSError as error:
             problem = explain_error(error)
@@ -372,7 +372,7 @@ async def open_listener(address: str, workers: Sequence[str], limit_s: float) ->
         try:
             found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)[0]
             check_shared(where, workers, str(found[4][0]))
-            listener = socket.create_server(found[4][:2], family=found[0])
+            listener = socket.create_server(found[4], family=found[0])
             listener.setblocking(False)
             return listener
         except OSError as error:
