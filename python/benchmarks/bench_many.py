@@ -1,11 +1,11 @@
 """Measures many models at once against one after another: `make bench-many`.
 
-Each case trains 10 folds x 5 seeds of a perceptron: by `fit_many()`, by `fit()` for some of the
-same models (the rest is reckoned as the later ones of these), by Keras' `fit()` as it comes, and at
-a large `steps_per_execution`. Then time and memory against the number of models at a time, each
-number in a process of its own. Then models of different shapes, in worker processes and one after
-another, each way in a process of its own (`--only workers`). The load is printed, because ratios of
-a busy computer mean little.
+Each case trains 10 folds x 5 seeds of a perceptron: by `fit_many()`, by a bare vmapped scan of the
+same models on JAX, which is the limit, by `fit()` for some of them (the rest is reckoned as the
+later ones of these), by Keras' `fit()` as it comes, and at a large `steps_per_execution`. Then time
+and memory against the number of models at a time, each number in a process of its own. Then models
+of different shapes, in worker processes and one after another, each way in a process of its own
+(`--only workers`). The load is printed, because ratios of a busy computer mean little.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -97,6 +98,7 @@ def run_case(name, epochs, sample):
     models = len(fits.members)
     print(f"\n{name}, {models} models, {epochs} epochs of batches of {BATCH}")
     print(f"  at once: {took:.1f} s, {took / models:.3f} s a model ({fits.plan.reason})")
+    compare_limit(data, fits, columns, epochs, took)
     ways = {
         "gpu_fit() in a row": lambda number: train_alone(fits, number, epochs),
         "Keras' fit()": lambda number: train_keras(fits, number, epochs, 1),
@@ -112,6 +114,35 @@ def run_case(name, epochs, sample):
         print(
             f"  {way}: {total:.1f} s ({few} models trained: the first {each[0]:.2f} s, later ones "
             f"{middle:.2f} s), {total / took:.1f} times as long"
+        )
+
+
+def compare_limit(data, fits, columns, epochs, took):
+    """Prints what a bare scan of the same models takes, in a process of its own, on JAX."""
+    shortest, _ = seconds_of(lambda: train_many(data, columns, 1))
+    longest, _ = seconds_of(lambda: train_many(data, columns, 1 + epochs))
+    warm = (longest - shortest) / epochs
+    x, y = (source.gather(slice(None)) for source in data.sources)
+    train, held = (
+        np.stack([rows[: min(map(len, parts))] for rows in parts])
+        for parts in (
+            [member.train for member in fits.members],
+            [member.held_out for member in fits.members],
+        )
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "models.npz")
+        options = {"batch": BATCH, "epochs": epochs, "cores": os.cpu_count() or 1}
+        np.savez(path, x=x, y=y.reshape(-1), train=train, held=held, **options)
+        command = [sys.executable, str(Path(__file__).with_name("bench_limit_many.py")), str(path)]
+        answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    losses = [fit.history.metrics["val_loss"][-1] for fit in fits.fitted]
+    print(f"  a warm epoch {warm:.2f} s; mean loss of the rows held out {np.mean(losses):.4f}")
+    for parts, found in json.loads(answer.splitlines()[-1]).items():
+        print(
+            f"  a bare vmapped scan, {parts} side by side: {found['total_s']:.1f} s, a warm epoch "
+            f"{found['warm_s']:.2f} s: at once takes {took / found['total_s']:.2f} and "
+            f"{warm / found['warm_s']:.2f} times as long; mean loss {found['loss']:.4f}"
         )
 
 
