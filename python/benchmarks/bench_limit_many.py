@@ -1,7 +1,7 @@
 """The limit of many models on JAX: a bare `lax.scan` of vmapped steps over the same rows.
 
-As `bench_limit_jax` for one model: no Keras, no metrics but the mean loss of the epoch and of the
-rows held out, and no short last batch. One program trains all models, or one a core its share, since
+As `bench_limit_jax` for one model: no Keras, no metrics but the mean loss of an epoch and of the
+rows held out, and no short last batch. One program trains all models, or one a core its share, as
 products of small matrices keep one core busy; the faster of both is the limit.
 """
 

@@ -118,7 +118,7 @@ def test_a_traced_program_sees_the_factor_and_the_start_change():
         step(batches[0])
         assert rates.reduce(0.5)
         step(batches[1])
-        rates.set_state({"start": -5, "factor": 0.25})
+        rates.set_state({"start": -5, "factor": 0.25}, {})
         step(batches[2])
         assert step.experimental_get_tracing_count() == 1
     table = expected()
@@ -142,14 +142,14 @@ def test_the_state_is_plain_and_brings_the_rates_back():
     model = a_recorder()
     with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS, start=-3) as rates:
         rates.reduce(0.5)
-        state, rate = json.loads(json.dumps(rates.get_state())), rates.current()
+        state, rate = json.loads(json.dumps(rates.get_state()[0])), rates.current()
     assert state == {"start": -3, "factor": 0.5}
     assert rate == expected()[3] / 2
     with override_schedule(model, ONE_CYCLE, STEPS, EPOCHS) as rates:
         assert rates.current() == expected()[0]
-        rates.set_state(state)
+        rates.set_state(state, {})
         assert rates.current() == rate
-        assert rates.get_state() == state
+        assert rates.get_state() == (state, {})
 
 
 def test_rates_are_reduced_to_the_lowest_and_never_raised():

@@ -97,14 +97,14 @@ class Rates:
         self.factor.assign(after)
         return bool(after != before)
 
-    def get_state(self) -> dict[str, float | int]:
-        """Returns the state for a checkpoint, as plain values."""
-        return {"start": int(self._start.numpy()), "factor": float(self.factor.numpy())}
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Returns the state for a checkpoint: plain values, and no arrays."""
+        return {"start": int(self._start.numpy()), "factor": float(self.factor.numpy())}, {}
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
+    def set_state(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Restores the result of `get_state()`."""
-        self._start.assign(int(state["start"]))
-        self.factor.assign(float(state["factor"]))
+        self._start.assign(int(plain["start"]))
+        self.factor.assign(float(plain["factor"]))
 
 
 def reduce_factor(before: np.float32, by: float, lowest: float, highest: float) -> np.float32:

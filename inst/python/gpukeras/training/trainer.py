@@ -348,7 +348,7 @@ class Training:
             checkpoints,
             events,  # progress and interrupts
             preemption,  # signals that ask the process to end
-            *self.manager.board,  # TensorBoard, which reads an epoch's figures
+            *([self.manager.board] if self.manager.board else []),  # reads an epoch's figures
             *self.history,
         ]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.checkpoint.state import Kept, TrainingState
@@ -34,6 +35,7 @@ from gpukeras.training.callbacks.tensorboard import Board, open_board
 from gpukeras.training.progress import Progress
 
 
+@dataclass(frozen=True)
 class CallbackManager:
     """The callbacks and other features of one training.
 
@@ -42,65 +44,57 @@ class CallbackManager:
         rates: The schedule's rates, or None for the optimizer's own.
         early: The Keras callback of early stopping, or None.
         plateau: The Keras callback that lowers the rates, or None.
-        board: The TensorBoard writer, or None.
-
-    Attributes:
-        callbacks: The Keras callbacks among them, but for that of TensorBoard.
-        board: The Keras callback of TensorBoard, if there is one.
+        board: The Keras callback of TensorBoard, or None.
     """
 
-    def __init__(
-        self,
-        averages: Averages | None,
-        rates: Rates | None,
-        early: Any,
-        plateau: Any,
-        board: Board | None = None,
-    ) -> None:
-        """Keeps the arguments."""
-        self.averages, self._rates, self._early, self._plateau = averages, rates, early, plateau
-        self._board, self.board = board, [] if board is None else [board]
-        self.callbacks = [one for one in (early, plateau) if one is not None]
+    averages: Averages | None
+    rates: Rates | None
+    early: Any
+    plateau: Any
+    board: Board | None
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """The Keras callbacks that look at metrics."""
+        return [callback for callback in (self.early, self.plateau) if callback is not None]
 
     @property
     def folder(self) -> str:
         """The folder of TensorBoard's files, or ""."""
-        return "" if self._board is None else self._board.spec.folder
+        return "" if self.board is None else self.board.spec.folder
 
     @property
     def stopped(self) -> bool:
         """Whether early stopping has ended the training."""
-        return self._early is not None and self._early.stopped
+        return self.early is not None and self.early.stopped
 
     @property
     def best_epoch(self) -> int:
         """The best epoch of early stopping, counted from 1; 0 without early stopping."""
-        return 0 if self._early is None else self._early.best_epoch
+        return 0 if self.early is None else self.early.best_epoch
 
     @property
     def keeps_best(self) -> bool:
         """Whether the model ends with the weights of its best epoch."""
-        return bool(self.best_epoch) and self._early.spec.restore_best
+        return bool(self.best_epoch) and self.early.spec.restore_best
 
     @property
     def reason(self) -> str:
         """Why early stopping ended the training, or ""."""
         if not self.stopped:
             return ""
-        patience = self._early.spec.patience
-        return f"{self._early.explain()} has not improved for {count_of(patience, 'epoch')}"
+        patience = count_of(self.early.spec.patience, "epoch")
+        return f"{self.early.explain()} has not improved for {patience}"
 
     def explain(self) -> list[str]:
         """Returns notes about the training, as sentences."""
-        return [*self._explain_rates(), *(self._board.notes if self._board else ())]
-
-    def _explain_rates(self) -> list[str]:
-        if self._plateau is None or not self._plateau.reductions:
-            return []
-        epochs = self._plateau.reductions
-        shown = ", ".join(str(epoch) for epoch in epochs[:5]) + (", ..." if epochs[5:] else "")
-        noun = "epochs" if epochs[1:] else "epoch"
-        return [f"The learning rate was lowered after {noun} {shown}."]
+        notes = [] if self.board is None else self.board.notes
+        epochs = [] if self.plateau is None else self.plateau.reductions
+        if epochs:
+            shown = ", ".join(map(str, epochs[:5])) + (", ..." if epochs[5:] else "")
+            noun = "epochs" if epochs[1:] else "epoch"
+            return [f"The learning rate was lowered after {noun} {shown}.", *notes]
+        return list(notes)
 
     def show_averages(self) -> None:
         """Shows the averages to the validation and to callbacks at an epoch's end."""
@@ -116,28 +110,23 @@ class CallbackManager:
         """Gives the model its final weights."""
         if self.keeps_best:
             self.hide_averages()
-            self._early.restore_best()
+            self.early.restore_best()
         else:
             self.show_averages()
 
     def get_state(self) -> dict[str, Kept]:
         """Returns the state for a checkpoint."""
-        kept: dict[str, Kept] = {name: one.get_state() for name, one in self._keepers().items()}
-        if self._rates is not None:
-            kept["rates"] = (dict(self._rates.get_state()), {})
-        return kept
+        return {name: keeper.get_state() for name, keeper in self._keepers().items()}
 
     def set_state(self, kept: Mapping[str, Kept]) -> None:
         """Restores the state of a checkpoint; features that it lacks start anew."""
-        for name, one in self._keepers().items():
+        for name, keeper in self._keepers().items():
             if name in kept:
-                one.set_state(*kept[name])
-        if self._rates is not None and "rates" in kept:
-            self._rates.set_state(kept["rates"][0])
+                keeper.set_state(*kept[name])
 
     def _keepers(self) -> dict[str, Any]:
-        keepers = {"averages": self.averages, "early": self._early, "plateau": self._plateau}
-        return {name: one for name, one in keepers.items() if one is not None}
+        names = ("averages", "early", "plateau", "rates")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 @contextmanager
@@ -180,14 +169,13 @@ def open_callback_manager(
         holding = override_schedule(model, schedule, steps, spec.epochs, start)
     clipping = hold_clipping(model, spec.clip_norm, spec.clip_value, spec.clip_global_norm)
     with clipping, holding as rates, open_board(model, spec, progress, loader) as board:
+        lowers = rates is not None and isinstance(schedule, PlateauSpec)
         manager = CallbackManager(
-            None if spec.ema is None else Averages(model, spec.ema),
-            rates,
-            None if early is None else as_callback(EarlyStopping, early),
-            as_callback(Plateau, schedule, rates)
-            if rates is not None and isinstance(schedule, PlateauSpec)
-            else None,
-            board,
+            averages=None if spec.ema is None else Averages(model, spec.ema),
+            rates=rates,
+            early=None if early is None else as_callback(EarlyStopping, early),
+            plateau=as_callback(Plateau, schedule, rates) if lowers else None,
+            board=board,
         )
         if rates is not None:
             rates.factor.assign(rate_factor)
