@@ -28,7 +28,7 @@ from gpukeras.data.saved import writer
 from gpukeras.diagnostics import check, fault_test, reproduce
 from gpukeras.distributed import session, sharing
 from gpukeras.distributed.launcher import launcher
-from gpukeras.engine import lr_tables
+from gpukeras.engine import schedules
 from gpukeras.explain import effects, gradients, permutation
 from gpukeras.export import archive, export, recipe_json, transfer
 from gpukeras.many import ensemble, fit_many, fits
@@ -248,8 +248,8 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "prune": pruning.prune,
     "quantize": quantization.quantize,
     "distill": distillation.distill,
-    "schedule": lr_tables.describe_schedule,
-    "draw_rates": lr_tables.draw_schedule,
+    "schedule": schedules.describe_schedule,
+    "draw_rates": schedules.draw_schedule,
     "find_batch_size": batch_size.find_batch_size,
     "find_learning_rate": lr_finder.find_learning_rate,
     "fit_many": fit_many.fit_many,

@@ -12,7 +12,7 @@ from nightly import few
 from small_fits import make_model
 
 from gpukeras.backend import runtime
-from gpukeras.engine import async_compile, trace_cache
+from gpukeras.engine import async_compile, program_cache
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.epoch_loop import EpochLoop
 
@@ -60,7 +60,7 @@ def test_large_models_and_unknown_insides_are_left_to_the_first_call(monkeypatch
     program = tf.function(lambda x: weights + x, jit_compile=True)
     concrete = program.get_concrete_function(tf.TensorSpec([], tf.float32))
     monkeypatch.setattr(async_compile, "STAND_IN_BYTES", 11)
-    traced = trace_cache.hold(concrete)
+    traced = program_cache.hold(concrete)
     assert async_compile.begin_compiling(traced, [[tf.constant(1.0)]]) is None
     assert async_compile.begin_compiling(object(), []) is None
     block, model = make_block(), make_model()

@@ -11,8 +11,8 @@ from gpukeras import ModelError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset
 from gpukeras.engine import optimizer as engine_optimizer
-from gpukeras.engine.lr_tables import draw_rates, parse_schedule
 from gpukeras.engine.optimizer import check_clipping, hold_clipping, override_schedule, read_rate
+from gpukeras.engine.schedules import draw_rates, parse_schedule
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf

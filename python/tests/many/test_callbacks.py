@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpukeras.core.errors import SpecError
-from gpukeras.engine.lr_schedules import PlateauSpec
+from gpukeras.engine.schedules import PlateauSpec
 from gpukeras.many.callbacks import (
     Divergence,
     StackEarlyStopping,
@@ -14,7 +14,7 @@ from gpukeras.many.callbacks import (
     StackPlateau,
     StoppedError,
 )
-from gpukeras.many.histories import ModelHistory
+from gpukeras.many.fits import ModelHistory
 from gpukeras.training.callbacks.early_stopping import EarlyStoppingSpec
 from gpukeras.training.listener import ProgressReporter
 

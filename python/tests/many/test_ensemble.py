@@ -8,7 +8,7 @@ import pytest
 from small_fits import make_dataset, make_model
 
 from gpukeras.core.errors import DataError, ModelError, SpecError
-from gpukeras.many.histories import ModelHistory
+from gpukeras.many.fits import ModelHistory
 
 pytestmark = pytest.mark.tf
 

@@ -21,15 +21,13 @@ from gpukeras.checkpoint.store import LOCK, CheckpointStore
 from gpukeras.core.file_lock import FolderLock
 from gpukeras.many import alone
 from gpukeras.many.alone import JobResult
-from gpukeras.many.fits import Fitted
-from gpukeras.many.histories import ModelHistory
+from gpukeras.many.fits import Fitted, ModelHistory
 from gpukeras.many.resamples import open_resamples, split_dataset
 from gpukeras.many.workers.pool import WorkersError
 from gpukeras.models.label_numbers import NOTHING
 from gpukeras.search.alone_trainer import AloneTrainer
-from gpukeras.search.building import build_model
 from gpukeras.search.stopper import Stopper
-from gpukeras.search.trial_models import TrialModels
+from gpukeras.search.trial_models import TrialModels, build_model
 from gpukeras.search.trials import Trial, summarise
 from gpukeras.training.fit import fit
 

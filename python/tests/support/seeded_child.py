@@ -21,7 +21,7 @@ from gpukeras.engine.autotune_cache import store_choice
 from gpukeras.many import fit_many as many
 from gpukeras.search import search
 from gpukeras.training import fit as training_fit
-from gpukeras.training.batch_size_memo import remember_batch_size
+from gpukeras.training.batch_size import remember_batch_size
 
 ENGINES = ("graph_loop", "keras", "compiled", "repeatable")
 ROWS, WORDS, LENGTH = 1600, 30, 12

@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from nightly import few
@@ -7,6 +10,7 @@ from gpukeras import ModelError
 from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset
 from gpukeras.training import evaluate, fit, predict
+from gpukeras.training.batch_size import remember_batch_size, remembered_size
 
 pytestmark = pytest.mark.tf
 
@@ -110,3 +114,28 @@ def test_another_batch_size_than_the_models_is_refused():
     assert e.value.hint == "Use `batch_size = 8`, or leave it."
     with pytest.raises(ModelError, match="`batch_size` is 10"):
         fit.fit(make_rnn(), make_sequences(batch_size=10)[0], {"epochs": 1})
+
+
+# Sizes that a search found ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_batch_size_is_kept_while_its_model_lives():
+    model, data = type("Model", (), {})(), make_dataset(200)
+    assert remembered_size(model, data) is None
+    remember_batch_size(model, 64)
+    remember_batch_size(model, 128)
+    assert remembered_size(model, data) == 128
+    lives = weakref.ref(model)
+    del model
+    gc.collect()
+    assert lives() is None
+
+
+def test_no_batch_is_larger_than_the_rows_for_training():
+    model, data = type("Model", (), {})(), make_dataset(100)
+    assert remembered_size(model, data) is None
+    remember_batch_size(model, 40)
+    assert remembered_size(model, data) == 40
+    remember_batch_size(model, 4000)
+    assert remembered_size(model, data) == 100

@@ -15,7 +15,7 @@ from small_fits import make_dataset, make_model
 from gpukeras.backend import devices, runtime
 from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.training import fit
-from gpukeras.training.batch_size_memo import remember_batch_size
+from gpukeras.training.batch_size import remember_batch_size
 
 CHILD = str(Path(__file__).parents[1] / "support" / "seeded_child.py")
 KINDS = ["fit", "validation", "own", "many", "tune", "compiled", "keras"]

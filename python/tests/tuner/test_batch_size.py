@@ -14,7 +14,7 @@ from gpukeras import DataError, ModelError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.engine import epoch_loop
 from gpukeras.models import model_recipes, state
-from gpukeras.training.batch_size_memo import remembered_batch_size
+from gpukeras.training.batch_size import found_size
 from gpukeras.tuner import batch_size
 from gpukeras.tuner.batch_size import BatchSearchSpec, choose_range, find_batch_size, repeat_head
 from gpukeras.tuner.knee import FITS, FULL
@@ -87,7 +87,7 @@ def test_a_search_measures_each_size_and_recommends_one_of_them(model):
     assert (report.largest, report.stopped) == (200, "to")
     assert (report.engine, report.device) == ("graph_loop", "CPU:0")
     assert "`to` was reached" in report.reason
-    assert remembered_batch_size(model) == report.recommended
+    assert found_size(model, make_dataset(2000)) == report.recommended
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_the_model_is_left_as_it_was_after_an_error_and_an_interrupt():
         with pytest.raises(type(failure)):
             find_batch_size(model, data, {"high": 64}, fail)
         assert_same(model, before)
-    assert remembered_batch_size(model) is None
+    assert found_size(model, make_dataset(2000)) is None
 
 
 @pytest.mark.tf
@@ -135,7 +135,7 @@ def test_the_listener_ends_a_search_that_keeps_what_was_measured(model):
     assert [point.batch_size for point in report.points] == [32, 64]
     assert report.stopped == "interrupted"
     assert set(seen) == {"size", "waiting"}
-    assert remembered_batch_size(model) is None
+    assert found_size(model, make_dataset(2000)) is None
     nothing = find_batch_size(model, make_dataset(2000), {}, lambda event: True)
     assert (nothing.points, nothing.recommended, nothing.largest) == ((), None, None)
 

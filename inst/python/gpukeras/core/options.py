@@ -401,7 +401,7 @@ class FitSpec(Spec):
         epochs: Passes over the training rows.
         engine: "auto" (the fastest by measurement), "keras", "graph_loop", "compiled", or
             "repeatable" (as "auto", without measuring).
-        schedule: Learning rate schedule, see `lr_tables`, or None for the optimizer's rate.
+        schedule: Learning rate schedule, see `schedules`, or None for the optimizer's rate.
         clip_norm: Largest norm of each variable's gradient, or None.
         clip_value: Largest absolute value in a gradient, or None.
         clip_global_norm: Largest norm of all gradients together, or None.

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpukeras.backend import cpp_log, keras_private, runtime, tensor_ops
-from gpukeras.engine.trace_cache import Traced
+from gpukeras.engine.program_cache import Traced
 
 STAND_IN_BYTES = 256 * 2**20  # of variables to duplicate; larger models compile in the foreground
 

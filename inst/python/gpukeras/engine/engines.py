@@ -9,7 +9,7 @@ The engines run the same Keras step on the same blocks of batches:
 None is always best (XLA's convolutions on a CPU are 8 times slower than oneDNN's), so in the first
 epoch each trains real batches for a short time, and the fastest continues. No work is wasted: these
 are updates of the same model. An engine is only tried where it can win and the steps left can pay
-for its tracing, which equal models share, see `trace_cache`; XLA compiles in a thread, see
+for its tracing, which equal models share, see `program_cache`; XLA compiles in a thread, see
 `async_compile`, while the fastest so far trains.
 
 The loop's first batch is a run-time value. So is its trip count, and one program serves calls of
@@ -30,6 +30,7 @@ from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loader.block import Block
 from gpukeras.engine.autotune import choose_count
+from gpukeras.engine.program_cache import make_key, open_traced
 from gpukeras.engine.program_names import repeatable_names
 from gpukeras.engine.programs import (
     Logs,
@@ -43,7 +44,6 @@ from gpukeras.engine.programs import (
     make_static,
     read_shapes,
 )
-from gpukeras.engine.trace_cache import make_key, open_traced
 from gpukeras.engine.trip_counts import choose_loop, choose_size
 from gpukeras.system import host
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from gpukeras.backend import devices, runtime
+from gpukeras.backend import devices, keras_private, runtime
 from gpukeras.backend.jax_backend import find_device, memory_faults
 from gpukeras.backend.jax_module import jax
 from gpukeras.backend.jax_state import State, find_variables
@@ -24,18 +24,11 @@ from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loader.block import Block
 from gpukeras.engine.autotune import choose_count
-from gpukeras.engine.jax_microbatches import train_in_parts
 from gpukeras.engine.optimizer import find_rates
-from gpukeras.engine.programs import (
-    Logs,
-    Shapes,
-    UntraceableError,
-    count_rows,
-    cut,
-    read_shapes,
-)
+from gpukeras.engine.programs import Logs, Shapes, UntraceableError, count_rows, cut, read_shapes
 from gpukeras.engine.train_step import TrainingStep
 from gpukeras.engine.trip_counts import ProgramSizes, choose_loop, choose_sizes
+from gpukeras.models.losses import sums_rows
 
 _NONE: Logs = {}
 
@@ -216,3 +209,57 @@ def keep_dtypes(after: State, before: State) -> State:
     convert = jax().lax.convert_element_type
     kept: State = jax().tree.map(lambda new, old: convert(new, old.dtype), after, before)
     return kept
+
+
+def train_in_parts(model: Model, state: Any, data: Any, size: int) -> tuple[Mapping[str, Any], Any]:
+    """Traced: one update of a model from a batch, as `TrainingStep` makes it on TensorFlow.
+
+    Args:
+        model: A compiled model with Keras' own step.
+        state: The values of the trainable, other, optimizer's and metrics' variables.
+        data: The batch.
+        size: Rows that go through the model at once.
+
+    Returns:
+        The logs and the state after the update.
+    """
+    trainable, other, optimizer, metrics = state
+    rows = int(runtime.tree().flatten(data)[0].shape[0])
+
+    def add(start: Any, count: int, carried: Any) -> Any:
+        sums, other, metrics = carried
+        part = cut(data, start, count)
+        found, other, metrics = _gradients(model, (trainable, other, optimizer, metrics), part)
+        share = 1.0 if sums_rows(model.loss) else count / rows
+        sums = jax().tree.map(lambda total, one: total + share * one, sums, found)
+        return sums, other, metrics
+
+    carried = (jax().tree.map(jax().numpy.zeros_like, trainable), other, metrics)
+    whole, rest = divmod(rows, size)
+    carried = jax().lax.fori_loop(0, whole, lambda i, held: add(i * size, size, held), carried)
+    if rest:
+        carried = add(whole * size, rest, carried)
+    sums, other, metrics = carried
+    trainable, optimizer = model.optimizer.stateless_apply(optimizer, sums, trainable)
+    with runtime.keras().StatelessScope(list(zip(model.metrics_variables, metrics, strict=True))):
+        logs = model.get_metrics_result()
+    return logs, (trainable, other, optimizer, metrics)
+
+
+def _gradients(model: Model, state: Any, data: Any) -> tuple[Any, Any, Any]:
+    """Returns a micro-batch's gradients, and the other and the metrics' variables after it."""
+    trainable, other, optimizer, metrics = state
+    x, y, weights = runtime.keras().utils.unpack_x_y_sample_weight(data)
+    compute = jax().value_and_grad(keras_private.loss_and_updates(model), has_aux=True)
+    (_, (loss, predicted, other, metrics)), found = compute(
+        trainable,
+        other,
+        metrics,
+        x,
+        y,
+        weights,
+        training=True,
+        optimizer_variables=optimizer,
+    )
+    _, metrics = keras_private.update_metrics(model, metrics, loss, x, y, predicted, weights)
+    return list(found), list(other), list(metrics)

@@ -21,7 +21,7 @@ from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.options import check_positive
-from gpukeras.engine.lr_tables import ScheduleSpec, draw_rates_at
+from gpukeras.engine.schedules import ScheduleSpec, draw_rates_at
 
 # Successive steps without an update that end a training; loss scaling halved its scale each time.
 STUCK_STEPS = 100

@@ -10,7 +10,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.data.loader.block import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
-from gpukeras.engine.trace_cache import Traced
+from gpukeras.engine.program_cache import Traced
 from gpukeras.engine.trip_counts import ProgramSizes, choose_sizes
 
 Logs = Mapping[str, Any]

@@ -18,8 +18,7 @@ from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.reader.rows import SelectedRows
 from gpukeras.engine.predict import predict_rows
 from gpukeras.many.copies import make_initial
-from gpukeras.many.fits import Fitted, Ran, Start
-from gpukeras.many.histories import ModelHistory
+from gpukeras.many.fits import Fitted, ModelHistory, Ran, Start
 from gpukeras.many.resamples import split_dataset
 from gpukeras.many.stack import read_state
 from gpukeras.many.training import Task

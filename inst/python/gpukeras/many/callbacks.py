@@ -14,7 +14,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private
 from gpukeras.core.metric_values import read_metrics, split_components
-from gpukeras.many.histories import ModelHistory
+from gpukeras.many.fits import ModelHistory
 from gpukeras.many.partitions import PartitionedStack
 from gpukeras.many.rates import StackRates
 from gpukeras.many.stack import Stack

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
+from gpukeras.core.metric_values import Value
 from gpukeras.core.options import check_count
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.recipe.decoding import decode_outputs
 from gpukeras.many.copies import make_initial, write_state
 from gpukeras.many.group_scaling import GroupScaling
-from gpukeras.many.histories import ModelHistory
 from gpukeras.many.members import Member
 from gpukeras.many.plan import StackPlan
 from gpukeras.many.resamples import split_dataset
@@ -27,6 +27,32 @@ from gpukeras.models.families.spec import Family
 from gpukeras.models.label_numbers import NOTHING, LabelNumbers
 from gpukeras.training.baseline import fill_baseline
 from gpukeras.training.fit import tie_data
+
+
+@dataclass
+class ModelHistory:
+    """What one model has come to in its training.
+
+    Args:
+        metrics: Each metric's value after each epoch.
+        stopped: "" while it trains, then "completed", "early", "interrupted", "non_finite" or,
+            where a worker could not train it, "failed".
+        best_epoch: The epoch, from 1, whose weights it ends with; 0 for the last one.
+        rates: The learning rate of each epoch's last step.
+        skipped: Steps that loss scaling left out, because gradients were not finite.
+    """
+
+    metrics: dict[str, list[Value]] = field(default_factory=dict)
+    stopped: str = ""
+    best_epoch: int = 0
+    rates: list[float] = field(default_factory=list)
+    skipped: int = 0
+
+    @property
+    def epochs(self) -> int:
+        """Epochs in the history."""
+        return len(self.metrics.get("loss", ()))
+
 
 State = Mapping[str, Sequence[np.ndarray]]
 

@@ -18,7 +18,7 @@ class ManySpec(Spec):
         epochs: Passes of each model over its training rows.
         batch_size: Rows per step of each model, or "auto": those of the dataset, or by the rows of
             the median model.
-        schedule: Learning rate schedule, see `lr_tables`; None for the optimizers' own rates.
+        schedule: Learning rate schedule, see `schedules`; None for the optimizers' own rates.
         early_stopping: When to stop a model; also given as its patience or options, see
             `parse_early_stopping()`. None for never.
         most: Models that train at a time, or "auto" (by memory).

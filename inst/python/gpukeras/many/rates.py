@@ -9,8 +9,8 @@ import numpy as np
 
 from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
-from gpukeras.engine.lr_tables import draw_rates_at, parse_schedule
 from gpukeras.engine.optimizer import count_steps, read_own_rate, read_rate, reduce_factor
+from gpukeras.engine.schedules import draw_rates_at, parse_schedule
 
 
 class StackRates:
@@ -20,7 +20,7 @@ class StackRates:
         models: The models before their training.
         steps: Steps of an epoch of each.
         epochs: Epochs of the training.
-        schedule: The schedule, see `lr_tables`; None for the optimizers' own rates.
+        schedule: The schedule, see `schedules`; None for the optimizers' own rates.
 
     Attributes:
         models: The models.

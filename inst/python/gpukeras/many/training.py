@@ -20,8 +20,8 @@ from gpukeras.core.messages import find_reason
 from gpukeras.data.arrays import epoch_order
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.engine import rowwise
-from gpukeras.engine.lr_schedules import PlateauSpec
 from gpukeras.engine.programs import Logs
+from gpukeras.engine.schedules import PlateauSpec
 from gpukeras.many.batches import count_steps
 from gpukeras.many.callbacks import (
     Divergence,
@@ -31,8 +31,7 @@ from gpukeras.many.callbacks import (
     StackPlateau,
     StoppedError,
 )
-from gpukeras.many.fits import Fitted, Start
-from gpukeras.many.histories import ModelHistory
+from gpukeras.many.fits import Fitted, ModelHistory, Start
 from gpukeras.many.options import ManySpec
 from gpukeras.many.partitions import PartitionedStack, count_cores, count_partitions, split_evenly
 from gpukeras.many.rates import StackRates

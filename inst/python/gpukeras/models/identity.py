@@ -1,8 +1,8 @@
 """Describes what a model is, so that equal models are found.
 
 A configuration is JSON values that no session changes: layers have numbers for names. A program of
-one model serves another that does the same, see `engine.trace_cache`; models that are equal but for
-numbers are stacked, see `many.structure`; and a checkpoint goes on with its model, see
+one model serves another that does the same, see `engine.program_cache`; models that are equal but
+for numbers are stacked, see `many.structure`; and a checkpoint goes on with its model, see
 `checkpoint.fingerprint`.
 
 The user's own code is described besides: a loss that closes over a number has one configuration

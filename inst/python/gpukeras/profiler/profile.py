@@ -59,7 +59,7 @@ from gpukeras.profiler.layer_times import OPTIMIZER, LayerTime, read_layers, top
 from gpukeras.profiler.peak_use import measure_peak_use
 from gpukeras.profiler.report import Advice, InputCost, ProfileReport, StageTime
 from gpukeras.profiler.trace_window import read_window
-from gpukeras.training.batch_size_memo import remembered_size
+from gpukeras.training.batch_size import remembered_size
 from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.model_guard import untouched
 

@@ -27,7 +27,6 @@ from gpukeras.many.resamples import (
     split_dataset,
 )
 from gpukeras.search.alone_trainer import AloneTrainer
-from gpukeras.search.building import Build
 from gpukeras.search.halving import choose_dropped, choose_job
 from gpukeras.search.options import (
     HELD_OUT,
@@ -51,7 +50,7 @@ from gpukeras.search.space import Space, describe_space, parse_grid, parse_space
 from gpukeras.search.stacked_trainer import StackedTrainer
 from gpukeras.search.stopper import OnEvent, Stopper
 from gpukeras.search.study import Study, digest_numbers, open_study
-from gpukeras.search.trial_models import TrialModels
+from gpukeras.search.trial_models import Build, TrialModels
 from gpukeras.search.trials import Outcome, Trainer, Trial
 from gpukeras.training.evaluate import evaluate
 from gpukeras.training.model_guard import kept_model

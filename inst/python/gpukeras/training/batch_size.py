@@ -1,8 +1,13 @@
-"""Chooses the batch size of a training: as requested, as found before, or as the model requires."""
+"""Chooses the batch size of a training: as requested, as found before, or as the model requires.
+
+What gpu_batch_size() recommended for a model is stored while the model lives.
+"""
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
+from typing import Any
 
 from gpukeras.backend import devices
 from gpukeras.core.errors import ModelError
@@ -10,8 +15,8 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.plan import PipelinePlan
+from gpukeras.data.recipe.recipe import BatchesEncoding
 from gpukeras.engine.predict_loop import check_whole, fixed_rows
-from gpukeras.training.batch_size_memo import found_size, remembered_size
 
 
 def plan_batches(
@@ -75,3 +80,27 @@ def explain_size(
     if isinstance(asked, str) or plan.rows == 0 or asked <= plan.rows:
         return []
     return [f"`batch_size` is {asked:,}, but there are {plan.rows:,} rows: all make one batch."]
+
+
+_SIZES: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+def remember_batch_size(model: Model, size: int) -> None:
+    """Stores a model's batch size while the model lives."""
+    _SIZES[model] = size
+
+
+def remembered_size(model: Model, data: Dataset) -> int | None:
+    """Returns the stored batch size of a model, at most the number of rows.
+
+    None where trainings are to repeat: times have found that size.
+    """
+    return None if devices.repeats() else found_size(model, data)
+
+
+def found_size(model: Model, data: Dataset) -> int | None:
+    """Returns the stored batch size of a model, whether it is used or not."""
+    ready = isinstance(data.recipe.features, BatchesEncoding)  # batches that are made already
+    size = None if ready else _SIZES.get(model)
+    rows = data.count("train")
+    return size if size is None or rows is None else min(size, rows)

@@ -39,7 +39,7 @@ from gpukeras.engine.epoch_loop import calibrate, draw, wait_for
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.refusals import engine_refusals, is_inability, raise_explained
 from gpukeras.models import model_checks, model_recipes
-from gpukeras.training.batch_size_memo import remember_batch_size
+from gpukeras.training.batch_size import remember_batch_size
 from gpukeras.training.keras_functions import build_on
 from gpukeras.training.model_guard import kept_model
 from gpukeras.tuner.knee import FULL, Point, choose_knee, choose_sizes, explain_choice, is_flat

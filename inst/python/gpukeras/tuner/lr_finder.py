@@ -28,7 +28,7 @@ from gpukeras.engine.optimizer import find_optimizer, read_rate
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.rate_loop import RateLoop, open_rate_loop
 from gpukeras.models import compatibility, model_checks, model_recipes
-from gpukeras.training.batch_size_memo import remembered_size
+from gpukeras.training.batch_size import remembered_size
 from gpukeras.training.keras_functions import build_on
 from gpukeras.training.model_guard import kept_model
 from gpukeras.tuner.lr_curve import RateChoice, choose_end, choose_rate, plan_rates, smooth_losses

@@ -9,8 +9,8 @@ from nightly import few
 
 from gpukeras import SpecError
 from gpukeras.backend import runtime
-from gpukeras.engine.lr_tables import parse_schedule
 from gpukeras.engine.optimizer import override_schedule
+from gpukeras.engine.schedules import parse_schedule
 from gpukeras.training.callbacks.early_stopping import (
     EarlyStopping,
     EarlyStoppingSpec,

@@ -8,8 +8,7 @@ from typing import Any
 from gpukeras.core.messages import count_of
 from gpukeras.many.alone import Job, JobResult, as_job, train_alone
 from gpukeras.many.copies import make_initial
-from gpukeras.many.fits import Fitted, Start
-from gpukeras.many.histories import ModelHistory
+from gpukeras.many.fits import Fitted, ModelHistory, Start
 from gpukeras.many.plan import read_model_facts
 from gpukeras.many.stack import read_state
 from gpukeras.many.training import Task

@@ -29,8 +29,8 @@ from gpukeras.core.options import (
     option,
     refused_value,
 )
-from gpukeras.engine.lr_schedules import PlateauSpec
 from gpukeras.engine.optimizer import Rates
+from gpukeras.engine.schedules import PlateauSpec
 
 # Words in the names of metrics that are better when higher; "loss" in a name takes precedence.
 MAXIMISED = {"acc", "accuracy", "auc", "precision", "recall", "f1", "fbeta", "r2", "iou", "dice"}

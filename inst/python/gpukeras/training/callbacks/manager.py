@@ -15,8 +15,6 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import FitSpec
 from gpukeras.data.loader.block import DataLoader
-from gpukeras.engine.lr_schedules import ConstantSpec, PlateauSpec
-from gpukeras.engine.lr_tables import parse_schedule
 from gpukeras.engine.optimizer import (
     Rates,
     count_steps,
@@ -24,6 +22,7 @@ from gpukeras.engine.optimizer import (
     override_schedule,
     require_plain_rate,
 )
+from gpukeras.engine.schedules import ConstantSpec, PlateauSpec, parse_schedule
 from gpukeras.engine.train_step import Averages
 from gpukeras.training.callbacks.early_stopping import (
     EarlyStopping,

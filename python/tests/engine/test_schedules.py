@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpukeras import SpecError
 from gpukeras.backend import runtime
-from gpukeras.engine.lr_tables import (
+from gpukeras.engine.schedules import (
     KINDS,
     describe_schedule,
     draw_rates,

@@ -8,7 +8,7 @@ from trialled import build
 from gpukeras import GeneratorError, ModelError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.data.dataset.generator import GeneratorInterrupt
-from gpukeras.search.building import build_model
+from gpukeras.search.trial_models import build_model
 from gpukeras.search.trials import Trial
 
 TRIAL = Trial(1, {"units": 4, "rate": 0.1}, seed=3)

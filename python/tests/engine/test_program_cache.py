@@ -8,7 +8,7 @@ import pytest
 from nightly import few
 from small_fits import make_dataset, make_model
 
-from gpukeras.engine import program_cache, trace_cache
+from gpukeras.engine import program_cache
 from gpukeras.models.identity import list_state
 from gpukeras.training import evaluate
 from gpukeras.training import fit as training_fit
@@ -199,8 +199,8 @@ def test_a_program_that_captures_other_numbers_is_not_shared():
     model = with_dropout()
     numbers = tf.Variable([1.0])
     concrete = tf.function(lambda: numbers + 1).get_concrete_function()
-    traced = trace_cache.hold(concrete)
+    traced = program_cache.hold(concrete)
     state = list_state(model, None)
-    assert trace_cache._share("key", traced, state, 0.0) is traced
+    assert program_cache._share("key", traced, state, 0.0) is traced
     assert not program_cache._kept
     assert float(traced()[0]) == 2.0
