@@ -16,7 +16,10 @@ from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.models import compatibility
 
-ARRAYS, PIPELINE, SEQUENCE, OTHER = "arrays", "pipeline", "sequence", "other"
+ARRAYS = "arrays"
+PIPELINE = "pipeline"
+SEQUENCE = "sequence"
+OTHER = "other"
 
 
 @dataclass(frozen=True)

@@ -343,7 +343,9 @@ class EngineAutotuner:
         asked = "" if self._reason != "as asked" or self.engine == engine else self.engine
         why += f'; "{asked}" was asked' if asked else ""
         self.choice = EngineChoice(engine, why, self.trials)
-        self.engine, self.preparing, self._batch_s = engine, "", None
+        self.engine = engine
+        self.preparing = ""
+        self._batch_s = None
 
     def refuse(self, why: str) -> bool:
         """Excludes the engine on trial or in preparation; returns False if there is no other."""
@@ -385,13 +387,17 @@ class EngineAutotuner:
     def _begin_trial(self) -> None:
         self._start_s = None
         self._prepared_s = 0.0
-        self._count, self._largest, self._measured = 1, 0, (0, 0.0)
+        self._count = 1
+        self._largest = 0
+        self._measured = (0, 0.0)
 
     def _record_trial(self, count: int, seconds: float) -> None:
         """Uses only the largest calls: in small ones the call itself takes most of the time."""
         batches, total_s = self._measured
         if count > self._largest:
-            batches, total_s, self._largest = 0, 0.0, count
+            batches = 0
+            total_s = 0.0
+            self._largest = count
         if count == self._largest:
             batches, total_s = batches + count, total_s + seconds
         self._measured, batch_s = (batches, total_s), total_s / max(1, batches)
@@ -423,6 +429,8 @@ class EngineAutotuner:
 
     def _go_on_with(self, engine: str, fastest: Trial | None) -> None:
         if engine in BESIDE and fastest is not None:
-            self.engine, self.preparing, self._batch_s = fastest.engine, engine, fastest.batch_s
+            self.engine = fastest.engine
+            self.preparing = engine
+            self._batch_s = fastest.batch_s
         else:
             self.engine = engine

@@ -34,7 +34,10 @@ from gpukeras.engine.predict_loop import count_row_bytes, fixed_rows, model_devi
 KERAS_ROWS = 32  # of a batch of Keras' own evaluate() and predict()
 CALL, OWN_STEP = "call", "own predict_step"  # what a verdict is about
 PROBED_BYTES = 2**28  # of all layers' outputs for the rows that are looked at
-SAME, ABOUT, ABOUT_HALF = 1e-5, 1e-2, 5e-2  # differences, as a share of the largest output
+# Differences, as a share of the largest output.
+SAME = 1e-5
+ABOUT = 1e-2
+ABOUT_HALF = 5e-2
 MIXES = "what the model gives for a row depends on the other rows of its batch"
 CHANGES = "the model draws random numbers, or keeps a state, when it is called"
 NO_ROWS = "the model's outputs do not have a row for each row"

@@ -86,7 +86,9 @@ class Engines:
         static: bool | None = None,
     ) -> None:
         """Takes Keras' own function."""
-        self.model, self._kind, self.batch_size = model, kind, batch_size
+        self.model = model
+        self._kind = kind
+        self.batch_size = batch_size
         self._device = device
         chosen = choose_loop(device, devices.current().deterministic).static
         self._static = chosen if static is None else static
@@ -97,7 +99,9 @@ class Engines:
         self.ran: set[str] = set()
         self.chosen = ""
         self.started_s = self.prepared_s = 0.0
-        self._any_size, self._variable_batch_size, self.longest = False, False, 1
+        self._any_size = False
+        self._variable_batch_size = False
+        self.longest = 1
         self._size, self._asks = batch_size, True  # in tracing; `_size` may be a tensor
         self._began = 0.0  # start of the current preparation
 

@@ -74,8 +74,12 @@ class EpochLoop:
     def begin(self, blocks: Iterator[Block], done: int = 0) -> None:
         """Starts an epoch, of which `done` batches were trained before this process began."""
         self.close()
-        self._blocks, self._block, self._first = blocks, None, 0
-        self.position, self.rows, self.ended = 0, 0, False
+        self._blocks = blocks
+        self._block = None
+        self._first = 0
+        self.position = 0
+        self.rows = 0
+        self.ended = False
         self._skip(done)
 
     def close(self) -> None:
@@ -212,7 +216,9 @@ class EpochLoop:
                 variable.assign(before[id(variable)])
 
     def _call_engine(self, block: Block, left: int) -> int:
-        chooser, trying, before = self.chooser, self.chooser.choice is None, self._logs
+        chooser = self.chooser
+        trying = self.chooser.choice is None
+        before = self._logs
         known = self.engines.knows_count(chooser.engine)
         count = chooser.count(left, block.batches if known else 0)
         began = time.perf_counter()

@@ -50,12 +50,16 @@ class JaxEngines:
         static: bool | None = None,
     ) -> None:
         """Finds the variables; traces nothing."""
-        self.model, self._kind, self.batch_size = model, kind, batch_size
+        self.model = model
+        self._kind = kind
+        self.batch_size = batch_size
         self._step, more = step, () if step is None else step.variables
         self._variables = find_variables(model, kind, more, find_device(device))
         self._rates = find_rates(model) if kind == "train" else None
         self.ran: set[str] = set()
-        self.chosen, self.started_s, self.prepared_s = "", 0.0, 0.0
+        self.chosen = ""
+        self.started_s = 0.0
+        self.prepared_s = 0.0
         self._shapes: set[Shapes] = set()
         chosen = choose_loop(device, devices.current().deterministic).static
         self._static = chosen if static is None else static

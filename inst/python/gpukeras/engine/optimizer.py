@@ -51,7 +51,9 @@ class Rates:
         self, iterations: Any, base: float, table: np.ndarray, start: int, stride: int = 1
     ) -> None:
         """Puts the table on the device of the optimizer's variables."""
-        self.base, self._iterations, self._stride = base, iterations, stride
+        self.base = base
+        self._iterations = iterations
+        self._stride = stride
         self._last, self._top = len(table) - 1, float(np.max(table))
         self._bound: tuple[Any, ...] = ()
         # XLA refuses variables of another device than the optimizer's.

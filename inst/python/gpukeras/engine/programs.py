@@ -31,7 +31,9 @@ class Program:
 
     def __init__(self, traced: Traced, shapes: Shapes, rows: int, batch_size: int) -> None:
         """Starts without a compilation in the background."""
-        self.shapes, self.rows, self._batch_size = shapes, rows, batch_size
+        self.shapes = shapes
+        self.rows = rows
+        self._batch_size = batch_size
         self._traced = traced
         self.guard = traced.guard
         self._compilation: Compilation | None = None

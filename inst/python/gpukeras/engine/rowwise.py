@@ -19,7 +19,9 @@ from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.models.families.keras_classes import is_ours
 from gpukeras.models.losses import losses_of
 
-OURS, MODELS, LAYERS = "gpukeras.models.", "keras.src.models.", "keras.src.layers."
+OURS = "gpukeras.models."
+MODELS = "keras.src.models."
+LAYERS = "keras.src.layers."
 KNOWN_LAYERS = tuple(
     LAYERS + name
     for name in (

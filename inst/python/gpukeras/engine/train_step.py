@@ -182,7 +182,9 @@ class TrainingStep:
         averages: Averages | None = None,
     ) -> None:
         """Keeps the model's own step."""
-        self._model, self._own, self.microbatch_size = model, model.train_step, microbatch_size
+        self._model = model
+        self._own = model.train_step
+        self.microbatch_size = microbatch_size
         self._watch, self._averages = watch, averages
 
     def __call__(self, data: Any) -> Logs:
@@ -273,7 +275,9 @@ class TrainingStep:
         return sums
 
     def _gradients(self, data: Any, start: Any, size: Any, rows: Any) -> list[Any]:
-        tf, keras, model = runtime.tensorflow(), runtime.keras(), self._model
+        tf = runtime.tensorflow()
+        keras = runtime.keras()
+        model = self._model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(cut(data, start, size))
         with tf.GradientTape() as tape:
             takes_training = keras_private.takes_training(model)

@@ -139,7 +139,10 @@ class FittedModels:
         scaling: GroupScaling | None = None,
     ) -> None:
         """Keeps them."""
-        self.data, self.starts, self.fitted, self.plan = data, starts, fitted, plan
+        self.data = data
+        self.starts = starts
+        self.fitted = fitted
+        self.plan = plan
         self.members = [start.member for start in starts]
         self.batch_size, self.device = batch_size, device
         self.elapsed_s, self.notes = elapsed_s, notes

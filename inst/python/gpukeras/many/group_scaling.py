@@ -102,7 +102,9 @@ class ScaledRows(RowSource):
         """Gathers nothing."""
         super().__init__(base.shape, base.dtype, base.streamed)
         self.movable = base.movable
-        self._base, self._scaling, self._codes = base, scaling, codes
+        self._base = base
+        self._scaling = scaling
+        self._codes = codes
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows."""

@@ -32,7 +32,9 @@ UNKNOWN_BYTES = 4096  # of a row's outputs, where layers do not say their shapes
 CPU_FLOPS = 20_000_000
 # Seconds of a processor that a stack costs more than models alone, and that it saves for each model
 # and for each of its steps (small models, 2 cores; searches of 9 structures with 2 and 5 folds).
-COMPILE_S, FIT_S, STEP_S = 2.0, 0.15, 1.5e-4
+COMPILE_S = 2.0
+FIT_S = 0.15
+STEP_S = 1.5e-4
 STEP_FLOPS = 6  # of a product going forward: 2 for it, and 4 for the gradients of both
 NONE: Mapping[int, str] = MappingProxyType({})
 

@@ -37,7 +37,10 @@ class StackPrograms:
         self, model: Model, paths: Sequence[Path], size: int, device: str, compiled: bool
     ) -> None:
         """Traces nothing yet."""
-        self.model, self.size, self.device, self._compiled = model, size, device, compiled
+        self.model = model
+        self.size = size
+        self.device = device
+        self._compiled = compiled
         self._one = StatelessModel(model, bind_numbers(model, paths))
         self._static = choose_loop(device, devices.current().deterministic).static
         self._made: dict[tuple[Any, ...], Callable[..., Any]] = {}

@@ -85,7 +85,9 @@ class Stack:
         numbers: np.ndarray,
     ) -> None:
         """Puts the states on the device; traces nothing."""
-        self.size, self._programs, self._data = len(states), programs, data
+        self.size = len(states)
+        self._programs = programs
+        self._data = data
         self._device, self._model = programs.device, programs.model
         self._numbers = self._put(numbers.astype(np.float32))
         self.state: State = {

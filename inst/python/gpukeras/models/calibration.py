@@ -15,7 +15,9 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.models.temperature import HIGHEST, LOWEST, READINGS, rescale
 
-NUMBERS, QUANTILES, CLASSES = "numbers", "quantiles", "classes"
+NUMBERS = "numbers"
+QUANTILES = "quantiles"
+CLASSES = "classes"
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,9 @@ def weighing_rows(model: Model) -> Iterator[None]:
     if loss is None or "call" in vars(loss):
         yield
         return
-    own, here, weighed = loss.call, threading.local(), []
+    own = loss.call
+    here = threading.local()
+    weighed = []
     metrics = keras_private.compiled_metrics(model)
 
     def call(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:

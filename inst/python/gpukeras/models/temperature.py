@@ -72,7 +72,9 @@ def fit_temperature(
         classes: The class of each row, from 0.
         weights: Weights of the rows, or None for equal ones.
     """
-    low, high, inverse = 1 / HIGHEST, 1 / LOWEST, 1.0
+    low = 1 / HIGHEST
+    high = 1 / LOWEST
+    inverse = 1.0
     own = logits[np.arange(len(logits)), classes]
     for _ in range(STEPS):
         chances = soften(logits, 1 / inverse)

@@ -244,7 +244,9 @@ class _Job:
 
     def __init__(self, models: TrialModels, opened: Sequence[_Opened], epochs: int) -> None:
         """Numbers the models."""
-        self._models, self.opened, self.epochs = models, opened, epochs
+        self._models = models
+        self.opened = opened
+        self.epochs = epochs
         count = len(models.resamples)
         self._places = [(one, place) for one in opened for place in range(count)]
         self._before = [_metrics_of(one.checkpoints[place]) for one, place in self._places]

@@ -32,7 +32,10 @@ from gpukeras.core.safe_files import DiskFault, find_disk_fault
 from gpukeras.search.trials import Outcome, Trial
 
 FORMAT = 1
-STUDY, TRIALS, STATES, LOCK = "study.json", "trials", "states", "lock"
+STUDY = "study.json"
+TRIALS = "trials"
+STATES = "states"
+LOCK = "lock"
 # What must agree for a search to go on, in the order in which it is compared.
 WORDS = {
     "space": "the settings",

@@ -293,7 +293,9 @@ def predict_interval(
     lower = upper = middle = values
     if known.quantiles:
         low, high = conformal.list_pairs(known.quantiles)[place]
-        lower, upper, middle = values[:, low], values[:, high], _middle(values)
+        lower = values[:, low]
+        upper = values[:, high]
+        middle = _middle(values)
     missing = {"missing": record["missing"]} if "missing" in record else {}
     support = support_of(model)
     ends = {"lower": np.clip(lower - margin, *support), "upper": np.clip(upper + margin, *support)}

@@ -66,7 +66,9 @@ class EvaluationLoop:
         self._open(self._fixed or self.rows_a_batch or large)
 
     def _open(self, rows_a_batch: int | None) -> None:
-        model, data, strategy = self.model, self.data, self.strategy
+        model = self.model
+        data = self.data
+        strategy = self.strategy
         by_batch = data.variable_batch_size
         self._loader = open_evaluation(
             data,

@@ -46,7 +46,9 @@ class DivergenceGuard:
         if not stops:
             self.watch.ignore()
         self._more = [*self.watch.variables, *(averages.variables if averages else [])]
-        self._model, self._epoch, self._first_step = model, 0, 0
+        self._model = model
+        self._epoch = 0
+        self._first_step = 0
         self._repeats = devices.repeats()
         self._first_scale = self._read_scale()
         self._began = self._count_updates()

@@ -163,7 +163,10 @@ def open_rows(
         notes: Gets notes for the user.
         idle: Called now and then while rows are waited for.
     """
-    model, data, size, strategy = asked.model, asked.data, asked.batch_size, asked.strategy
+    model = asked.model
+    data = asked.data
+    size = asked.batch_size
+    strategy = asked.strategy
     build_on(model, data, size)
     memory.device = strategy.place(model_device(model))
     devices.reset_peak(memory.device)
@@ -245,7 +248,9 @@ class Training:
             memory: Learns what the device has to hold.
             held: Holds what is to be closed.
         """
-        model, spec, strategy = asked.model, asked.spec, asked.strategy
+        model = asked.model
+        spec = asked.spec
+        strategy = asked.strategy
         self._started, agreement = time.perf_counter(), strategy.agreement
         self.asked, self.memory = asked, memory
         begun = spec.initial_epoch
@@ -286,7 +291,9 @@ class Training:
         model.history = None  # not that of an earlier training, if this one does not start
 
     def _read_facts(self) -> EngineFacts:
-        asked, device, wanted = self.asked, self.memory.device, self.asked.spec.engine
+        asked = self.asked
+        device = self.memory.device
+        wanted = self.asked.spec.engine
         if self.state and wanted in ("auto", "repeatable"):
             wanted = self.state.engine or wanted
         size = self.plan.batch_size
@@ -299,7 +306,9 @@ class Training:
 
     def run(self) -> None:
         """Trains, and tells how the training ended."""
-        asked, progress, validation = self.asked, self.progress, self.open_validation()
+        asked = self.asked
+        progress = self.progress
+        validation = self.open_validation()
         functions = as_callback(FunctionHooks, asked.functions)
         calls = Calls(
             self.runner,
@@ -333,7 +342,9 @@ class Training:
         Args:
             functions: The callback of the user's functions.
         """
-        progress, runner, events = self.progress, self.runner, self.events
+        progress = self.progress
+        runner = self.runner
+        events = self.events
         checkpoints, preemption = self.preemption.checkpoints, self.preemption
         measured = as_callback(own.Measurement, progress, self.manager)
         return [
@@ -400,8 +411,12 @@ class Training:
 
     def open_engines(self) -> tuple[Engines, EngineAutotuner]:
         """Returns the engines, and what decides among them."""
-        asked, loader, size = self.asked, self.loader, self.memory.microbatch_size
-        whole, device, watch = self.plan.batch_size, self.memory.device, self.guard.watch
+        asked = self.asked
+        loader = self.loader
+        size = self.memory.microbatch_size
+        whole = self.plan.batch_size
+        device = self.memory.device
+        watch = self.guard.watch
         part, averages = None if size >= whole else size, self.manager.averages
         engines = asked.strategy.open_training(
             asked.model, whole, device, microbatch_size=part, watch=watch, averages=averages
@@ -440,7 +455,9 @@ class Training:
             within: Whether the epoch goes on.
             held: The model's state, see `hold_state()`; None for what it is now.
         """
-        done, runner, choice = self.progress, self.runner, self.runner.chooser.choice
+        done = self.progress
+        runner = self.runner
+        choice = self.runner.chooser.choice
         self.manager.hide_averages()  # which a validation shows
         spent_s = done.spent_s + time.perf_counter() - done.began if within else 0.0
         return done.to_state(
@@ -472,7 +489,9 @@ class Training:
 
     def report(self) -> FitReport:
         """Returns the report so far."""
-        asked, done, memory = self.asked, self.progress, self.memory
+        asked = self.asked
+        done = self.progress
+        memory = self.memory
         strategy, plan = asked.strategy, self.loader.settle(self.plan)
         engine, elapsed_s = self.runner.chooser.finish(), time.perf_counter() - self._started
         reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}

@@ -137,7 +137,9 @@ def _read_array(variable: Any) -> np.ndarray:
 
 def _predictor_scales(model: Model, family: Family, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns where each linear predictor starts, and the size of one unit of the layer below."""
-    starts, units, kin = np.zeros(count), np.ones(count), likelihood(family)
+    starts = np.zeros(count)
+    units = np.ones(count)
+    kin = likelihood(family)
     if family_layer(model) is None:
         for layer in keras_private.list_layers(model, include_self=False):
             if type(layer).__name__ == "Rescaling":

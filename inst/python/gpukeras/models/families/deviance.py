@@ -206,7 +206,9 @@ def null_parameters(family: Family, rows: Rows) -> np.ndarray | None:
 
 def _null_hazards(family: Family, rows: Rows) -> np.ndarray:
     """Returns the share of events among the rows at risk, in each interval; see `DiscreteTime`."""
-    time, event, weights = rows.labels[:, :1], rows.labels[:, 1:] > 0, rows.weights
+    time = rows.labels[:, :1]
+    event = rows.labels[:, 1:] > 0
+    weights = rows.weights
     upper = np.array([family.breaks])
     lower = np.array([[0.0, *family.breaks[:-1]]])
     died = weights @ ((time > lower) & (time <= upper) & event)

@@ -14,7 +14,10 @@ from gpukeras.core.options import is_number
 from gpukeras.models.families import numerics
 
 REACH = 30.0  # of a predictor on the log scale, from that of the mean label: a factor of 1e13
-LOGIT, PROBIT, CLOGLOG = 30.0, 9.0, 4.0  # the largest predictors of probabilities
+# The largest predictors of probabilities.
+LOGIT = 30.0
+PROBIT = 9.0
+CLOGLOG = 4.0
 FLOOR = 1e-3  # least mean of an identity link, or predictor of an inverse one, by the first one
 
 

@@ -14,7 +14,10 @@ from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import Family
 from gpukeras.models.families.survival import mean_times, survival_curves
 
-RESPONSE, CLASS, PARAMETERS, QUANTILE = "response", "class", "parameters", "quantile"
+RESPONSE = "response"
+CLASS = "class"
+PARAMETERS = "parameters"
+QUANTILE = "quantile"
 CURVES, TIME = "survival", "time"
 TYPES = (RESPONSE, CLASS, QUANTILE, PARAMETERS, CURVES, TIME)
 OF_FAMILIES = (QUANTILE, PARAMETERS, CURVES, TIME)

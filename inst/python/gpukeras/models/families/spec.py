@@ -19,7 +19,9 @@ from gpukeras.core.options import (
     option,
 )
 
-NONE, CONSTANT, ROWS = "none", "constant", "rows"
+NONE = "none"
+CONSTANT = "constant"
+ROWS = "rows"
 EFRON, BRESLOW = "efron", "breslow"
 MOST = 10_000  # classes without names, in a file
 MOST_STRATA = 1000  # strata, each with a baseline hazard of its own

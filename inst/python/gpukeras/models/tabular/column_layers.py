@@ -43,7 +43,9 @@ class TableNumbers(LayerBody):
     ) -> None:
         """Stores the arguments."""
         super().__init__(**{**kwargs, "dtype": "float32"})
-        self.places, self.centers, self.scales = list(places), list(centers), list(scales)
+        self.places = list(places)
+        self.centers = list(centers)
+        self.scales = list(scales)
         self.clip = clip
 
     def call(self, inputs: Any) -> Any:
@@ -82,7 +84,9 @@ class FactorCodes(LayerBody):
     ) -> None:
         """Stores the arguments."""
         super().__init__(**{**kwargs, "dtype": "float32"})
-        self.starts, self.levels, self.onehot = list(starts), list(levels), list(onehot)
+        self.starts = list(starts)
+        self.levels = list(levels)
+        self.onehot = list(onehot)
 
     @property
     def unknown(self) -> np.ndarray:

@@ -51,7 +51,9 @@ class BatchEnsemble(LayerBody):
     ) -> None:
         """Stores the arguments."""
         super().__init__(**kwargs)
-        self.units, self.members, self.scaling = units, members, scaling
+        self.units = units
+        self.members = members
+        self.scaling = scaling
         self.chunks, self.seed = list(chunks), seed
 
     def build(self, input_shape: tuple[Any, ...]) -> None:

@@ -85,7 +85,9 @@ def build_dcn(values: Any, sizes: Sizes, draw: Seeds, rank: int | None) -> Any:
 
     A cross layer is x0 * (W x + b) + x (equation 1), with W of full rank, or U V' (equation 3).
     """
-    layers, first, width = runtime.keras().layers, values, values.shape[-1]
+    layers = runtime.keras().layers
+    first = values
+    width = values.shape[-1]
     for _ in range(sizes.blocks):
         inner = values if rank is None else dense(min(rank, width), draw, bias=False)(values)
         crossed = layers.Multiply()([first, dense(width, draw)(inner)])

@@ -123,7 +123,9 @@ class PeriodicEncoding(LayerBody):
     ) -> None:
         """Stores the arguments; the defaults are rtdl_num_embeddings'."""
         super().__init__(**{**kwargs, "dtype": "float32"})
-        self.frequencies, self.scale, self.seed = frequencies, scale, seed
+        self.frequencies = frequencies
+        self.scale = scale
+        self.seed = seed
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
         """Makes the frequencies, (numbers, frequencies)."""

@@ -151,7 +151,9 @@ class MetricMonitor:
         """
         self.cooling = max(0, self.cooling - 1)
         if self._improves(value):
-            self.best, self.best_epoch, self.wait = value, epoch, 0
+            self.best = value
+            self.best_epoch = epoch
+            self.wait = 0
             return "better"
         self.wait = 0 if self.cooling else self.wait + 1
         if self.wait < self.patience:

@@ -326,7 +326,9 @@ class Pauses:
             NonFiniteLoss: if the training cannot make progress any more.
             PreemptedError: if a process is asked to end.
         """
-        saves, events, ending = self.checkpoints, self.events, self.preemption
+        saves = self.checkpoints
+        events = self.events
+        ending = self.preemption
         due = events.agreement.agree(
             "call", save=saves.saver.due(), emit=events.listener.due, end=ending.asked
         )

@@ -252,10 +252,14 @@ class Board:
         """
         require_feature("tensorboard")
         self.spec = spec
-        self._model, self._progress, self._loader = model, progress, loader
+        self._model = model
+        self._progress = progress
+        self._loader = loader
         self._traced = min(progress.epoch + 1, epochs - 1)
         self._files, self._window = EventFiles(spec.folder), TraceWindow(spec.folder)
-        self._began, self._waited_s, self._failure = 0.0, 0.0, ""
+        self._began = 0.0
+        self._waited_s = 0.0
+        self._failure = ""
         try:
             self._files.open("train")
         except runtime.reader().errors.OpError as error:
