@@ -16,7 +16,7 @@ import tensorflow as tf
 from gpukeras.accelerate import rows
 from gpukeras.accelerate.rows import (
     ARRAYS,
-    Given,
+    CallRows,
     as_callbacks,
     features_of,
     places,
@@ -37,7 +37,7 @@ EPOCHS = ("initial_epoch", "validation_freq")
 
 
 def dataset_of(
-    given: Given,
+    given: CallRows,
     model: Any,
     options: Mapping[str, Any],
     class_weight: Any = None,
@@ -48,7 +48,7 @@ def dataset_of(
     return rows.dataset_of(given, model, options, class_weight, recipe)
 
 
-def with_steps(given: Given, batch_size: int, together: int) -> Given:
+def with_steps(given: CallRows, batch_size: int, together: int) -> CallRows:
     """So many batches of arrays to evaluate or predict are a pipeline; so are ragged arrays.
 
     gpu_fit() has `steps_per_epoch` and `validation_steps` of arrays, and `fit()` hands them over by
@@ -70,7 +70,7 @@ def with_steps(given: Given, batch_size: int, together: int) -> Given:
             hint="Leave it out.",
             arg="steps_per_epoch",
         )
-    return Given(batches, steps=given.steps)
+    return CallRows(batches, steps=given.steps)
 
 
 def refuse_others(name: str, given: Mapping[str, Any]) -> None:
@@ -109,7 +109,7 @@ def fit(
     """`Model.fit()` through the core; gives Keras' history."""
     options_of_epochs = {name: others.pop(name) for name in EPOCHS if others.get(name) is not None}
     refuse_others("gpu_fit", others)
-    given = Given(x, y, sample_weight, steps_per_epoch)
+    given = CallRows(x, y, sample_weight, steps_per_epoch)
     last = None
     if validation_data is not None:
         last = validation_of(validation_data, validation_steps)
@@ -149,7 +149,7 @@ def evaluate(
 ) -> Any:
     """`Model.evaluate()` through the core."""
     refuse_others("gpu_evaluate", others)
-    given = Given(x, y, sample_weight, steps)
+    given = CallRows(x, y, sample_weight, steps)
     options = _dataset_options(batch_size, False)
     data = dataset_of(given, model, options, recipe=model_recipes.recipe_of(model))
     record = training_evaluate.evaluate(
@@ -169,7 +169,7 @@ def predict(
 ) -> Any:
     """`Model.predict()` through the core, in float32."""
     heard = {"callbacks": as_callbacks(callbacks)}
-    given = with_steps(Given(x, steps=steps), batch_size or 32, 1)
+    given = with_steps(CallRows(x, steps=steps), batch_size or 32, 1)
     if given.is_pipeline or given.is_sequence:
         options = _dataset_options(batch_size, False)
         data = dataset_of(given, model, options, recipe=model_recipes.recipe_of(model))

@@ -10,7 +10,7 @@ from nightly import few
 from gpukeras.accelerate import calls
 from gpukeras.accelerate.decide import BATCHES, ROWS
 from gpukeras.accelerate.facts import read_rows
-from gpukeras.accelerate.rows import Given
+from gpukeras.accelerate.rows import CallRows
 
 # Keras warns so of what it is given, whoever trains.
 SHUFFLE, ENDED = "ignore:`shuffle=True` was passed", "ignore:Your input ran out of data"
@@ -343,13 +343,13 @@ def test_weights_of_classes_are_those_of_keras():
 
     weights = {0: 0.5, 2: 3.0}
     for labels in (np.array([0, 1, 2, 2]), np.array([[0.0], [2.0]]), np.eye(3)[[2, 0, 1]]):
-        found = calls._weigh_classes(Given(labels, labels), weights).weights
+        found = calls._weigh_classes(CallRows(labels, labels), weights).weights
         known = data_adapter_utils.class_weight_to_sample_weights(labels, weights)
         np.testing.assert_array_equal(found, known)
 
 
 def test_steps_are_counted_as_keras_does():
-    assert calls.count_steps(Given(X), 32) == 7
-    assert calls.count_steps(Given(object()), 32) is None
+    assert calls.count_steps(CallRows(X), 32) == 7
+    assert calls.count_steps(CallRows(object()), 32) is None
     given, held = read_rows({"x": X, "y": Y, "validation_split": 0.5})
     assert (calls.count_steps(given, 32), held.rows) == (4, 100)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gpukeras.accelerate import rows
-from gpukeras.accelerate.rows import Given
+from gpukeras.accelerate.rows import CallRows
 
 pytestmark = pytest.mark.tf
 
@@ -28,19 +28,19 @@ def test_kinds_of_rows_are_told_apart():
     }
     for kind, values in kinds.items():
         for value in values:
-            assert Given(value).kind == kind, value
+            assert CallRows(value).kind == kind, value
 
 
 def test_labels_of_another_length_are_no_rows():
-    assert Given(X, Y).rows == 6
-    assert Given(X, Y[:5]).rows is None
+    assert CallRows(X, Y).count == 6
+    assert CallRows(X, Y[:5]).count is None
 
 
 def test_the_last_rows_are_split_off_as_keras_does():
     from keras.src.trainers.data_adapters import array_slicing
 
     for share in (0.1, 0.2, 0.34, 0.5):
-        first, last = rows.take_last(Given(X, Y, None, 3), share)
+        first, last = rows.take_last(CallRows(X, Y, None, 3), share)
         known, held = array_slicing.train_validation_split((X, Y, None), share)
         np.testing.assert_array_equal(first.x, known[0])
         np.testing.assert_array_equal(last.y, held[1])

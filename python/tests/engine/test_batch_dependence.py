@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from nightly import few
 
-from gpukeras.accelerate.rows import Given, dataset_of
+from gpukeras.accelerate.rows import CallRows, dataset_of
 from gpukeras.core.errors import ModelError
 from gpukeras.engine import batch_dependence, rowwise
 from gpukeras.engine.batch_dependence import Sample, explain_outputs, explain_results, sample_of
@@ -67,7 +67,7 @@ def make(name):
 
 
 def as_data(model, x, y, weights, **options):
-    return dataset_of(Given(x, y, weights), model, {"shuffle": False, **options})
+    return dataset_of(CallRows(x, y, weights), model, {"shuffle": False, **options})
 
 
 def test_the_table_is_whole():

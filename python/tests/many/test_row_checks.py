@@ -9,7 +9,7 @@ from refused_rows import BATCH, CASES
 from small_fits import make_dataset, make_model
 from stacked import fit_many
 
-from gpukeras.accelerate.rows import Given, dataset_of
+from gpukeras.accelerate.rows import CallRows, dataset_of
 from gpukeras.core.errors import RefusedRowsError
 from gpukeras.many.row_checks import find_unchecked_rows
 
@@ -21,7 +21,7 @@ BAD = [name for name, case in CASES.items() if not case.takes and name != NO_COP
 def train(name, bad):
     model = CASES[name].compiled()
     options = {"shuffle": False, "batch_size": BATCH}
-    data = dataset_of(Given(*CASES[name].rows(bad)), model, options)
+    data = dataset_of(CallRows(*CASES[name].rows(bad)), model, options)
     return fit_many([model], data, seeds=[1, 2], epochs=1)
 
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from batched import make
 
-from gpukeras.accelerate.rows import Given, dataset_of
+from gpukeras.accelerate.rows import CallRows, dataset_of
 from gpukeras.engine.predict import predict_rows
 from gpukeras.training import evaluate
 
@@ -15,7 +15,7 @@ def tell(name):
     known = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
     outputs = model.predict(x, verbose=0)
     ours = make(name)[0]
-    data = dataset_of(Given(x, y, weights), ours, {"shuffle": False})
+    data = dataset_of(CallRows(x, y, weights), ours, {"shuffle": False})
     found = evaluate.evaluate_logs(ours, data)
     predicted = predict_rows(ours, data.sources[0], data.recipe)
     keras.tree.assert_same_structure(found.logs, known)

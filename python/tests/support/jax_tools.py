@@ -273,10 +273,10 @@ def two_inputs(named=False):
 def codes_of(model, rows):
     from refused_rows import BATCH
 
-    from gpukeras.accelerate.rows import Given, dataset_of
+    from gpukeras.accelerate.rows import CallRows, dataset_of
 
     options = {"shuffle": False, "batch_size": BATCH}
-    good, bad = (dataset_of(Given(*rows(each)), model, options) for each in (False, True))
+    good, bad = (dataset_of(CallRows(*rows(each)), model, options) for each in (False, True))
     return layers_told(model, good, bad)
 
 

@@ -11,7 +11,7 @@ from jax_runs import needs_jax, run_part
 from nightly import few
 from refused_rows import BATCH, CASES
 
-from gpukeras.accelerate.rows import Given, dataset_of
+from gpukeras.accelerate.rows import CallRows, dataset_of
 from gpukeras.backend import runtime
 from gpukeras.core.errors import RefusedRowsError
 from gpukeras.core.messages import find_reason
@@ -36,7 +36,7 @@ def by_keras(name, bad):
 
 
 def data_of(case, model, bad):
-    return dataset_of(Given(*case.rows(bad)), model, OPTIONS)
+    return dataset_of(CallRows(*case.rows(bad)), model, OPTIONS)
 
 
 def trained(name, bad, engine):

@@ -14,17 +14,17 @@ USAGE = "usage: python -m gpukeras.accelerate [--report] script.py [arguments]"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a script with acceleration on; `--report` prints then what became of its calls."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    shows = given[:1] == ["--report"]
-    given = given[shows:]
-    if not given or given[0].startswith("-"):
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    shows = words[:1] == ["--report"]
+    words = words[shows:]
+    if not words or words[0].startswith("-"):
         print(USAGE, file=sys.stderr)
         return 2
     before, path = sys.argv, sys.path[0]
-    sys.argv, sys.path[0] = given, str(Path(given[0]).resolve().parent)
+    sys.argv, sys.path[0] = words, str(Path(words[0]).resolve().parent)
     was = switch.switch(True)
     try:
-        runpy.run_path(given[0], run_name="__main__")
+        runpy.run_path(words[0], run_name="__main__")
     finally:
         sys.argv, sys.path[0] = before, path
         note = switch.read_state().note

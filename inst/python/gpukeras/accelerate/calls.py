@@ -12,7 +12,7 @@ import numpy as np
 from gpukeras.accelerate.decide import ROWS
 from gpukeras.accelerate.facts import KERAS_ROWS, Arguments, count_outputs, read_rows
 from gpukeras.accelerate.printed import build_last, end_steps, print_steps
-from gpukeras.accelerate.rows import ARRAYS, Given, as_callbacks, dataset_of, features_of
+from gpukeras.accelerate.rows import ARRAYS, CallRows, as_callbacks, dataset_of, features_of
 from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.keras_batches import KerasBatches, unseen_generator
 from gpukeras.core.keras_types import Model
@@ -99,50 +99,35 @@ def _open_training(
     model: Model, call: Arguments, way: str, terms: KerasTerms
 ) -> tuple[Dataset, Dataset | None, int | None]:
     """Returns the rows to train on, those to validate on, and the batches of an epoch."""
-    given, held = read_rows(call)
+    rows, held = read_rows(call)
     size, held_size = _size_of(call), call["validation_batch_size"] or call["batch_size"]
     validation: Dataset | None = None
     if way == ROWS:
-        data, steps = _open_rows(model, given, call, terms), count_steps(given, size)
+        data, steps = _open_rows(model, rows, call, terms), count_steps(rows, size)
     else:
-        terms.taken = isinstance(given.x, Iterator)
+        terms.taken = isinstance(rows.x, Iterator)
         shuffled = {"shuffle": call["shuffle"], "class_weight": call["class_weight"]}
-        data, steps = open_keras_rows(model, _keras_rows(given, call["batch_size"], **shuffled))
-    data.variable_batch_size = has_several(model, given)
+        data, steps = open_keras_rows(model, rows.for_keras(call["batch_size"], **shuffled))
+    data.variable_batch_size = has_several(model, rows)
     if held is not None and held.kind == ARRAYS and way == ROWS:
-        own = {"shuffle": False, "batch_size": int(held_size or KERAS_ROWS)}
-        validation = dataset_of(held, model, own, recipe=data.recipe)
+        options = {"shuffle": False, "batch_size": int(held_size or KERAS_ROWS)}
+        validation = dataset_of(held, model, options, recipe=data.recipe)
     elif held is not None:
-        validation, _ = open_keras_rows(model, _keras_rows(held, held_size), resets=True)
+        validation, _ = open_keras_rows(model, held.for_keras(held_size), resets=True)
     if validation is not None:
         validation.variable_batch_size = data.variable_batch_size
     return data, validation, steps
 
 
-def _open_rows(model: Model, given: Given, call: Arguments, terms: KerasTerms) -> Dataset:
+def _open_rows(model: Model, rows: CallRows, call: Arguments, terms: KerasTerms) -> Dataset:
     """Returns rows of arrays, which are shuffled in Keras' order."""
-    given = _weigh_classes(given, call["class_weight"])
+    rows = _weigh_classes(rows, call["class_weight"])
     options = {"shuffle": bool(call["shuffle"]), "batch_size": _size_of(call)}
-    data = dataset_of(given, model, options)
+    data = dataset_of(rows, model, options)
     if isinstance(data, MapDataset) and call["shuffle"]:
         data.draw = keras_private.row_orders(model, len(data.train_rows))
         terms.once_built = np.random.get_state()
     return data
-
-
-def _keras_rows(
-    given: Given, size: Any, shuffle: Any = False, class_weight: Any = None
-) -> dict[str, Any]:
-    """Returns rows as arguments of Keras' own iterator."""
-    return {
-        "x": given.x,
-        "y": given.y,
-        "sample_weight": given.weights,
-        "batch_size": size,
-        "steps_per_epoch": given.steps,
-        "shuffle": shuffle,
-        "class_weight": class_weight,
-    }
 
 
 def _size_of(call: Arguments) -> int:
@@ -155,62 +140,62 @@ def terms_of(model: Model, call: Arguments) -> KerasTerms:
     return KerasTerms(validation_rows=size, continue_on_nan=True)
 
 
-def has_several(model: Model, given: Given) -> bool:
+def has_several(model: Model, rows: CallRows) -> bool:
     """Whether a model has several outputs, whose losses Keras averages by batch, on TensorFlow."""
-    return runtime.backend() == "tensorflow" and count_outputs(model, given) > 1
+    return runtime.backend() == "tensorflow" and count_outputs(model, rows) > 1
 
 
-def count_steps(given: Given, size: int) -> int | None:
+def count_steps(rows: CallRows, size: int) -> int | None:
     """Returns the batches of an epoch, as Keras counts them; None if they are unknown."""
-    if given.is_pipeline:
-        count = int(given.x.cardinality())
+    if rows.is_pipeline:
+        count = int(rows.x.cardinality())
         return count if count >= 0 else None
-    return None if given.rows is None else math.ceil(given.rows / size)
+    return None if rows.count is None else math.ceil(rows.count / size)
 
 
-def _weigh_classes(given: Given, weights: Mapping[int, float] | None) -> Given:
+def _weigh_classes(rows: CallRows, weights: Mapping[int, float] | None) -> CallRows:
     """Returns the rows with Keras' weights of their classes.
 
     Labels of several columns are of the class of the largest; others are rounded (Keras'
     `class_weight_to_sample_weights()`, which asks for each row in Python).
     """
     if weights is None:
-        return given
-    labels = np.asarray(given.y)
+        return rows
+    labels = np.asarray(rows.y)
     if labels.ndim > 1:
         labels = labels.argmax(-1) if labels.shape[-1] != 1 else labels[..., 0]
     levels, places = np.unique(np.round(labels).astype(np.int32), return_inverse=True)
     each = np.array([weights.get(int(level), 1.0) for level in levels], np.float32)
-    return Given(given.x, given.y, each[places], given.steps)
+    return CallRows(rows.x, rows.y, each[places], rows.steps)
 
 
 def evaluate(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
     """Evaluates as Keras' `evaluate()`; returns its value, and how gpukeras evaluated."""
-    given, _ = read_rows(call)
+    call_rows, _ = read_rows(call)
     size = _size_of(call)
     if way == ROWS:
-        data = dataset_of(given, model, {"shuffle": False, "batch_size": size})
-        steps, how = count_steps(given, size) or 1, "in large batches"
+        data = dataset_of(call_rows, model, {"shuffle": False, "batch_size": size})
+        steps, how = count_steps(call_rows, size) or 1, "in large batches"
     else:
-        data, known = open_keras_rows(model, _keras_rows(given, call["batch_size"]), resets=True)
+        data, known = open_keras_rows(model, call_rows.for_keras(call["batch_size"]), resets=True)
         steps, how = known or 1, "in the batches of Keras"
-    data.variable_batch_size = has_several(model, given)
+    data.variable_batch_size = has_several(model, call_rows)
     bar = print_steps("test", steps, call["verbose"])
-    found = training_evaluate.evaluate_logs(model, data, keras_rows=size)
-    end_steps(bar, "test", steps, found.logs)
-    value = found.logs if call["return_dict"] else keras_private.flatten_logs(model, found.logs)
-    return value, found.note or f"{found.rows:,} rows {how}"
+    result = training_evaluate.evaluate_logs(model, data, keras_rows=size)
+    end_steps(bar, "test", steps, result.logs)
+    value = result.logs if call["return_dict"] else keras_private.flatten_logs(model, result.logs)
+    return value, result.note or f"{result.rows:,} rows {how}"
 
 
 def predict(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
     """Predicts as Keras' `predict()`; returns its arrays, and how gpukeras predicted."""
-    given, size = Given(call["x"]), int(call["batch_size"] or KERAS_ROWS)
-    steps = count_steps(given, size) or 1
+    call_rows, size = CallRows(call["x"]), int(call["batch_size"] or KERAS_ROWS)
+    steps = count_steps(call_rows, size) or 1
     bar = print_steps("predict", steps, call["verbose"])
     data: Dataset | None = None
-    if given.is_pipeline:
-        data = dataset_of(given, model, {"shuffle": False})
-    features = None if data is not None else features_of(given.x, model)
+    if call_rows.is_pipeline:
+        data = dataset_of(call_rows, model, {"shuffle": False})
+    features = None if data is not None else features_of(call_rows.x, model)
     recipe, rows, _ = training_predict.open_rows(model, features, data)
     compatibility.check_input(model, recipe)
     how = "in large batches"

@@ -32,7 +32,7 @@ class CallFacts:
         distribution: Whether `keras.distribution` spreads models over devices.
         own_method: A method of Keras' trainer that the model's class has its own of, such as
             "make_train_function"; or "".
-        rows: How the rows come, see `rows.Given.kind`.
+        rows: How the rows come, see `rows.CallRows.kind`.
         held: How validation rows come; "" if there are none.
         held_once: Whether they come from a generator: how many of its batches Keras has read ahead
             when it asks again depends on time.
@@ -200,5 +200,5 @@ def plan_call(facts: CallFacts) -> CallPlan:
     for holds, reason in RULES:
         if holds(facts):
             return CallPlan(KERAS, reason.format(**vars(facts)))
-    own = facts.function == "predict" or not (facts.rows != ARRAYS or _asks_keras(facts))
-    return CallPlan(GPUKERAS, way=ROWS if own else BATCHES)
+    gathers = facts.function == "predict" or not (facts.rows != ARRAYS or _asks_keras(facts))
+    return CallPlan(GPUKERAS, way=ROWS if gathers else BATCHES)

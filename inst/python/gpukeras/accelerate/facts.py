@@ -13,7 +13,7 @@ from gpukeras.accelerate.rows import (
     ARRAYS,
     PIPELINE,
     SEQUENCE,
-    Given,
+    CallRows,
     as_callbacks,
     take_last,
     validation_of,
@@ -36,14 +36,14 @@ FIND_HOOK = {"fit": find_batch_hook, "evaluate": find_test_hook, "predict": find
 Arguments = Mapping[str, Any]
 
 
-def read_rows(call: Arguments) -> tuple[Given, Given | None]:
+def read_rows(call: Arguments) -> tuple[CallRows, CallRows | None]:
     """Returns the rows of a call and its validation rows, which may be the last of its rows."""
     steps = call.get("steps_per_epoch") or call.get("steps")
-    given = Given(call["x"], call.get("y"), call.get("sample_weight"), steps)
+    rows = CallRows(call["x"], call.get("y"), call.get("sample_weight"), steps)
     if call.get("validation_data") is not None:
-        return given, validation_of(call["validation_data"], call.get("validation_steps"))
+        return rows, validation_of(call["validation_data"], call.get("validation_steps"))
     share = call.get("validation_split")
-    return take_last(given, share) if share and given.kind == ARRAYS else (given, None)
+    return take_last(rows, share) if share and rows.kind == ARRAYS else (rows, None)
 
 
 def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> CallFacts:
@@ -55,9 +55,9 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         call: The arguments of Keras' function by name, with its defaults.
         **known: `nested` and `busy`, see `CallFacts`.
     """
-    (given, held), keras = read_rows(call), runtime.keras()
+    (rows, held), keras = read_rows(call), runtime.keras()
     callbacks = as_callbacks(call.get("callbacks"))
-    own = isinstance(call.get("callbacks"), keras.callbacks.CallbackList)
+    is_list = isinstance(call.get("callbacks"), keras.callbacks.CallbackList)
     bars = any(isinstance(one, keras.callbacks.ProgbarLogger) for one in callbacks)
     epochs = int(call.get("epochs", 1)) - int(call.get("initial_epoch") or 0)
     size = int(call.get("batch_size") or KERAS_ROWS)
@@ -71,47 +71,47 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         strategy=_in_strategy(model),
         distribution=keras.distribution.distribution() is not None,
         own_method=_own_method(model, function),
-        rows=given.kind,
+        rows=rows.kind,
         held="" if held is None else held.kind,
         held_once=held is not None and isinstance(held.x, Iterator),
-        count=given.rows if given.kind == ARRAYS else None,
-        batches=_count_batches(given, size, epochs),
-        whole=_is_whole(given, size) and (held is None or _is_whole(held, held_size)),
-        outputs=count_outputs(model, given),
+        count=rows.count if rows.kind == ARRAYS else None,
+        batches=_count_batches(rows, size, epochs),
+        whole=_is_whole(rows, size) and (held is None or _is_whole(held, held_size)),
+        outputs=count_outputs(model, rows),
         shuffle=call.get("shuffle", False),
         steps=any(call.get(name) is not None for name in names),
-        splits=bool(call.get("validation_split")) and given.kind != ARRAYS,
-        both_weights=call.get("class_weight") is not None and given.weights is not None,
+        splits=bool(call.get("validation_split")) and rows.kind != ARRAYS,
+        both_weights=call.get("class_weight") is not None and rows.weights is not None,
         weighs_classes=call.get("class_weight") is not None,
         epochs=epochs,
         batch_hook=FIND_HOOK[function](callbacks),
         test_hook=find_test_hook(callbacks) if function == "fit" else "",
         callbacks=function != "fit" and len(callbacks) > 0,
-        own_list=own or bars,
+        own_list=is_list or bars,
         together=int(getattr(model, "steps_per_execution", 1) or 1),
         limited=any(
             limit() for limit in (keras.config.max_epochs, keras.config.max_steps_per_epoch)
         ),
-        **_read_pipelines(function, given, held),
-        **_read_types(model, given),
+        **_read_pipelines(function, rows, held),
+        **_read_types(model, rows),
         **known,
     )
 
 
-def count_outputs(model: Model, given: Given) -> int:
+def count_outputs(model: Model, rows: CallRows) -> int:
     """Returns the number of a model's outputs, 1 if it is unknown.
 
     A model of a class of the script's does not know its outputs' names: then labels are counted.
     """
-    return max(1, len(getattr(model, "output_names", None) or ()), _count_labels(given))
+    return max(1, len(getattr(model, "output_names", None) or ()), _count_labels(rows))
 
 
-def _count_labels(given: Given) -> int:
-    labels = given.y
-    if given.is_pipeline:
-        spec = given.x.element_spec
+def _count_labels(rows: CallRows) -> int:
+    labels = rows.y
+    if rows.is_pipeline:
+        spec = rows.x.element_spec
         labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
-    several = isinstance(labels, (Mapping, list, tuple)) and given.kind in (ARRAYS, PIPELINE)
+    several = isinstance(labels, (Mapping, list, tuple)) and rows.kind in (ARRAYS, PIPELINE)
     return len(labels) if several else 1
 
 
@@ -125,25 +125,25 @@ def _own_method(model: Model, function: str) -> str:
     return next((name for name in OWN_METHODS[function] if tensor_ops.overrides(model, name)), "")
 
 
-def _count_batches(given: Given, size: int, epochs: int) -> int | None:
-    if given.steps is not None:
-        return int(given.steps) * epochs
-    if given.kind == PIPELINE:
-        count = int(given.x.cardinality())
+def _count_batches(rows: CallRows, size: int, epochs: int) -> int | None:
+    if rows.steps is not None:
+        return int(rows.steps) * epochs
+    if rows.kind == PIPELINE:
+        count = int(rows.x.cardinality())
         return count * epochs if count >= 0 else None
-    if given.kind == SEQUENCE:
-        known = getattr(given.x, "num_batches", None)  # of a PyDataset
+    if rows.kind == SEQUENCE:
+        known = getattr(rows.x, "num_batches", None)  # of a PyDataset
         return None if known is None else int(known) * epochs
-    return math.ceil(given.rows / size) * epochs if given.rows is not None else None
+    return math.ceil(rows.count / size) * epochs if rows.count is not None else None
 
 
-def _is_whole(given: Given, size: int) -> bool:
-    return given.rows is not None and given.kind == ARRAYS and given.rows % size == 0
+def _is_whole(rows: CallRows, size: int) -> bool:
+    return rows.count is not None and rows.kind == ARRAYS and rows.count % size == 0
 
 
-def _read_pipelines(function: str, *given: Given | None) -> dict[str, Any]:
+def _read_pipelines(function: str, *rows: CallRows | None) -> dict[str, Any]:
     """Returns what another pass over tf.data pipelines may do otherwise, and what they give."""
-    pipelines = [each.x for each in given if each is not None and each.is_pipeline]
+    pipelines = [each.x for each in rows if each is not None and each.is_pipeline]
     unsteady = keras_private.draws_at_random, keras_private.uses_py_function
     if function == "predict":
         alone = (why_not_batchable(pipeline.element_spec, True) for pipeline in pipelines)
@@ -155,11 +155,11 @@ def _read_pipelines(function: str, *given: Given | None) -> dict[str, Any]:
     }
 
 
-def _read_types(model: Model, given: Given) -> dict[str, Any]:
+def _read_types(model: Model, rows: CallRows) -> dict[str, Any]:
     """Returns which rows float32, in which gpukeras holds features, may not be the same for."""
-    if given.kind != ARRAYS:
+    if rows.kind != ARRAYS:
         return {}
-    parts = [part for part in runtime.tree().flatten(given.x) if part is not None]
+    parts = [part for part in runtime.tree().flatten(rows.x) if part is not None]
     kinds = [_kind_of(part.dtype) for part in parts]
     whole = [part for part, kind in zip(parts, kinds, strict=True) if kind in "iu"]
     keras = runtime.keras()

@@ -23,8 +23,8 @@ OTHER = "other"
 
 
 @dataclass(frozen=True)
-class Given:
-    """Rows as Keras takes them.
+class CallRows:
+    """The rows of a call, as Keras takes them.
 
     Args:
         x: Arrays, a tf.data dataset, a PyDataset, or an iterator.
@@ -45,7 +45,7 @@ class Given:
             return PIPELINE
         if self.is_sequence:
             return SEQUENCE
-        return ARRAYS if self.rows is not None else OTHER
+        return ARRAYS if self.count is not None else OTHER
 
     @property
     def is_pipeline(self) -> bool:
@@ -62,16 +62,30 @@ class Given:
     @property
     def parts(self) -> list[Any]:
         """All arrays, of `x`, `y` and `weights`."""
-        given = (self.x, self.y, self.weights)
-        return [part for part in runtime.tree().flatten(given) if part is not None]
+        arrays = (self.x, self.y, self.weights)
+        return [part for part in runtime.tree().flatten(arrays) if part is not None]
 
     @property
-    def rows(self) -> int | None:
+    def count(self) -> int | None:
         """Number of rows of arrays; None where `x` is not arrays with as many rows each."""
         shapes = [getattr(part, "shape", None) for part in self.parts]
         counts = {shape[0] if shape else None for shape in shapes}
         (count, *others) = counts or {None}
         return None if others or not isinstance(count, int) else count
+
+    def for_keras(
+        self, size: Any, shuffle: Any = False, class_weight: Any = None
+    ) -> dict[str, Any]:
+        """Returns the rows as arguments of Keras' own iterator, which the others are too."""
+        return {
+            "x": self.x,
+            "y": self.y,
+            "sample_weight": self.weights,
+            "batch_size": size,
+            "steps_per_epoch": self.steps,
+            "shuffle": shuffle,
+            "class_weight": class_weight,
+        }
 
 
 def features_of(x: Any, model: Model | None) -> dict[str, Any]:
@@ -147,10 +161,11 @@ def weights_of(weights: Any, model: Model | None) -> Any:
         weights = dict(zip(known, weights, strict=True))
     if not isinstance(weights, Mapping):
         return None if weights is None else np.asarray(weights, np.float64)
-    given = {name: part for name, part in weights.items() if part is not None}
+    known_weights = {name: part for name, part in weights.items() if part is not None}
     return {
         "outputs": [
-            {"name": name, "values": np.asarray(part, np.float64)} for name, part in given.items()
+            {"name": name, "values": np.asarray(part, np.float64)}
+            for name, part in known_weights.items()
         ]
     }
 
@@ -164,22 +179,22 @@ def label_kind(values: np.ndarray) -> str:
 
 def generator_of(dataset: Any, steps: int | None = None) -> dict[str, Any]:
     """A PyDataset as `reader` takes it; several inputs and outputs are in the model's order."""
-    call = chunks_of(Given(dataset), None)
+    call = chunks_of(CallRows(dataset), None)
     return {"kind": "generator", "call": call, "steps": steps}
 
 
-def chunks_of(given: Given, model: Model | None) -> Callable[[int, int], dict[str, Any] | None]:
+def chunks_of(rows: CallRows, model: Model | None) -> Callable[[int, int], dict[str, Any] | None]:
     """Batches made in Python as a function of R's would give them."""
     unpack = runtime.keras().utils.unpack_x_y_sample_weight
 
     def call(epoch: int, batch: int) -> dict[str, Any] | None:
-        if isinstance(given.x, Iterator):
-            item = next(given.x, None)
+        if isinstance(rows.x, Iterator):
+            item = next(rows.x, None)
         else:
-            ended = given.x.num_batches is not None and batch > given.x.num_batches
-            item = None if ended else given.x[batch - 1]
+            ended = rows.x.num_batches is not None and batch > rows.x.num_batches
+            item = None if ended else rows.x[batch - 1]
             if ended:
-                given.x.on_epoch_end()
+                rows.x.on_epoch_end()
         if item is None:
             return None
         x, y, weights = unpack(item)
@@ -193,7 +208,7 @@ def chunks_of(given: Given, model: Model | None) -> Callable[[int, int], dict[st
 
 
 def dataset_of(
-    given: Given,
+    rows: CallRows,
     model: Model,
     options: Mapping[str, Any],
     class_weight: Mapping[Any, float] | None = None,
@@ -201,42 +216,42 @@ def dataset_of(
 ) -> Dataset:
     """A dataset of the core; `recipe` is the encoding that holds for it."""
     more: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
-    if given.is_pipeline or given.is_sequence:
+    if rows.is_pipeline or rows.is_sequence:
         options = {"shuffle": False}
-    if given.is_pipeline:
-        features = {"kind": "tfdata", "dataset": given.x, "steps": given.steps, "batched": None}
-    elif given.is_sequence:
-        call = chunks_of(given, model)
-        features = {"kind": "generator", "call": call, "steps": given.steps}
+    if rows.is_pipeline:
+        features = {"kind": "tfdata", "dataset": rows.x, "steps": rows.steps, "batched": None}
+    elif rows.is_sequence:
+        call = chunks_of(rows, model)
+        features = {"kind": "generator", "call": call, "steps": rows.steps}
     else:
-        features = features_of(given.x, model)
-        more["labels"] = labels_of(given.y, model)
-        more["weights"] = weights_of(given.weights, model)
+        features = features_of(rows.x, model)
+        more["labels"] = labels_of(rows.y, model)
+        more["weights"] = weights_of(rows.weights, model)
     if class_weight is not None:
         more["class_weight"] = {str(level): value for level, value in class_weight.items()}
     return builder.assemble(features, options, **more)
 
 
-def take_last(given: Given, share: float) -> tuple[Given, Given]:
+def take_last(rows: CallRows, share: float) -> tuple[CallRows, CallRows]:
     """Keras' `validation_split`: the last rows."""
     nest = runtime.tree()
-    parts = {"x": given.x, "y": given.y, "weights": given.weights}
-    at = int(len(nest.flatten(given.x)[0]) * (1 - share))
+    parts = {"x": rows.x, "y": rows.y, "weights": rows.weights}
+    at = int(len(nest.flatten(rows.x)[0]) * (1 - share))
 
     def cut(part: Any, where: slice) -> Any:
         return None if part is None else nest.map_structure(lambda one: one[where], part)
 
     ends = slice(at), slice(at, None)
     first, last = ({name: cut(part, end) for name, part in parts.items()} for end in ends)
-    return replace(given, **first), replace(given, **last, steps=None)
+    return replace(rows, **first), replace(rows, **last, steps=None)
 
 
-def validation_of(given: Any, steps: int | None) -> Given:
+def validation_of(rows: Any, steps: int | None) -> CallRows:
     """Keras' `validation_data`."""
-    if not isinstance(given, (tuple, list)):
-        return Given(given, steps=steps)
-    x, y, weights = runtime.keras().utils.unpack_x_y_sample_weight(tuple(given))
-    return Given(x, y, weights, steps)
+    if not isinstance(rows, (tuple, list)):
+        return CallRows(rows, steps=steps)
+    x, y, weights = runtime.keras().utils.unpack_x_y_sample_weight(tuple(rows))
+    return CallRows(x, y, weights, steps)
 
 
 def as_callbacks(callbacks: Any) -> Sequence[Any]:

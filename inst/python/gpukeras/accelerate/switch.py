@@ -136,10 +136,10 @@ def _restore() -> None:
     """Gives Keras its functions back, but for one that another package has wrapped."""
     for name, (kind, ours) in list(_switch.placed.items()):
         if vars(kind).get(name) is ours:
-            own = ours.__wrapped__
+            theirs = ours.__wrapped__
             delattr(kind, name)
-            if getattr(kind, name) is not own:  # another package's, on this class
-                setattr(kind, name, own)
+            if getattr(kind, name) is not theirs:  # another package's, on this class
+                setattr(kind, name, theirs)
             del _switch.placed[name]
 
 
@@ -200,10 +200,10 @@ def report(clear: bool = False) -> list[Call]:
     Args:
         clear: Whether to forget them.
     """
-    found = list(CALLS)
+    told = list(CALLS)
     if clear:
         CALLS.clear()
-    return found
+    return told
 
 
 def _wrap(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,25 +218,25 @@ def _wrap(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         except TypeError:
             return own(self, *args, **kwargs)
         bound.apply_defaults()
-        given = {key: value for key, value in bound.arguments.items() if key != "self"}
+        call = {key: value for key, value in bound.arguments.items() if key != "self"}
         plain = functools.partial(own, self, *args, **kwargs)
-        return _run(name, self, given, plain)
+        return _run(name, self, call, plain)
 
     return accelerated
 
 
-def _run(name: str, model: Model, given: dict[str, Any], plain: Callable[[], Any]) -> Any:
+def _run(name: str, model: Model, call: dict[str, Any], plain: Callable[[], Any]) -> Any:
     began, nested = time.perf_counter(), _here.depth > 0
     rows: int | None = None
     try:
-        facts = read_facts(model, name, given, nested=nested, busy=not nested and _busy.locked())
+        facts = read_facts(model, name, call, nested=nested, busy=not nested and _busy.locked())
         plan, rows = plan_call(facts), facts.count
     except Exception as error:  # what cannot be read, Keras will refuse or take
         plan = CallPlan(KERAS, _explain(error))
     with _entered():
         if plan.engine == GPUKERAS and _busy.acquire(blocking=False):
             try:
-                done, value, why = _try(name, model, given, plan.way)
+                done, value, why = _try(name, model, call, plan.way)
             finally:
                 _busy.release()
             plan = CallPlan(GPUKERAS if done else KERAS, why)
@@ -248,7 +248,7 @@ def _run(name: str, model: Model, given: dict[str, Any], plain: Callable[[], Any
     return value
 
 
-def _try(name: str, model: Model, given: dict[str, Any], way: str) -> tuple[bool, Any, str]:
+def _try(name: str, model: Model, call: dict[str, Any], way: str) -> tuple[bool, Any, str]:
     """Runs a call through gpukeras; in Keras' batches, if it cannot gather the rows itself.
 
     Returns:
@@ -259,22 +259,22 @@ def _try(name: str, model: Model, given: dict[str, Any], way: str) -> tuple[bool
     try:
         with calls.unnoticed(model):
             if name != "fit":
-                return True, *getattr(calls, name)(model, given, way)
-            terms = calls.terms_of(model, given)
-            return True, *calls.fit(model, given, terms, way)
+                return True, *getattr(calls, name)(model, call, way)
+            terms = calls.terms_of(model, call)
+            return True, *calls.fit(model, call, terms, way)
     except Exception as error:
-        _raise_where_keras_cannot_run(error, name, model, given, terms)
+        _raise_where_keras_cannot_run(error, name, model, call, terms)
         # Keras draws orders of rows again on JAX, but for that by which a model is built.
         built = terms.once_built is not None and keras_private.is_ready(model)
         np.random.set_state(terms.once_built if built else drawn)
         refused = isinstance(error, DataError) and not isinstance(error, RefusedRowsError)
         if way == ROWS and refused and not terms.began and calls.has_batches(name):
-            return _try(name, model, given, BATCHES)
+            return _try(name, model, call, BATCHES)
         return False, None, _explain(error)
 
 
 def _raise_where_keras_cannot_run(
-    error: Exception, name: str, model: Model, given: dict[str, Any], terms: KerasTerms
+    error: Exception, name: str, model: Model, call: dict[str, Any], terms: KerasTerms
 ) -> None:
     """Raises an error, unless the model is as it was before, so that Keras can run the call.
 
@@ -288,7 +288,7 @@ def _raise_where_keras_cannot_run(
         if isinstance(error, GpuKerasError) and cause is not None:
             raise cause from None
         if isinstance(error, GpuKerasError) and terms.failed is None:  # in the validation
-            calls.validate_by_keras(model, given)
+            calls.validate_by_keras(model, call)
         raise error
     if terms.taken:  # Keras would go on where the iterator is now
         raise cause or error from None

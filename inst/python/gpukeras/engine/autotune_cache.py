@@ -180,8 +180,8 @@ def read_choices(file: Path) -> dict[str, CachedChoice]:
     """Returns the choices of a file; of a damaged or missing one none."""
     try:
         with open_regular(file) as opened:
-            found = json.loads(opened.read(MOST_BYTES))
-        return {key: CachedChoice(**one) for key, one in dict(found).items()}
+            stored = json.loads(opened.read(MOST_BYTES))
+        return {key: CachedChoice(**one) for key, one in dict(stored).items()}
     except (OSError, ValueError, TypeError, RecursionError):
         return {}
 

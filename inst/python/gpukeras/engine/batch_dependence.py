@@ -98,9 +98,9 @@ def explain_outputs(model: Model, sample: Sample | None, size: int = KERAS_ROWS)
 def kept_reason(model: Model) -> str:
     """Returns why predictions of a model depend on the batch, as far as it was looked at; or ""."""
     kept = kept_by(model)
-    own = tensor_ops.overrides(model, "predict_step")
-    found: Verdict = kept.get(OWN_STEP if own else CALL, (None, Verdict()))[1]
-    return found.outputs
+    own_step = tensor_ops.overrides(model, "predict_step")
+    verdict: Verdict = kept.get(OWN_STEP if own_step else CALL, (None, Verdict()))[1]
+    return verdict.outputs
 
 
 def explain_results(model: Model, sample: Sample | None, size: int = KERAS_ROWS) -> str:
@@ -131,9 +131,9 @@ def choose_batches(model: Model, data: Dataset, part: str, size: int) -> tuple[i
     """
     if data.variable_batch_size and isinstance(data, MapDataset):
         return size, "the loss of each output is averaged by batch"
-    own = data.facts.chunk_rows if isinstance(data, IterableDataset) else size
-    why = explain_results(model, sample_of(data, part), own)
-    return (own, why) if why else (None, "")
+    keras_size = data.facts.chunk_rows if isinstance(data, IterableDataset) else size
+    why = explain_results(model, sample_of(data, part), keras_size)
+    return (keras_size, why) if why else (None, "")
 
 
 def _is_decided(model: Model, sample: Sample | None, size: int) -> bool:
@@ -147,16 +147,16 @@ def _judge(model: Model, sample: Sample | None, size: int, kind: str) -> Verdict
     """Returns the model's verdict; a kept one as long as the model has the same layers."""
     if sample is None or _is_decided(model, sample, size):
         return Verdict()
-    own = kind == "predict" and tensor_ops.overrides(model, "predict_step")
+    own_step = kind == "predict" and tensor_ops.overrides(model, "predict_step")
     layers = keras_private.list_layers(model)
     settings = devices.current(), model.run_eagerly, *(one.trainable for one in layers)
     calls = (getattr(one, "activation", None) for one in layers)
-    key = CacheKey(settings, (type(model).predict_step if own else None, *layers, *calls))
-    kept, name = kept_by(model), OWN_STEP if own else CALL
+    key = CacheKey(settings, (type(model).predict_step if own_step else None, *layers, *calls))
+    kept, name = kept_by(model), OWN_STEP if own_step else CALL
     if name not in kept or not kept[name][0].equal(key):
-        kept[name] = key, _look(model, sample, own)
-    found: Verdict = kept[name][1]
-    return found
+        kept[name] = key, _look(model, sample, own_step)
+    verdict: Verdict = kept[name][1]
+    return verdict
 
 
 def _look(model: Model, sample: Sample, own: bool) -> Verdict:

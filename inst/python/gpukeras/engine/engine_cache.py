@@ -113,13 +113,13 @@ def _read_terms(
     clipping = tuple(getattr(inner, name, None) for name in CLIPPING.values())
     microbatch_size = None if step is None else step.microbatch_size
     settings = devices.current(), model.jit_compile, model.run_eagerly
-    own = getattr(model, f"{kind}_step")
+    step_function = getattr(model, f"{kind}_step")
     # A frozen batch normalisation works differently, and may have no weights that show it.
     frozen = tuple(layer.trainable for layer in keras_private.list_layers(model))
     return CacheKey(
         (batch_size, microbatch_size, device, *settings, clipping, frozen),
         (
-            getattr(own, "__func__", own),
+            getattr(step_function, "__func__", step_function),
             optimizer,
             keras_private.learning_rate(inner),
             keras_private.compiled_loss(model),

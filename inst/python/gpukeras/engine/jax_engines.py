@@ -187,9 +187,9 @@ class JaxEngines:
     def _one(self, state: State, rates: Any, data: Any) -> tuple[Logs, State]:
         """Traced: one step of the model, then of the monitor and the averages."""
         with nullcontext() if self._rates is None else self._rates.bound_to(rates):
-            logs, own = self._update(state[:-1], data)
-        more = state[-1] if self._step is None else self._watch(own, state[-1], logs)
-        after = (*map(list, own), list(more))
+            logs, trained = self._update(state[:-1], data)
+        more = state[-1] if self._step is None else self._watch(trained, state[-1], logs)
+        after = (*map(list, trained), list(more))
         return dict(logs), keep_dtypes(after, state)
 
     def _update(self, state: State, data: Any) -> tuple[Logs, Any]:
@@ -199,9 +199,9 @@ class JaxEngines:
         logs, after = getattr(self.model, f"{self._kind}_step")(state, data)
         return logs, after
 
-    def _watch(self, own: State, more: Sequence[Any], logs: Mapping[str, Any]) -> list[Any]:
+    def _watch(self, trained: State, more: Sequence[Any], logs: Mapping[str, Any]) -> list[Any]:
         assert self._step is not None
-        weights = zip(self._variables.groups[0], own[0], strict=True)
+        weights = zip(self._variables.groups[0], trained[0], strict=True)
         pairs = [*weights, *zip(self.variables, more, strict=True)]
         with runtime.keras().StatelessScope(state_mapping=pairs) as scope:
             self._step.look(logs)
@@ -233,9 +233,9 @@ def train_in_parts(model: Model, state: Any, data: Any, size: int) -> tuple[Mapp
     def add(start: Any, count: int, carried: Any) -> Any:
         sums, other, metrics = carried
         part = cut(data, start, count)
-        found, other, metrics = _gradients(model, (trainable, other, optimizer, metrics), part)
+        gradients, other, metrics = _gradients(model, (trainable, other, optimizer, metrics), part)
         share = 1.0 if sums_rows(model.loss) else count / rows
-        sums = jax().tree.map(lambda total, one: total + share * one, sums, found)
+        sums = jax().tree.map(lambda total, one: total + share * one, sums, gradients)
         return sums, other, metrics
 
     carried = (jax().tree.map(jax().numpy.zeros_like, trainable), other, metrics)
@@ -255,7 +255,7 @@ def _gradients(model: Model, state: Any, data: Any) -> tuple[Any, Any, Any]:
     trainable, other, optimizer, metrics = state
     x, y, weights = runtime.keras().utils.unpack_x_y_sample_weight(data)
     compute = jax().value_and_grad(keras_private.loss_and_updates(model), has_aux=True)
-    (_, (loss, predicted, other, metrics)), found = compute(
+    (_, (loss, predicted, other, metrics)), gradients = compute(
         trainable,
         other,
         metrics,
@@ -266,4 +266,4 @@ def _gradients(model: Model, state: Any, data: Any) -> tuple[Any, Any, Any]:
         optimizer_variables=optimizer,
     )
     _, metrics = keras_private.update_metrics(model, metrics, loss, x, y, predicted, weights)
-    return list(found), list(other), list(metrics)
+    return list(gradients), list(other), list(metrics)

@@ -220,11 +220,11 @@ def hold_clipping(
 @contextmanager
 def _held(optimizer: Optimizer, **values: Any) -> Iterator[None]:
     """Sets attributes of an optimizer that a saved configuration does not show."""
-    own = {name: getattr(optimizer, name) for name in values}
+    before = {name: getattr(optimizer, name) for name in values}
     get_config, nested = optimizer.get_config, "get_config" in vars(optimizer)
 
     def own_config() -> dict[str, Any]:
-        _assign(optimizer, own)
+        _assign(optimizer, before)
         try:
             return get_config()
         finally:
@@ -234,7 +234,7 @@ def _held(optimizer: Optimizer, **values: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        _assign(optimizer, own)
+        _assign(optimizer, before)
         if nested:
             optimizer.get_config = get_config
         else:
@@ -283,10 +283,10 @@ def read_rate(model: Model, ahead: int = 0) -> float:
 
 def read_own_rate(optimizer: Optimizer, step: int) -> float:
     """Returns an optimizer's rate at a step: from its variable, its schedule or its function."""
-    own = keras_private.learning_rate(optimizer)
-    if isinstance(own, runtime.keras().optimizers.schedules.LearningRateSchedule):
-        return float(own(step))
-    return float(own.numpy() if hasattr(own, "numpy") else own())
+    rate = keras_private.learning_rate(optimizer)
+    if isinstance(rate, runtime.keras().optimizers.schedules.LearningRateSchedule):
+        return float(rate(step))
+    return float(rate.numpy() if hasattr(rate, "numpy") else rate())
 
 
 # Checks ------------------------------------------------------------------------------------------
@@ -306,15 +306,15 @@ def check_clipping(
         SpecError: if it is not a number above 0, or if two are given.
     """
     values = zip(CLIPPING, (clip_norm, clip_value, clip_global_norm), strict=True)
-    given = {arg: check_positive(arg, value) for arg, value in values if value is not None}
-    if len(given) > 1:
-        first, second, *_ = given
+    limits = {arg: check_positive(arg, value) for arg, value in values if value is not None}
+    if len(limits) > 1:
+        first, second, *_ = limits
         raise SpecError(
             f"`{first}` and `{second}` are given, but gradients are clipped in one way only.",
             hint="Give one of them.",
             arg=first,
         )
-    return given
+    return limits
 
 
 def _check_own_clipping(optimizer: Optimizer, arg: str) -> None:

@@ -245,11 +245,11 @@ def check_numbers(values: Any) -> None:
     Raises:
         ModelError: if one is text, ragged, no array, or not of real numbers, such as complex ones.
     """
-    found = _odd(values)
-    if not found:
+    kind = _odd(values)
+    if not kind:
         return
     raise ModelError(
-        f"`model` gives {found}, but each of its outputs must hold real numbers for every row.",
+        f"`model` gives {kind}, but each of its outputs must hold real numbers for every row.",
         hint="Predict with a model without that output, or with a last layer that makes them "
         "real numbers, such as float32.",
         arg="model",

@@ -85,13 +85,13 @@ def _rate_variable(model: Model) -> Iterator[Any]:
     Keras' public setter is avoided: it removes the rate's variable from the optimizer's variables.
     """
     optimizer, tf = find_optimizer(model, "learning_rate"), runtime.tensorflow()
-    own = keras_private.learning_rate(optimizer)
-    if isinstance(own, runtime.keras().Variable):
-        before = own.numpy()
+    schedule = keras_private.learning_rate(optimizer)
+    if isinstance(schedule, runtime.keras().Variable):
+        before = schedule.numpy()
         try:
-            yield own
+            yield schedule
         finally:
-            own.assign(before)
+            schedule.assign(before)
         return
     with tf.device(keras_private.step_count(optimizer).value.device):
         rate = tf.Variable(0.0, trainable=False)
@@ -100,7 +100,7 @@ def _rate_variable(model: Model) -> Iterator[Any]:
     try:
         yield rate
     finally:
-        keras_private.set_learning_rate(optimizer, own)
+        keras_private.set_learning_rate(optimizer, schedule)
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def jax_rate_loop(
         batch_size: Rows per batch.
     """
     optimizer = find_optimizer(model, "learning_rate")
-    own, rate = keras_private.learning_rate(optimizer), list[Any]()
+    schedule, rate = keras_private.learning_rate(optimizer), list[Any]()
     variables = find_variables(model, "train", None, find_device(model_device(model)))
 
     def step(state: State, value: Any, batch: Any) -> tuple[State, Any]:
@@ -140,7 +140,7 @@ def jax_rate_loop(
     try:
         yield run
     finally:
-        keras_private.set_learning_rate(optimizer, own)
+        keras_private.set_learning_rate(optimizer, schedule)
 
 
 def _reset(model: Model, values: Any) -> Any:

@@ -134,9 +134,9 @@ def find_layer(model: Model, said: str) -> Any | None:
     if not any(_is_scope(scope, model.name) for scope in scopes):
         return None
     for scope in reversed(scopes):
-        found = [layer for layer in layers if _is_scope(scope, layer.name)]
-        if found:
-            return min(found, key=lambda layer: len(layer.name))
+        named = [layer for layer in layers if _is_scope(scope, layer.name)]
+        if named:
+            return min(named, key=lambda layer: len(layer.name))
     return None
 
 

@@ -96,24 +96,24 @@ class RowGuard:
 
 def measure(values: Any) -> Range:
     """Returns the range of rows, by column; unknown for what is no number."""
-    found = tensor_ops.extremes(values)
-    return UNKNOWN if found is None else Range(True, *found)
+    extremes = tensor_ops.extremes(values)
+    return UNKNOWN if extremes is None else Range(True, *extremes)
 
 
-def _contains(known: Range, found: Range) -> bool:
-    if known.low.ndim and known.low.shape != found.low.shape:
+def _contains(known: Range, rows: Range) -> bool:
+    if known.low.ndim and known.low.shape != rows.low.shape:
         return False
-    return bool((known.low <= found.low).all() and (found.high <= known.high).all())
+    return bool((known.low <= rows.low).all() and (rows.high <= known.high).all())
 
 
-def _widen(known: Range, found: Range | None, *, ends: bool = False) -> Range:
+def _widen(known: Range, rows: Range | None, *, ends: bool = False) -> Range:
     """Returns a range with new rows; where `ends`, columns that they exceed have no end."""
-    if found is None:
+    if rows is None:
         return known
     if not ends:
-        return known.join(found)
-    low = np.where(found.low >= known.low, known.low, -np.inf)
-    return Range(True, low, np.where(found.high <= known.high, known.high, np.inf))
+        return known.join(rows)
+    low = np.where(rows.low >= known.low, known.low, -np.inf)
+    return Range(True, low, np.where(rows.high <= known.high, known.high, np.inf))
 
 
 def _without(ranges: Sequence[Range], place: int) -> list[Range]:

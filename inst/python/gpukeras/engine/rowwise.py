@@ -126,13 +126,15 @@ def _is_known_layer(layer: Any) -> bool:
     kind = str(type(layer).__module__)
     if kind.startswith((OURS, MODELS)):
         return True
-    own = vars(layer)
+    attributes = vars(layer)
     return (
         kind.startswith(KNOWN_LAYERS)
-        and "call" not in own
-        and all(_module_of(value).startswith(CALLED) for value in own.values() if callable(value))
-        and all(_spares_rows(own.get(name)) for name in AXES)
-        and _keeps_rows(own.get("equation"))
+        and "call" not in attributes
+        and all(
+            _module_of(value).startswith(CALLED) for value in attributes.values() if callable(value)
+        )
+        and all(_spares_rows(attributes.get(name)) for name in AXES)
+        and _keeps_rows(attributes.get("equation"))
     )
 
 
@@ -150,8 +152,8 @@ def _is_known_call(node: Any) -> bool:
     if kind.__name__ in REDUCTIONS:  # of masks
         axis = getattr(operation, "axis", None)
         return axis is not None and _spares_rows(axis)
-    given = runtime.tree().flatten((node.arguments.args, node.arguments.kwargs))
-    return kind.__name__ in ELEMENTWISE and {_rank(one) for one in given} <= {0, *ranks}
+    arguments = runtime.tree().flatten((node.arguments.args, node.arguments.kwargs))
+    return kind.__name__ in ELEMENTWISE and {_rank(one) for one in arguments} <= {0, *ranks}
 
 
 def _rank(value: Any) -> int:
@@ -199,7 +201,7 @@ def explain_results(model: Model) -> str:
         if tensor_ops.overrides(model, name):
             return f"`model` has a {name}() of its own"
     metrics = keras_private.given_metrics(keras_private.compiled_metrics(model))
-    given = [one for one in runtime.tree().flatten(metrics) if one is not None]
+    metrics_given = [one for one in runtime.tree().flatten(metrics) if one is not None]
     reasons = itertools.chain(
         (
             f"the loss {_name(one)} is not known to be a mean over rows"
@@ -209,7 +211,7 @@ def explain_results(model: Model) -> str:
         map(_explain_layer, keras_private.list_layers(model)),
         (
             f"the metric {_name(one)} is not known to be one of rows"
-            for one in given
+            for one in metrics_given
             if not _is_known_metric(one)
         ),
     )
@@ -303,5 +305,5 @@ def _is_known_function(function: Any) -> bool:
 
 
 def _name(part: Any) -> str:
-    found = part if isinstance(part, str) else getattr(part, "__name__", None)
-    return f"`{found or getattr(part, 'name', None) or type(part).__name__}`"
+    name = part if isinstance(part, str) else getattr(part, "__name__", None)
+    return f"`{name or getattr(part, 'name', None) or type(part).__name__}`"

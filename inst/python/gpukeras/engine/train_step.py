@@ -38,16 +38,16 @@ def single_replica(model: Model) -> Iterator[None]:
     function's graph: 4 MB per training of a small model (measured, TensorFlow 2.21).
     """
     inner = keras_private.without_scaling(model.optimizer)
-    found = [inner, *keras_private.inner_optimizers(inner)]
+    optimizers = [inner, *keras_private.inner_optimizers(inner)]
     if tensor_ops.in_strategy():
-        found = []
-    found = [one for one in found if hasattr(one, REDUCING) and REDUCING not in vars(one)]
-    for one in found:
+        optimizers = []
+    optimizers = [one for one in optimizers if hasattr(one, REDUCING) and REDUCING not in vars(one)]
+    for one in optimizers:
         setattr(one, REDUCING, lambda pairs: list(pairs))
     try:
         yield
     finally:
-        for one in found:
+        for one in optimizers:
             delattr(one, REDUCING)
 
 
@@ -251,8 +251,8 @@ class TrainingStep:
         places = [place for place, gradient in enumerate(sums) if gradient is not None]
 
         def add(totals: Any, start: Any, size: Any) -> list[Any]:
-            found = self._gradients(data, start, size, rows)
-            return [total + found[place] for total, place in zip(totals, places, strict=True)]
+            gradients = self._gradients(data, start, size, rows)
+            return [total + gradients[place] for total, place in zip(totals, places, strict=True)]
 
         static = isinstance(rows, int)
         whole = rows - rows % microbatch_size if static else rows
@@ -291,8 +291,8 @@ class TrainingStep:
             share = 1.0 if sums_rows(model.loss) else tf.cast(size / rows, loss.dtype)
             loss = model.optimizer.scale_loss(loss * share)
         model.compute_metrics(x, y, predicted, sample_weight=weight)
-        found = tape.gradient(loss, model.trainable_weights)
-        return [None if one is None else tf.convert_to_tensor(one) for one in found]
+        gradients = tape.gradient(loss, model.trainable_weights)
+        return [None if one is None else tf.convert_to_tensor(one) for one in gradients]
 
 
 def can_split(model: Model) -> bool:

@@ -58,13 +58,13 @@ def find_unchecked(graph: Graph, ranges: Sequence[Range]) -> str:
         ranges: Ranges of its first inputs; the others are the same in all batches.
     """
     inputs = [*ranges, *[SAME] * (len(graph.inputs) - len(ranges))]
-    found: list[str] = []
-    _walk(graph, inputs, found)
-    return found[0] if found else ""
+    unchecked: list[str] = []
+    _walk(graph, inputs, unchecked)
+    return unchecked[0] if unchecked else ""
 
 
-def _flat(*given: Range) -> list[Range]:
-    return [one.whole() for one in given]
+def _flat(*ranges: Range) -> list[Range]:
+    return [one.whole() for one in ranges]
 
 
 def _constant(tensor: Tensor) -> Any:
@@ -81,31 +81,31 @@ def _rank(tensor: Tensor) -> int | None:
     return None if tensor.shape is None else len(tensor.shape)
 
 
-def _walk(graph: Graph, inputs: Sequence[Range], found: list[str]) -> list[Range]:
-    """Returns the ranges of a graph's outputs; adds its unchecked operations to `found`."""
+def _walk(graph: Graph, inputs: Sequence[Range], unchecked: list[str]) -> list[Range]:
+    """Returns the ranges of a graph's outputs; adds its unchecked operations to `unchecked`."""
     known: dict[int, Range] = {
-        id(tensor): given for tensor, given in zip(graph.inputs, inputs, strict=True)
+        id(tensor): ranges for tensor, ranges in zip(graph.inputs, inputs, strict=True)
     }
     for op in graph.nodes:
-        given = [known.get(id(tensor), UNKNOWN) for tensor in op.inputs]
+        ranges = [known.get(id(tensor), UNKNOWN) for tensor in op.inputs]
         check = CHECKS.get(op.type)
-        if check is not None and not check(op, given):
-            found.append(op.type)
-        for tensor, value in zip(op.outputs, _run(op, given, found), strict=True):
+        if check is not None and not check(op, ranges):
+            unchecked.append(op.type)
+        for tensor, value in zip(op.outputs, _run(op, ranges, unchecked), strict=True):
             known[id(tensor)] = value
     return [known.get(id(tensor), UNKNOWN) for tensor in graph.outputs]
 
 
-def _run(op: Node, given: list[Range], found: list[str]) -> list[Range]:
+def _run(op: Node, ranges: list[Range], unchecked: list[str]) -> list[Range]:
     """Returns the ranges of an operation's outputs."""
     if not op.outputs and op.type not in CALLS:
         return []
     if op.type in CALLS:
-        return CALLS[op.type](op, given, found)
+        return CALLS[op.type](op, ranges, unchecked)
     rule = RULES.get(op.type)
     if rule is not None:
-        return _spread(op, rule(op, given))
-    varies = any(one.varies for one in given) or (not op.inputs and op.stateful)
+        return _spread(op, rule(op, ranges))
+    varies = any(one.varies for one in ranges) or (not op.inputs and op.stateful)
     return [Range(varies)] * len(op.outputs)
 
 
@@ -121,12 +121,12 @@ def _spread(op: Node, value: Range | list[Range]) -> list[Range]:
 # Functions ---------------------------------------------------------------------------------------
 
 
-def _call(op: Node, given: list[Range], found: list[str]) -> list[Range]:
-    return _walk(op.functions["f"], given, found)
+def _call(op: Node, ranges: list[Range], unchecked: list[str]) -> list[Range]:
+    return _walk(op.functions["f"], ranges, unchecked)
 
 
-def _while(op: Node, given: list[Range], found: list[str]) -> list[Range]:
-    body, values = op.functions["body"], given
+def _while(op: Node, ranges: list[Range], unchecked: list[str]) -> list[Range]:
+    body, values = op.functions["body"], ranges
     while True:
         after = _walk(body, values, [])
         joined = [one.join(two) for one, two in zip(values, after, strict=True)]
@@ -136,8 +136,8 @@ def _while(op: Node, given: list[Range], found: list[str]) -> list[Range]:
             one if _equal(one, two) else Range(two.varies)
             for one, two in zip(values, joined, strict=True)
         ]
-    _walk(op.functions["cond"], values, found)
-    _walk(body, values, found)
+    _walk(op.functions["cond"], values, unchecked)
+    _walk(body, values, unchecked)
     return values
 
 
@@ -149,18 +149,18 @@ def _equal(one: Range, two: Range) -> bool:
     )
 
 
-def _if(op: Node, given: list[Range], found: list[str]) -> list[Range]:
-    condition, inputs = given[0], given[1:]
+def _if(op: Node, ranges: list[Range], unchecked: list[str]) -> list[Range]:
+    condition, inputs = ranges[0], ranges[1:]
     branches = ["then_branch", "else_branch"]
     if condition.within(1, 1) or condition.within(0, 0):
         branches = branches[:1] if condition.within(1, 1) else branches[1:]
-    results = [_walk(op.functions[name], inputs, found) for name in branches]
+    results = [_walk(op.functions[name], inputs, unchecked) for name in branches]
     return _joined(results, condition)
 
 
-def _case(op: Node, given: list[Range], found: list[str]) -> list[Range]:
+def _case(op: Node, ranges: list[Range], unchecked: list[str]) -> list[Range]:
     graphs = op.functions.values()
-    return _joined([_walk(graph, given[1:], found) for graph in graphs], given[0])
+    return _joined([_walk(graph, ranges[1:], unchecked) for graph in graphs], ranges[0])
 
 
 def _joined(results: list[list[Range]], condition: Range) -> list[Range]:
@@ -187,44 +187,44 @@ CALLS: dict[str, Callable[[Node, list[Range], list[str]], list[Range]]] = {
 Rule = Callable[[Node, list[Range]], "Range | list[Range]"]
 
 
-def _const(op: Node, given: list[Range]) -> Range:
+def _const(op: Node, ranges: list[Range]) -> Range:
     tensor = op.outputs[0]
     if tensor.value is None or tensor.value.ndim != 1:
         return Range(False, np.array(tensor.least), np.array(tensor.most))
     return Range(False, tensor.value.astype(float), tensor.value.astype(float))
 
 
-def _first(op: Node, given: list[Range]) -> Range:
-    return given[0]
+def _first(op: Node, ranges: list[Range]) -> Range:
+    return ranges[0]
 
 
-def _all(op: Node, given: list[Range]) -> Range:
+def _all(op: Node, ranges: list[Range]) -> Range:
     """The range of all inputs together."""
-    flat = _flat(*given)
+    flat = _flat(*ranges)
     for one in flat[1:]:
         flat[0] = flat[0].join(one)
     return flat[0]
 
 
-def _cast(op: Node, given: list[Range]) -> Range:
-    one, whole = given[0], op.outputs[0].kind == "i"
+def _cast(op: Node, ranges: list[Range]) -> Range:
+    one, whole = ranges[0], op.outputs[0].kind == "i"
     if op.outputs[0].kind == "b":
         return Range(one.varies, np.array(0.0), np.array(1.0))
     return Range(one.varies, np.trunc(one.low), np.trunc(one.high)) if whole else one
 
 
-def _moved(op: Node, given: list[Range]) -> Range:
+def _moved(op: Node, ranges: list[Range]) -> Range:
     """The range of what has another shape: by column only where the columns stay as they were."""
     same = _last(op.inputs[0]) == _last(op.outputs[0])
     return Range(
-        given[0].varies or any(one.varies for one in given[1:]),
-        *((given[0].low, given[0].high) if same else (given[0].low.min(), given[0].high.max())),
+        ranges[0].varies or any(one.varies for one in ranges[1:]),
+        *((ranges[0].low, ranges[0].high) if same else (ranges[0].low.min(), ranges[0].high.max())),
     )
 
 
-def _part(op: Node, given: list[Range]) -> Range:
+def _part(op: Node, ranges: list[Range]) -> Range:
     """The range of a strided slice; columns that are known are taken."""
-    one = Range(any(each.varies for each in given), given[0].low, given[0].high)
+    one = Range(any(each.varies for each in ranges), ranges[0].low, ranges[0].high)
     if not one.low.ndim:
         return one
     begin, end, strides = map(_constant, op.inputs[1:4])
@@ -269,8 +269,8 @@ def _key(op: Node, begin: Any, end: Any, strides: Any) -> tuple[Any, ...]:
     return tuple(key)
 
 
-def _gathered(op: Node, given: list[Range]) -> Range:
-    table, index = given[0], given[1]
+def _gathered(op: Node, ranges: list[Range]) -> Range:
+    table, index = ranges[0], ranges[1]
     varies = table.varies or index.varies
     places, rank = _constant(op.inputs[1]), _rank(op.inputs[0])
     axis = _constant(op.inputs[2]) if len(op.inputs) > 2 else np.array(0)
@@ -285,21 +285,21 @@ def _gathered(op: Node, given: list[Range]) -> Range:
     return Range(varies, table.low, table.high)
 
 
-def _packed(op: Node, given: list[Range]) -> Range:
+def _packed(op: Node, ranges: list[Range]) -> Range:
     axis, rank = op.attributes["axis"], _rank(op.outputs[0])
     if rank and axis in (-1, rank - 1):
-        flat = _flat(*given)
+        flat = _flat(*ranges)
         varies = any(one.varies for one in flat)
         return Range(varies, np.array([f.low for f in flat]), np.array([f.high for f in flat]))
-    return _all(op, given)
+    return _all(op, ranges)
 
 
-def _concatenated(op: Node, given: list[Range]) -> Range:
+def _concatenated(op: Node, ranges: list[Range]) -> Range:
     axis, rank = _constant(op.inputs[-1]), _rank(op.outputs[0])
-    parts, found = given[:-1], [_last(tensor) for tensor in op.inputs[:-1]]
-    widths = [width for width in found if width is not None]
+    parts, lengths = ranges[:-1], [_last(tensor) for tensor in op.inputs[:-1]]
+    widths = [width for width in lengths if width is not None]
     last = axis is not None and rank and int(axis) in (-1, rank - 1)
-    if last and len(widths) == len(found) and sum(widths) <= MOST_COLUMNS:
+    if last and len(widths) == len(lengths) and sum(widths) <= MOST_COLUMNS:
         low = [np.broadcast_to(p.low, w) for p, w in zip(parts, widths, strict=True)]
         high = [np.broadcast_to(p.high, w) for p, w in zip(parts, widths, strict=True)]
         varies = any(one.varies for one in parts)
@@ -307,13 +307,13 @@ def _concatenated(op: Node, given: list[Range]) -> Range:
     return _all(op, parts)
 
 
-def _split(op: Node, given: list[Range]) -> list[Range]:
-    one = given[1] if op.type == "Split" else given[0]
+def _split(op: Node, ranges: list[Range]) -> list[Range]:
+    one = ranges[1] if op.type == "Split" else ranges[0]
     return [one.whole()] * len(op.outputs)
 
 
-def _select(op: Node, given: list[Range]) -> Range:
-    condition, yes, no = given
+def _select(op: Node, ranges: list[Range]) -> Range:
+    condition, yes, no = ranges
     if condition.within(0, 0):
         return no
     if condition.within(1, 1):
@@ -322,8 +322,8 @@ def _select(op: Node, given: list[Range]) -> Range:
     return Range(joined.varies or condition.varies, joined.low, joined.high)
 
 
-def _compare(op: Node, given: list[Range]) -> Range:
-    one, two = _flat(*given)
+def _compare(op: Node, ranges: list[Range]) -> Range:
+    one, two = _flat(*ranges)
     strict = op.type in ("Less", "Greater")
     if op.type in ("Greater", "GreaterEqual"):
         one, two = two, one
@@ -333,22 +333,22 @@ def _compare(op: Node, given: list[Range]) -> Range:
     return Range(varies, np.array(float(always)), np.array(float(not never)))
 
 
-def _logical(op: Node, given: list[Range]) -> Range:
-    one, two = _flat(*given)
+def _logical(op: Node, ranges: list[Range]) -> Range:
+    one, two = _flat(*ranges)
     join = np.minimum if op.type == "LogicalAnd" else np.maximum
     return Range(one.varies or two.varies, join(one.low, two.low), join(one.high, two.high))
 
 
-def _not(op: Node, given: list[Range]) -> Range:
-    return Range(given[0].varies, 1 - given[0].high, 1 - given[0].low)
+def _not(op: Node, ranges: list[Range]) -> Range:
+    return Range(ranges[0].varies, 1 - ranges[0].high, 1 - ranges[0].low)
 
 
-def _truth(op: Node, given: list[Range]) -> Range:
-    return Range(any(one.varies for one in given), np.array(0.0), np.array(1.0))
+def _truth(op: Node, ranges: list[Range]) -> Range:
+    return Range(any(one.varies for one in ranges), np.array(0.0), np.array(1.0))
 
 
-def _arithmetic(op: Node, given: list[Range]) -> Range:
-    one, two = given
+def _arithmetic(op: Node, ranges: list[Range]) -> Range:
+    one, two = ranges
     if one.low.shape != two.low.shape and one.low.ndim and two.low.ndim:
         one, two = _flat(one, two)
     with np.errstate(all="ignore"):
@@ -394,38 +394,40 @@ BOUNDS: dict[str, Callable[[Range, Range], tuple[Any, Any]]] = {
 BOUNDS["Add"] = BOUNDS["AddV2"]
 
 
-def _negated(op: Node, given: list[Range]) -> Range:
-    return Range(given[0].varies, -given[0].high, -given[0].low)
+def _negated(op: Node, ranges: list[Range]) -> Range:
+    return Range(ranges[0].varies, -ranges[0].high, -ranges[0].low)
 
 
-def _place(op: Node, given: list[Range]) -> Range:
+def _place(op: Node, ranges: list[Range]) -> Range:
     """The range of an index of the largest or least of an axis."""
     axis, shape = _constant(op.inputs[1]), op.inputs[0].shape
     size = None if axis is None or shape is None else shape[int(axis)]
-    return Range(given[0].varies, np.array(0.0), np.array(np.inf if size is None else size - 1.0))
+    return Range(ranges[0].varies, np.array(0.0), np.array(np.inf if size is None else size - 1.0))
 
 
-def _sorted(op: Node, given: list[Range]) -> list[Range]:
+def _sorted(op: Node, ranges: list[Range]) -> list[Range]:
     size = _last(op.inputs[0])
-    places = Range(given[0].varies, np.array(0.0), np.array(np.inf if size is None else size - 1.0))
-    return [given[0].whole(), places]
+    places = Range(
+        ranges[0].varies, np.array(0.0), np.array(np.inf if size is None else size - 1.0)
+    )
+    return [ranges[0].whole(), places]
 
 
-def _where(op: Node, given: list[Range]) -> Range:
+def _where(op: Node, ranges: list[Range]) -> Range:
     sizes = [np.inf if size is None else size - 1.0 for size in op.inputs[0].shape or (None,)]
-    return Range(given[0].varies, np.zeros(len(sizes)), np.array(sizes))
+    return Range(ranges[0].varies, np.zeros(len(sizes)), np.array(sizes))
 
 
-def _counted(op: Node, given: list[Range]) -> Range:
-    start, limit, step = _flat(*given)
-    varies = any(one.varies for one in given)
+def _counted(op: Node, ranges: list[Range]) -> Range:
+    start, limit, step = _flat(*ranges)
+    varies = any(one.varies for one in ranges)
     if not step.within(1, np.inf):
         return Range(varies)
     return Range(varies, start.low, np.maximum(start.low, limit.high - 1))
 
 
-def _rounded(op: Node, given: list[Range]) -> Range:
-    one, by = given[0], ROUNDING[op.type]
+def _rounded(op: Node, ranges: list[Range]) -> Range:
+    one, by = ranges[0], ROUNDING[op.type]
     return Range(one.varies, by(one.low), by(one.high))
 
 
@@ -437,36 +439,38 @@ ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def _clipped(op: Node, given: list[Range]) -> Range:
-    one, low, high = _flat(*given)
+def _clipped(op: Node, ranges: list[Range]) -> Range:
+    one, low, high = _flat(*ranges)
     least = np.minimum(np.maximum(one.low, low.low), high.high)
     return Range(one.varies, least, np.maximum(np.minimum(one.high, high.high), low.low))
 
 
-def _onehot(op: Node, given: list[Range]) -> Range:
-    joined = given[2].join(given[3])
-    return Range(given[0].varies, joined.low.min(), joined.high.max())
+def _onehot(op: Node, ranges: list[Range]) -> Range:
+    joined = ranges[2].join(ranges[3])
+    return Range(ranges[0].varies, joined.low.min(), joined.high.max())
 
 
 def _between(low: float, high: float) -> Rule:
-    return lambda op, given: Range(any(one.varies for one in given), np.array(low), np.array(high))
+    return lambda op, ranges: Range(
+        any(one.varies for one in ranges), np.array(low), np.array(high)
+    )
 
 
-def _whole(op: Node, given: list[Range]) -> Range:
-    return Range(any(one.varies for one in given), given[0].low.min(), given[0].high.max())
+def _whole(op: Node, ranges: list[Range]) -> Range:
+    return Range(any(one.varies for one in ranges), ranges[0].low.min(), ranges[0].high.max())
 
 
 RULES: dict[str, Rule] = {
     "Const": _const,
-    **dict.fromkeys(("Shape", "ShapeN", "Size", "Rank", "VariableShape"), lambda op, given: SAME),
+    **dict.fromkeys(("Shape", "ShapeN", "Size", "Rank", "VariableShape"), lambda op, ranges: SAME),
     **dict.fromkeys(
-        ("BroadcastGradientArgs", "VarHandleOp", "EmptyTensorList", "NoOp"), lambda op, given: SAME
+        ("BroadcastGradientArgs", "VarHandleOp", "EmptyTensorList", "NoOp"), lambda op, ranges: SAME
     ),
-    "ZerosLike": lambda op, given: Range(False, np.array(0.0), np.array(0.0)),
-    "OnesLike": lambda op, given: Range(False, np.array(1.0), np.array(1.0)),
-    "Fill": lambda op, given: given[1].whole(),
-    "ReadVariableOp": lambda op, given: UNKNOWN,
-    "ResourceGather": lambda op, given: UNKNOWN,
+    "ZerosLike": lambda op, ranges: Range(False, np.array(0.0), np.array(0.0)),
+    "OnesLike": lambda op, ranges: Range(False, np.array(1.0), np.array(1.0)),
+    "Fill": lambda op, ranges: ranges[1].whole(),
+    "ReadVariableOp": lambda op, ranges: UNKNOWN,
+    "ResourceGather": lambda op, ranges: UNKNOWN,
     **dict.fromkeys(
         ("Identity", "StopGradient", "PreventGradient", "Snapshot", "EnsureShape", "CheckNumerics"),
         _first,
@@ -500,8 +504,8 @@ RULES: dict[str, Rule] = {
     "OneHot": _onehot,
     **dict.fromkeys(("Sigmoid", "Softmax"), _between(0.0, 1.0)),
     "Tanh": _between(-1.0, 1.0),
-    "Relu": lambda op, given: Range(
-        given[0].varies, np.maximum(given[0].low, 0), np.maximum(given[0].high, 0)
+    "Relu": lambda op, ranges: Range(
+        ranges[0].varies, np.maximum(ranges[0].low, 0), np.maximum(ranges[0].high, 0)
     ),
 }
 
@@ -516,11 +520,11 @@ def _inside(index: Range, size: int | None, low: float = 0.0) -> bool:
     return not index.varies or (size is not None and index.within(low, size - 1))
 
 
-def _takes_rows(op: Node, given: list[Range]) -> bool:
+def _takes_rows(op: Node, ranges: list[Range]) -> bool:
     axis, shape = _constant(op.inputs[2]), op.inputs[0].shape
     if axis is None or shape is None:
-        return not given[1].varies
-    return _inside(given[1], shape[int(axis)])
+        return not ranges[1].varies
+    return _inside(ranges[1], shape[int(axis)])
 
 
 def _table_size(op: Node) -> Sequence[int | None]:
@@ -539,7 +543,7 @@ def _takes_places(index: Range, width: int | None, sizes: Sequence[int | None]) 
 
 
 def _places(at: int, table: Callable[[Node], Sequence[int | None]]) -> Check:
-    return lambda op, given: _takes_places(given[at], _last(op.inputs[at]), table(op))
+    return lambda op, ranges: _takes_places(ranges[at], _last(op.inputs[at]), table(op))
 
 
 def _shape_of(at: int) -> Callable[[Node], Sequence[int | None]]:
@@ -551,31 +555,31 @@ def _scatter_shape(op: Node) -> Sequence[int | None]:
     return op.outputs[0].shape or () if shape is None else [int(size) for size in shape]
 
 
-def _segments(op: Node, given: list[Range]) -> bool:
+def _segments(op: Node, ranges: list[Range]) -> bool:
     count = _constant(op.inputs[2])
     if count is None:
         count = op.outputs[0].shape[0] if op.outputs[0].shape else None
-    return _inside(given[1], None if count is None else int(count), -np.inf)
+    return _inside(ranges[1], None if count is None else int(count), -np.inf)
 
 
 def _same(*places: int) -> Check:
     """Whether some inputs are the same in all batches."""
-    return lambda op, given: not any(given[place].varies for place in places)
+    return lambda op, ranges: not any(ranges[place].varies for place in places)
 
 
-def _divides(op: Node, given: list[Range]) -> bool:
-    if op.inputs[1].kind != "i" or not given[1].varies:
+def _divides(op: Node, ranges: list[Range]) -> bool:
+    if op.inputs[1].kind != "i" or not ranges[1].varies:
         return True
-    return given[1].within(1, np.inf) or given[1].within(-np.inf, -1)
+    return ranges[1].within(1, np.inf) or ranges[1].within(-np.inf, -1)
 
 
-def _raises(op: Node, given: list[Range]) -> bool:
+def _raises(op: Node, ranges: list[Range]) -> bool:
     whole = op.inputs[1].kind == "i"
-    return not whole or not given[1].varies or given[1].within(0, np.inf)
+    return not whole or not ranges[1].varies or ranges[1].within(0, np.inf)
 
 
-def _takes_index(op: Node, given: list[Range]) -> bool:
-    return not op.attributes["shrink_axis_mask"] or not given[1].varies
+def _takes_index(op: Node, ranges: list[Range]) -> bool:
+    return not op.attributes["shrink_axis_mask"] or not ranges[1].varies
 
 
 def _size_at(op: Node, attribute: str) -> int:
@@ -590,15 +594,15 @@ UPDATES = ("Update", "Add", "Sub", "Max", "Min", "Mul", "Div")
 
 CHECKS: dict[str, Check] = {
     "GatherV2": _takes_rows,
-    "Gather": lambda op, given: _inside(given[1], (op.inputs[0].shape or (None,))[0]),
-    "ResourceGather": lambda op, given: _inside(given[1], _table_size(op)[0]),
+    "Gather": lambda op, ranges: _inside(ranges[1], (op.inputs[0].shape or (None,))[0]),
+    "ResourceGather": lambda op, ranges: _inside(ranges[1], _table_size(op)[0]),
     "GatherNd": _places(1, _shape_of(0)),
     "ResourceGatherNd": _places(1, _table_size),
     "ScatterNd": _places(0, _scatter_shape),
     **{f"TensorScatter{name}": _places(1, _shape_of(0)) for name in UPDATES},
     **{f"ResourceScatterNd{name}": _places(1, _table_size) for name in UPDATES},
     **{
-        f"ResourceScatter{name}": lambda op, given: _inside(given[1], _table_size(op)[0])
+        f"ResourceScatter{name}": lambda op, ranges: _inside(ranges[1], _table_size(op)[0])
         for name in UPDATES
     },
     **dict.fromkeys(SEGMENTS, _segments),
@@ -609,14 +613,16 @@ CHECKS: dict[str, Check] = {
     "Pow": _raises,
     **dict.fromkeys(("MatrixInverse", "InvertPermutation"), _same(0)),
     "MatrixSolve": _same(0),
-    "Assert": lambda op, given: not given[0].varies or given[0].within(1, 1),
+    "Assert": lambda op, ranges: not ranges[0].varies or ranges[0].within(1, 1),
     **dict.fromkeys(("CheckNumerics", "CheckNumericsV2"), _same(0)),
-    "SparseSoftmaxCrossEntropyWithLogits": lambda op, given: _inside(given[1], _last(op.inputs[0])),
-    "ReverseSequence": lambda op, given: (
-        not given[1].varies or given[1].within(0, _size_at(op, "seq_dim"))
+    "SparseSoftmaxCrossEntropyWithLogits": lambda op, ranges: _inside(
+        ranges[1], _last(op.inputs[0])
     ),
-    "DynamicPartition": lambda op, given: _inside(given[1], op.attributes["num_partitions"]),
-    **dict.fromkeys(("Bincount", "DenseBincount"), lambda op, given: _inside(given[0], 2**63)),
+    "ReverseSequence": lambda op, ranges: (
+        not ranges[1].varies or ranges[1].within(0, _size_at(op, "seq_dim"))
+    ),
+    "DynamicPartition": lambda op, ranges: _inside(ranges[1], op.attributes["num_partitions"]),
+    **dict.fromkeys(("Bincount", "DenseBincount"), lambda op, ranges: _inside(ranges[0], 2**63)),
     "MatrixBandPart": _same(1, 2),
 }
 FIRST = (

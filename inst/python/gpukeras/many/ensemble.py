@@ -72,21 +72,21 @@ def predict_many(
             arg="newdata",
         )
     names = np.array(list(places), object)
-    own = np.zeros(len(rows), np.int64)
+    group_of = np.zeros(len(rows), np.int64)
     if groups is not None:
-        own = _code_rows(groups, list(places), rows, complete)
+        group_of = _code_rows(groups, list(places), rows, complete)
         if fits.scaling is not None:
             known = [fits.scaling.names.index(name) for name in names]
-            rows = fits.scaling.apply(rows, np.array(known)[own])
+            rows = fits.scaling.apply(rows, np.array(known)[group_of])
     parts = []
-    for code in np.unique(own):
-        chosen = np.flatnonzero(own == code).astype(np.int32)
+    for code in np.unique(group_of):
+        chosen = np.flatnonzero(group_of == code).astype(np.int32)
         some = rows if len(chosen) == len(rows) else SelectedRows(rows, chosen)
         outputs = predict_outputs(fits, model, some, recipe, places[names[code]])
         _check_single(outputs)
         families = [fits.family(place) for place in places[names[code]]]
         parts.append((chosen, _join(model, recipe, outputs, type, share, families)))
-    record = _put_together(parts, len(own))
+    record = _put_together(parts, len(group_of))
     return {**_keep_places(record, complete), "models": len(trained)}
 
 
@@ -108,10 +108,10 @@ def _group_places(
         SpecError: if it is unknown to which groups the rows belong.
         DataError: for groups without a model.
     """
-    found: dict[str, list[int]] = {}
+    places_of: dict[str, list[int]] = {}
     for place in trained:
-        found.setdefault(fits.members[place].group, []).append(place)
-    if "" in found or not any(one.group for one in fits.members):
+        places_of.setdefault(fits.members[place].group, []).append(place)
+    if "" in places_of or not any(one.group for one in fits.members):
         return {"": list(trained)}
     if groups is None:
         raise SpecError(
@@ -120,16 +120,16 @@ def _group_places(
             arg="group",
         )
     asked = set(groups)
-    unknown = len([name for name in asked if name is None or name not in found])
+    unknown = len([name for name in asked if name is None or name not in places_of])
     if unknown:
-        rows = sum(name is None or name not in found for name in groups)
+        rows = sum(name is None or name not in places_of for name in groups)
         raise DataError(
             f"`newdata` has {count_of(rows, 'row')} of {count_of(unknown, 'group')} without a "
             "trained model.",
             hint="Leave them out, or train with rows of these groups.",
             arg="newdata",
         )
-    return {name: places for name, places in found.items() if name in asked}
+    return {name: places for name, places in places_of.items() if name in asked}
 
 
 def _code_rows(
@@ -150,9 +150,9 @@ def _code_rows(
         )
     place_of = {name: place for place, name in enumerate(names)}
     codes = np.array([place_of[name] for name in groups], np.int64)
-    kept, own = codes if complete is None else codes[complete], np.zeros(len(rows), np.int64)
-    own[: len(kept)] = kept
-    return own
+    kept, group_of = codes if complete is None else codes[complete], np.zeros(len(rows), np.int64)
+    group_of[: len(kept)] = kept
+    return group_of
 
 
 def _put_together(parts: Sequence[tuple[np.ndarray, dict[str, Any]]], count: int) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def predict_outputs(
     size = choose_rows(len(rows), rows.row_bytes, count_row_bytes(model), fits.device)
     size = max(1, size // max(1, fits.plan.most))
     encode = open_device_transform(recipe, size, None, rows.texts)
-    found = dict[int, Any]()
+    outputs = dict[int, Any]()
     for stacked in fits.plan.stacks:
         places = [place for place in stacked if place in trained]
         if not places:
@@ -227,12 +227,12 @@ def predict_outputs(
             return parts[0]
         joined = np.concatenate(parts, axis=1)
         for place, values in zip(places, joined, strict=True):
-            found[place] = values
+            outputs[place] = values
     for place in set(fits.plan.alone) & set(trained):
-        found[place] = predict_rows(fits.model(place + 1), rows, recipe, fits.data.map)
-        if not isinstance(found[place], np.ndarray):
-            return found[place]
-    return np.stack([found[place] for place in trained])
+        outputs[place] = predict_rows(fits.model(place + 1), rows, recipe, fits.data.map)
+        if not isinstance(outputs[place], np.ndarray):
+            return outputs[place]
+    return np.stack([outputs[place] for place in trained])
 
 
 def _join(

@@ -102,11 +102,11 @@ def fit_many(
     plan = _plan(models, structures, members, task)
     shifts = [one.member.shift(first_rows[_split(one.member)]) for one in starts]
     shifted = [replace(one, member=member) for one, member in zip(starts, shifts, strict=True)]
-    found, plan = _train(shifted, plan, task)
+    fitted, plan = _train(shifted, plan, task)
     return FittedModels(
         rows,
         starts,
-        [found[one.number] for one in members],
+        [fitted[one.number] for one in members],
         plan,
         batch_size=task.batch_size,
         device=task.device,
@@ -146,14 +146,14 @@ def _train(
     starts: Sequence[Start], plan: StackPlan, task: Task
 ) -> tuple[dict[int, Fitted], StackPlan]:
     """Returns what each model has become, by its number, and the plan as it was carried out."""
-    found: dict[int, Fitted] = {}
+    fitted: dict[int, Fitted] = {}
     for stack in plan.stacks:
         try:
-            found |= train_stack([starts[place] for place in stack], task)
+            fitted |= train_stack([starts[place] for place in stack], task)
         except StackingError as error:
             plan = plan.without([stack], f"a stack of them failed: {error}")
     alone, how = train_members([starts[place] for place in plan.alone], task)
-    return found | alone, replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
+    return fitted | alone, replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
 
 
 # Checks ------------------------------------------------------------------------------------------
@@ -196,10 +196,10 @@ def _rename(text: str) -> str:
 def _check_seeds(seeds: Sequence[int] | None) -> list[int | None]:
     if seeds is None:
         return [None]
-    found = [check_count("seeds", seed, 0, 2**31 - 1) for seed in seeds]
-    if not found or len(set(found)) < len(found):
+    checked = [check_count("seeds", seed, 0, 2**31 - 1) for seed in seeds]
+    if not checked or len(set(checked)) < len(checked):
         raise SpecError("`seeds` must be different whole numbers.", arg="seeds")
-    return list(found)
+    return list(checked)
 
 
 def _read_groups(groups: Mapping[str, Any] | None, data: MapDataset) -> Groups | None:
@@ -257,10 +257,10 @@ def _split(member: Member) -> tuple[str, str]:
 
 def _first_of_each(members: Sequence[Member]) -> dict[tuple[str, str], Member]:
     """Returns the first member of each split of the rows."""
-    found: dict[tuple[str, str], Member] = {}
+    firsts: dict[tuple[str, str], Member] = {}
     for one in members:
-        found.setdefault(_split(one), one)
-    return found
+        firsts.setdefault(_split(one), one)
+    return firsts
 
 
 def _build(

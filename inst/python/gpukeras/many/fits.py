@@ -229,12 +229,12 @@ class FittedModels:
 
     def all_held_out(self) -> dict[str, Any] | None:
         """Returns `held_out()` of all models, one after another, with the model of each row."""
-        found = [self.held_out(member.number) for member in self.members]
-        records = [record for record in found if record is not None]
+        held_out = [self.held_out(member.number) for member in self.members]
+        records = [record for record in held_out if record is not None]
         if not records:
             return None
-        counts = [0 if record is None else len(record["rows"]) for record in found]
-        models = np.repeat(np.arange(1, len(found) + 1, dtype=np.int32), counts)
+        counts = [0 if record is None else len(record["rows"]) for record in held_out]
+        models = np.repeat(np.arange(1, len(held_out) + 1, dtype=np.int32), counts)
         joined = {
             name: np.concatenate([record[name] for record in records])
             for name in ("rows", "values")

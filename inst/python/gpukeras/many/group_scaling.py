@@ -108,13 +108,13 @@ class ScaledRows(RowSource):
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows."""
-        numbers, own = row_numbers(rows, len(self)), self._scaling
-        found, codes = self._base.gather(numbers), self._codes[numbers]
-        out = aligned_empty(found.shape)
-        out[...] = found
-        for column, place in enumerate(own.places):
-            values = found[:, place].astype(np.float64)
-            out[:, place] = (values - own.center[codes, column]) / own.scale[codes, column]
+        numbers, scaling = row_numbers(rows, len(self)), self._scaling
+        gathered, codes = self._base.gather(numbers), self._codes[numbers]
+        out = aligned_empty(gathered.shape)
+        out[...] = gathered
+        for column, place in enumerate(scaling.places):
+            values = gathered[:, place].astype(np.float64)
+            out[:, place] = (values - scaling.center[codes, column]) / scaling.scale[codes, column]
         return out
 
 
@@ -182,9 +182,9 @@ def learn_quantiles(data: MapDataset, groups: Groups, table: Any) -> GroupScalin
 
     def learn(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values = values.astype(np.float64)
-        own = describe_numbers(values, 1)
-        scale = np.array(own.scales) / scales
-        middle = np.where(np.ptp(values, axis=0) > 0, own.centers, values[0])
+        numbers = describe_numbers(values, 1)
+        scale = np.array(numbers.scales) / scales
+        middle = np.where(np.ptp(values, axis=0) > 0, numbers.centers, values[0])
         return middle - scale * centers, scale
 
     return _learn_each(data, groups, places.tolist(), learn)

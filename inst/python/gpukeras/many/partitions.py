@@ -111,8 +111,8 @@ class PartitionedStack:
 
     def keep(self, better: np.ndarray, before: Sequence[State]) -> list[State]:
         """Returns a state of those models of now where `better`, and of the others of before."""
-        given = zip(self._stacks, self._slices, before, strict=True)
-        return [stack.keep(better[part], old) for stack, part, old in given]
+        parts = zip(self._stacks, self._slices, before, strict=True)
+        return [stack.keep(better[part], old) for stack, part, old in parts]
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """Gives each model's optimizer a learning rate."""
@@ -142,8 +142,8 @@ class PartitionedStack:
                 raise EndedError
 
         with ThreadPoolExecutor(len(self._stacks), thread_name_prefix="gpukeras-partition") as pool:
-            given = zip(self._stacks, self._slices, strict=True)
-            futures = [pool.submit(work, stack, part, ends) for stack, part in given]
+            parts = zip(self._stacks, self._slices, strict=True)
+            futures = [pool.submit(work, stack, part, ends) for stack, part in parts]
             try:
                 _await(futures, check)
             finally:  # an interrupt too: the pool waits for its threads
@@ -163,7 +163,7 @@ def _await(futures: Sequence[Future[Result]], check: Check) -> None:
 
 def _raise_first(errors: Sequence[BaseException | None]) -> None:
     """Raises the first error; that other threads were ended is none where one failed."""
-    found = [error for error in errors if error is not None]
-    found.sort(key=lambda error: isinstance(error, EndedError))
-    if found:
-        raise found[0]
+    raised = [error for error in errors if error is not None]
+    raised.sort(key=lambda error: isinstance(error, EndedError))
+    if raised:
+        raise raised[0]

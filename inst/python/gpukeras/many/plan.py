@@ -281,5 +281,5 @@ def find_refusal(model: Model, data: MapDataset) -> str:
         ),
         "rows of a batch are mixed": data.recipe.mixed,
     }
-    found = next((why for why, holds in reasons.items() if holds), "")
-    return found or explain_outputs(model, sample_of(data), 1) or find_unchecked_rows(model, data)
+    refusal = next((why for why, holds in reasons.items() if holds), "")
+    return refusal or explain_outputs(model, sample_of(data), 1) or find_unchecked_rows(model, data)

@@ -72,8 +72,8 @@ class StackPrograms:
             key = kind, piece.partial, len(rates), piece.batch_size, count * self._static
             program = self._program(key, partial(self._loop, *key))
             scalars = [done] if self._static else [done, count]
-            given = [self._put(np.int32(one)) for one in scalars]
-            state = program(state, numbers, block.arrays, counts, *rates, *given)
+            indices = [self._put(np.int32(one)) for one in scalars]
+            state = program(state, numbers, block.arrays, counts, *rates, *indices)
             done += count
         return state
 

@@ -104,9 +104,9 @@ def open_resamples(
             hint="Give `resamples`, such as 5 folds, or gpu_dataset(validation = 0.2).",
             arg="resamples",
         )
-    own = Resample(OWN, data.train_rows, data.validation_rows)
-    _check_leaks((own,), groups, times, len(data))
-    return (own,)
+    split = Resample(OWN, data.train_rows, data.validation_rows)
+    _check_leaks((split,), groups, times, len(data))
+    return (split,)
 
 
 def plan_resamples(
@@ -199,10 +199,10 @@ def read_classes(data: MapDataset) -> Classes | None:
     values = np.asarray(data.sources[1].gather(slice(None))).reshape(-1)
     if rule.kind != "number":
         return Classes(values.astype(np.int64), name_classes(rule))
-    found = np.unique(values) if rule.whole else values
-    if len(found) > FEW_VALUES:
+    levels = np.unique(values) if rule.whole else values
+    if len(levels) > FEW_VALUES:
         return None
-    return Classes(np.searchsorted(found, values), tuple(f"{value:g}" for value in found))
+    return Classes(np.searchsorted(levels, values), tuple(f"{value:g}" for value in levels))
 
 
 def note_absent(resamples: Sequence[Resample], classes: Classes | None) -> tuple[str, ...]:

@@ -124,8 +124,8 @@ class Stack:
 
     def get_metrics_result(self) -> dict[str, np.ndarray]:
         """Returns the loss and the metrics of each model since they were reset."""
-        found = self._programs.read_logs(self.state)
-        return {name: np.asarray(values) for name, values in found.items()}
+        logs = self._programs.read_logs(self.state)
+        return {name: np.asarray(values) for name, values in logs.items()}
 
     def reset_metrics(self) -> None:
         """Resets the metrics."""
@@ -138,19 +138,19 @@ class Stack:
         for piece in plan_epoch(orders, size):
             for block, first in self._blocks(piece):
                 for step in range(block.batches):
-                    found = self._programs.predict(
+                    outputs = self._programs.predict(
                         self.state, self._numbers, block.arrays, step, size
                     )
-                    found = tree.map_structure(_read, found)
+                    outputs = tree.map_structure(_read, outputs)
                     for model, count in enumerate(piece.counts[first + step]):
-                        one = tree.map_structure(lambda a, m=model, c=count: a[m, :c], found)
+                        one = tree.map_structure(lambda a, m=model, c=count: a[m, :c], outputs)
                         parts[model].append(one)
         return [tree.map_structure(lambda *each: np.concatenate(each), *one) for one in parts]
 
     def predict_same(self, features: Any) -> Any:
         """Returns all models' outputs for the same rows: (models, rows, ...), as NumPy arrays."""
-        found = self._programs.predict_same(self.state, self._numbers, features)
-        return runtime.tree().map_structure(_read, found)
+        outputs = self._programs.predict_same(self.state, self._numbers, features)
+        return runtime.tree().map_structure(_read, outputs)
 
     def keep(self, better: np.ndarray, before: State | None) -> State:
         """Returns a state of those models of now where `better`, and of the others of before."""

@@ -74,15 +74,15 @@ class StatelessModel:
             batch: The batch.
             partial: Whether some of its rows may only fill it up.
         """
-        weights, x, y, given, filled = self._read(batch, partial)
+        weights, x, y, own_weights, filled = self._read(batch, partial)
         optimizer = self.model.optimizer
 
         def loss(values: Sequence[Any]) -> tuple[Any, State]:
             with self._bound({**state, WEIGHTS: list(values)}, batch) as scope:
                 outputs = self._call(x, training=True)
-                found = self._loss(x, y, outputs, weights, training=True)
-                self._track(found, y, outputs, batch.rows, given, filled)
-                return optimizer.scale_loss(found), self._values(scope)
+                value = self._loss(x, y, outputs, weights, training=True)
+                self._track(value, y, outputs, batch.rows, own_weights, filled)
+                return optimizer.scale_loss(value), self._values(scope)
 
         after, gradients = stacking.find_gradients(loss, state[WEIGHTS])
         with self._bound({**after, WEIGHTS: state[WEIGHTS]}, batch) as scope:
@@ -94,11 +94,11 @@ class StatelessModel:
 
     def evaluate(self, state: State, batch: Batch, partial: bool) -> State:
         """Traced: returns the state with the metrics after a batch; arguments as of `train()`."""
-        weights, x, y, given, filled = self._read(batch, partial)
+        weights, x, y, own_weights, filled = self._read(batch, partial)
         with self._bound(state, batch) as scope:
             outputs = self._call(x, training=False)
-            found = self._loss(x, y, outputs, weights, training=False)
-            self._track(found, y, outputs, batch.rows, given, filled)
+            loss = self._loss(x, y, outputs, weights, training=False)
+            self._track(loss, y, outputs, batch.rows, own_weights, filled)
             after = {**state, METRICS: self._values(scope)[METRICS]}
         return self._keep(batch.rows, after, state)
 
@@ -114,9 +114,9 @@ class StatelessModel:
 
     def _read(self, batch: Batch, partial: bool) -> tuple[Any, Any, Any, Any, Any]:
         """Returns weights for the loss, x, y, the user's weights and those that mark rows."""
-        x, y, given = runtime.keras().utils.unpack_x_y_sample_weight(batch.data)
+        x, y, own_weights = runtime.keras().utils.unpack_x_y_sample_weight(batch.data)
         if not partial:
-            return given, x, y, given, None
+            return own_weights, x, y, own_weights, None
         ops, tree = runtime.keras().ops, runtime.tree()
         size = tree.flatten(batch.data)[0].shape[0]
         filled = ops.cast(ops.arange(size) < batch.rows, "float32")
@@ -126,9 +126,9 @@ class StatelessModel:
             wide = ops.reshape(by, (size, *[1] * (len(weights.shape) - 1)))
             return weights * ops.cast(wide, weights.dtype)
 
-        if given is None:
+        if own_weights is None:
             return filled * share, x, y, filled, filled
-        marked = tree.map_structure(lambda one: weigh(one, filled), given)
+        marked = tree.map_structure(lambda one: weigh(one, filled), own_weights)
         return tree.map_structure(lambda one: one * share, marked), x, y, marked, filled
 
     def _call(self, x: Any, training: bool) -> Any:
@@ -140,11 +140,13 @@ class StatelessModel:
             self.model, x=x, y=y, y_pred=outputs, sample_weight=weights, training=training
         )
 
-    def _track(self, loss: Any, y: Any, outputs: Any, rows: Any, given: Any, filled: Any) -> None:
+    def _track(
+        self, loss: Any, y: Any, outputs: Any, rows: Any, own_weights: Any, filled: Any
+    ) -> None:
         """Updates the mean loss, weighted by rows, and the metrics."""
         ops = runtime.keras().ops
         self._tracker.update_state(loss, sample_weight=ops.cast(rows, "float32"))
-        keras_stateless.update_metrics_by(self.model, y, outputs, filled, given)
+        keras_stateless.update_metrics_by(self.model, y, outputs, filled, own_weights)
 
     def _keep(self, rows: Any, after: State, before: State) -> State:
         """Returns the state after a step with rows, else that before; dtypes stay as they are."""

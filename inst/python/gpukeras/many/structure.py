@@ -80,17 +80,17 @@ class Binding:
     @contextmanager
     def bound_to(self, number: Any) -> Iterator[None]:
         """Puts a number, such as a traced tensor, in the setting's place within the context."""
-        own, value = vars(self.owner), self.replace(self.owner, number)
+        attributes, value = vars(self.owner), self.replace(self.owner, number)
         missing = object()
-        before = own.get(self.attribute, missing)
-        own[self.attribute] = value
+        before = attributes.get(self.attribute, missing)
+        attributes[self.attribute] = value
         try:
             yield
         finally:
             if before is missing:
-                del own[self.attribute]
+                del attributes[self.attribute]
             else:
-                own[self.attribute] = before
+                attributes[self.attribute] = before
 
 
 # Structures --------------------------------------------------------------------------------------
@@ -170,8 +170,8 @@ def _strip(value: Any, path: Path, kind: str, numbers: dict[Path, float]) -> Any
 def _strip_family(value: Any, path: Path, numbers: dict[Path, float]) -> Any:
     """Returns a family without what it has from labels, and takes out the numbers of a step."""
     numbers.update({(*path, *key): one for key, one in family_numbers(value, path).items()})
-    found = {name: each for name, each in value.items() if name not in FROM_LABELS}
-    return {**found, BREAKS: len(value[BREAKS])}
+    kept = {name: each for name, each in value.items() if name not in FROM_LABELS}
+    return {**kept, BREAKS: len(value[BREAKS])}
 
 
 def family_numbers(config: Mapping[str, Any], path: Path) -> dict[Path, float]:
@@ -203,8 +203,8 @@ def adapt_structure(structure: Structure, learned: LabelNumbers) -> Structure:
     for path in numbers if learned else ():
         name = path[-1]
         if path in structure.rescaling:
-            own = learned.scales.get(structure.rescaling[path], {})
-            numbers[path] = float(own.get(str(name), numbers[path]))
+            scales = learned.scales.get(structure.rescaling[path], {})
+            numbers[path] = float(scales.get(str(name), numbers[path]))
         elif learned.family is not None and FAMILY in path:
             numbers[path] = float(
                 learned.family.breaks[name]
@@ -257,12 +257,12 @@ def _bind(model: Model, layers: Mapping[str, Any], config: Any, path: Path) -> B
 
 def _layer_of(config: Any, path: Path) -> str:
     """Returns the name of the innermost layer that a place in a configuration belongs to."""
-    found = ""
+    layer = ""
     for key in path[1 : path.index(FAMILY) if FAMILY in path else None]:
         config = config[key]
         if isinstance(config, dict) and "class_name" in config and "config" in config:
-            found = str(config["config"].get("name", found))
-    return found
+            layer = str(config["config"].get("name", layer))
+    return layer
 
 
 def _as_is(_: Any, number: Any) -> Any:

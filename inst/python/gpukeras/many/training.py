@@ -104,13 +104,13 @@ def _open_stack(starts: Sequence[Start], task: Task) -> Stack | PartitionedStack
 
 
 def _open_one(starts: Sequence[Start], task: Task) -> Stack:
-    given = [one.state for one in starts]
+    states = [one.state for one in starts]
     return open_stack(
         [one.model for one in starts],
         [one.structure for one in starts],
         task.data,
         task.device,
-        states=None if None in given else [one for one in given if one is not None],
+        states=None if None in states else [one for one in states if one is not None],
     )
 
 
@@ -238,5 +238,5 @@ class StackTraining:
     def _read(self, outputs: Sequence[Any] = ()) -> dict[int, Fitted]:
         """Returns what each model is now, with its outputs for the rows that it held out."""
         rest = outputs or [None] * len(self._members)
-        found = zip(self._members, self._histories, self._stack.read(), rest, strict=True)
-        return {member.number: Fitted(*each) for member, *each in found}
+        parts = zip(self._members, self._histories, self._stack.read(), rest, strict=True)
+        return {member.number: Fitted(*each) for member, *each in parts}

@@ -114,18 +114,18 @@ def check_trials(drawn: Sequence[Mapping[str, Any]]) -> None:
             check_count(BATCH_SIZE, settings[BATCH_SIZE])
 
 
-def check_fit(given: Mapping[str, Any]) -> dict[str, Any]:
+def check_fit(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns options of the trainings, checked.
 
     Raises:
         SpecError: for an option that trainings of a search do not have, or a bad value.
     """
-    unknown = [name for name in given if name not in FIT_OPTIONS]
+    unknown = [name for name in options if name not in FIT_OPTIONS]
     if unknown:
         raise SpecError(
             f"`fit` has `{unknown[0]}`, which trainings of a search do not take.",
             hint=f"They take {', '.join(FIT_OPTIONS)}.",
             arg="fit",
         )
-    spec = FitSpec.from_dict(given)
-    return {name: getattr(spec, name) for name in given}
+    spec = FitSpec.from_dict(options)
+    return {name: getattr(spec, name) for name in options}

@@ -110,11 +110,11 @@ def read_results(
     outcomes: Mapping[int, Mapping[int, Outcome]], metric: str
 ) -> dict[int, dict[int, float | None]]:
     """Returns what successive halving reads: by epochs and trial, a metric, None for failures."""
-    found: dict[int, dict[int, float | None]] = {}
+    results: dict[int, dict[int, float | None]] = {}
     for number, rungs in outcomes.items():
         for epochs, outcome in rungs.items():
-            found.setdefault(epochs, {})[number] = mean_of(outcome, metric)
-    return found
+            results.setdefault(epochs, {})[number] = mean_of(outcome, metric)
+    return results
 
 
 def find_best(

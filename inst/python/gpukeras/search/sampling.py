@@ -36,15 +36,15 @@ def draw_settings(
         `count` settings, or fewer if there are no more that differ.
     """
     rng = np.random.default_rng([seed, len(drawn)])
-    found, size = list(drawn), len(space.varied)
+    settings, size = list(drawn), len(space.varied)
     points = draw_latin(count, size, rng) if design == "latin" else rng.random((count, size))
-    _extend(found, space, points)
+    _extend(settings, space, points)
     for _ in range(ATTEMPTS):
-        missing = len(drawn) + count - len(found)
+        missing = len(drawn) + count - len(settings)
         if missing <= 0:
             break
-        _extend(found, space, rng.random((missing, size)))
-    return found[len(drawn) :]
+        _extend(settings, space, rng.random((missing, size)))
+    return settings[len(drawn) :]
 
 
 def draw_latin(count: int, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -53,8 +53,8 @@ def draw_latin(count: int, size: int, rng: np.random.Generator) -> np.ndarray:
     return (parts + rng.random((count, size))) / count
 
 
-def _extend(found: list[dict[str, Any]], space: Space, points: np.ndarray) -> None:
+def _extend(chosen: list[dict[str, Any]], space: Space, points: np.ndarray) -> None:
     for point in points:
         settings = space.place(point)
-        if settings not in found:
-            found.append(settings)
+        if settings not in chosen:
+            chosen.append(settings)

@@ -106,14 +106,14 @@ class Request:
     def draw(self, seed: int, drawn: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns the settings of all trials; those that were drawn before come first."""
         count = (self.spec.trials or TRIALS) - len(drawn)
-        found = list(drawn) if self.grid is None else []
+        settings = list(drawn) if self.grid is None else []
         if self.grid is not None:
             fixed = self.space.place(np.zeros(0))
-            found = [{**fixed, **row} for row in self.grid]
+            settings = [{**fixed, **row} for row in self.grid]
         elif count > 0:
-            found += draw_settings(self.space, count, self.spec.design, seed, drawn)
-        check_trials(found)
-        return found
+            settings += draw_settings(self.space, count, self.spec.design, seed, drawn)
+        check_trials(settings)
+        return settings
 
 
 @dataclass
@@ -323,11 +323,11 @@ def _check_models(models: TrialModels, trials: Mapping[int, Trial], metric: str)
         resample = models.resamples[0]
         part = split_dataset(models.data, resample.train, resample.held_out[:PROBED])
         with kept_model(model):
-            found = evaluate(model, part, "validation")["metrics"]
-        if metric.removeprefix(HELD_OUT) not in found:
+            metrics = evaluate(model, part, "validation")["metrics"]
+        if metric.removeprefix(HELD_OUT) not in metrics:
             raise SpecError(
                 f"`metric` is `{metric}`, and the model of trial {trial.number} has no such.",
-                hint=f"It has {', '.join(HELD_OUT + name for name in found)}.",
+                hint=f"It has {', '.join(HELD_OUT + name for name in metrics)}.",
                 arg="metric",
             )
         return

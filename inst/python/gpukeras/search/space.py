@@ -189,27 +189,27 @@ def parse_grid(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Value]]:
     """
     if not rows:
         raise SpecError("`grid` has no rows: each is a trial.", arg="grid")
-    found: list[dict[str, Value]] = []
+    grid: list[dict[str, Value]] = []
     for number, row in enumerate(rows, start=1):
         settings = {name: _plain(f"grid${name}", value) for name, value in row.items()}
-        if settings in found:
+        if settings in grid:
             raise SpecError(
-                f"`grid` has row {found.index(settings) + 1} twice: row {number} is the same.",
+                f"`grid` has row {grid.index(settings) + 1} twice: row {number} is the same.",
                 hint="Leave duplicates out; folds measure chance.",
                 arg="grid",
             )
-        found.append(settings)
-    return found
+        grid.append(settings)
+    return grid
 
 
 def describe_space(space: Space) -> dict[str, Any]:
     """Returns a space as JSON values, in the order of names."""
-    found: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     for each in sorted(space.settings, key=lambda setting: setting.name):
         fields = {name: value for name, value in vars(each).items() if name not in ("name", "when")}
         when = {name: list(values) for name, values in each.when.items()}
-        found[each.name] = {**fields, **({"when": when} if when else {})}
-    return found
+        described[each.name] = {**fields, **({"when": when} if when else {})}
+    return described
 
 
 def _parse_setting(name: str, fields: Mapping[str, Any]) -> Setting:

@@ -67,17 +67,17 @@ def load_checkpoints(folder: Path, like: ModelState, count: int) -> list[Checkpo
     none: list[Checkpoint | None] = [None] * count
     if not folder.is_dir():
         return none
-    found: list[list[Checkpoint | None]] = []
+    loaded: list[list[Checkpoint | None]] = []
 
     def check(saved: Saved) -> None:
-        found.append(_read(saved, like, count))
+        loaded.append(_read(saved, like, count))
 
     try:
         with CheckpointStore(folder, keep=1) as store:
             store.load(check)
     except CheckpointError:  # the trial begins anew
         return none
-    return found[-1] if found else none
+    return loaded[-1] if loaded else none
 
 
 def _read(saved: Saved, like: ModelState, count: int) -> list[Checkpoint | None]:

@@ -119,11 +119,11 @@ class StackedTrainer:
         chosen, began = trials[: self._choose_count(len(trials), epochs)], time.monotonic()
         opened: list[_Opened] = []
         for trial in chosen:
-            found = attempt(trial, epochs, self.models.stopper, partial(self._open, trial))
-            if isinstance(found, _Opened):
-                opened.append(found)
-            elif found is not None:
-                yield found
+            result = attempt(trial, epochs, self.models.stopper, partial(self._open, trial))
+            if isinstance(result, _Opened):
+                opened.append(result)
+            elif result is not None:
+                yield result
         if self.models.stopper.look():
             return
         together = self._choose_together(opened, epochs)
@@ -184,7 +184,7 @@ class StackedTrainer:
     def _choose_together(self, opened: Sequence[_Opened], epochs: int) -> list[_Opened]:
         """Returns the trials that are stacked: those with enough others, or that have begun so."""
         keys = [None if one.structure is None else one.structure.key for one in opened]
-        found = []
+        together = []
         for one, key in zip(opened, keys, strict=True):
             if key is None:
                 continue
@@ -194,10 +194,10 @@ class StackedTrainer:
             if any(one.checkpoints) or is_worth(
                 keys.count(key) * len(self.models.resamples), steps
             ):
-                found.append(one)
+                together.append(one)
             else:
                 self._alone[one.trial.number] = "too few models have its structure"
-        return found
+        return together
 
     # Training ------------------------------------------------------------------------------------
 
@@ -337,9 +337,9 @@ class _Job:
             self.note(read())
             self.save()
 
-    def note(self, found: Mapping[int, Fitted]) -> None:
+    def note(self, results: Mapping[int, Fitted]) -> None:
         """Notes where models stand that were trained on from where they stood before."""
-        for number, fitted in found.items():
+        for number, fitted in results.items():
             one, place = self._places[number]
             first, new = self._before[number], fitted.history.metrics
             if new:

@@ -122,10 +122,10 @@ class Study:
         rungs = [
             {n: v for n, v in asdict(each).items() if n != "trial"} for each in of_trial.values()
         ]
-        found = {**asdict(trial), "rungs": rungs}
+        stored = {**asdict(trial), "rungs": rungs}
         try:
             with self._errors("written"):
-                _write(self.folder / TRIALS / f"{trial.number:04d}.json", found)
+                _write(self.folder / TRIALS / f"{trial.number:04d}.json", stored)
         except CheckpointError as error:
             if not self.unsaved:
                 self.unsaved = error.message
@@ -226,9 +226,9 @@ def _read_study(folder: Path) -> Study:
 
 
 def _read_outcomes(folder: Path, path: Path, number: int) -> dict[int, Outcome]:
-    found = _read(folder, path)
+    stored = _read(folder, path)
     try:
-        outcomes = [Outcome(trial=number, **_read_metrics(rung)) for rung in found["rungs"]]
+        outcomes = [Outcome(trial=number, **_read_metrics(rung)) for rung in stored["rungs"]]
         return {outcome.epochs: outcome for outcome in outcomes}
     except (KeyError, TypeError, AttributeError) as error:
         raise _damaged(folder, path) from error
@@ -245,12 +245,12 @@ def _read_metrics(rung: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(folder: Path, path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        value = json.loads(path.read_text("utf-8"))
     except ValueError as error:
         raise _damaged(folder, path) from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise _damaged(folder, path)
-    return found
+    return value
 
 
 def _damaged(folder: Path, path: Path) -> CheckpointError:

@@ -58,22 +58,24 @@ def summarise(
         histories: Each metric after each epoch, for each resample.
         seconds: Seconds that it took.
     """
-    found = [_by_component(history) for history in histories]
-    names = [name for name in found[0] if all(name in other for other in found)]
-    mean = {name: np.mean([other[name] for other in found], axis=0).tolist() for name in names}
+    by_resample = [_by_component(history) for history in histories]
+    names = [name for name in by_resample[0] if all(name in other for other in by_resample)]
+    mean = {
+        name: np.mean([other[name] for other in by_resample], axis=0).tolist() for name in names
+    }
     held_out = [name for name in names if name.startswith("val_")]
-    metrics = {name: [other[name][epochs - 1] for other in found] for name in held_out}
+    metrics = {name: [other[name][epochs - 1] for other in by_resample] for name in held_out}
     return Outcome(trial, epochs, metrics, mean, seconds)
 
 
 def _by_component(history: Mapping[str, list[Any]]) -> dict[str, list[float]]:
     """Returns each metric after each epoch, with an array's components as metrics of their own."""
-    found: dict[str, list[float]] = {}
+    components: dict[str, list[float]] = {}
     for epoch in range(len(next(iter(history.values()), []))):
         values = {name: each[epoch] for name, each in history.items()}
         for name, value in split_components(values).items():
-            found.setdefault(name, []).append(value)
-    return found
+            components.setdefault(name, []).append(value)
+    return components
 
 
 class Trainer(Protocol):

@@ -39,9 +39,9 @@ def plan_batches(
         return _plan_fixed(data, device, fixed, requested)
     if requested is not None:
         return data.plan(device, requested)
-    found = remembered_size(model, data)
-    plan = data.plan(device, found)
-    return plan if found is None else replace(plan, batch_reason="as gpu_batch_size() found")
+    remembered = remembered_size(model, data)
+    plan = data.plan(device, remembered)
+    return plan if remembered is None else replace(plan, batch_reason="as gpu_batch_size() found")
 
 
 def _plan_fixed(
@@ -70,10 +70,10 @@ def explain_size(
         data: The dataset.
         requested: The requested batch size, or None.
     """
-    found = found_size(model, data) if requested is None and devices.repeats() else None
-    if found not in (None, plan.batch_size):
+    size = found_size(model, data) if requested is None and devices.repeats() else None
+    if size not in (None, plan.batch_size):
         return [
-            f"gpu_batch_size() found {count_of(found or 0, 'row')} by measuring, which would not "
+            f"gpu_batch_size() found {count_of(size or 0, 'row')} by measuring, which would not "
             "repeat: with a seed, give them as `batch_size`."
         ]
     asked = data.spec.batch_size if requested is None else requested

@@ -152,22 +152,26 @@ def check_quantiles(quantiles: Sequence[float] | float | None) -> tuple[float, .
     """
     if quantiles is None:
         return ()
-    given: list[Any] = list(np.ravel(np.asarray(quantiles, object)))
-    rising = all(is_number(one) and 0 < one < 1 for one in given)
-    rising = rising and all(one < other for one, other in pairwise(given))
-    if len(given) < 2 or not rising:
+    levels: list[Any] = list(np.ravel(np.asarray(quantiles, object)))
+    rising = all(is_number(one) and 0 < one < 1 for one in levels)
+    rising = rising and all(one < other for one, other in pairwise(levels))
+    if len(levels) < 2 or not rising:
         raise SpecError(
             "`quantiles` must be at least two probabilities between 0 and 1, in ascending order.",
             hint="They say which quantile each output of `model` is.",
             arg="quantiles",
         )
-    return tuple(float(one) for one in given)
+    return tuple(float(one) for one in levels)
 
 
 def read_quantiles(names: Sequence[str]) -> tuple[float, ...]:
     """Returns the probabilities in names such as "q0.1"; none if an output is called otherwise."""
-    found = [QUANTILE_NAME.fullmatch(name) for name in names]
-    return check_quantiles([float(one[1]) for one in found if one]) if all(found) and found else ()
+    matches = [QUANTILE_NAME.fullmatch(name) for name in names]
+    return (
+        check_quantiles([float(one[1]) for one in matches if one])
+        if all(matches) and matches
+        else ()
+    )
 
 
 def _learn(
@@ -208,17 +212,17 @@ def _learn_classes(
     outputs: np.ndarray, classes: np.ndarray, weights: np.ndarray, reading: str, part: str
 ) -> tuple[Calibration, CalibrationReport]:
     logits = scaling.to_logits(outputs, reading)
-    found = scaling.fit_temperature(logits, classes, weights)
-    both = [scaling.soften(logits), scaling.soften(logits, found)]
+    temperature = scaling.fit_temperature(logits, classes, weights)
+    both = [scaling.soften(logits), scaling.soften(logits, temperature)]
     report = CalibrationReport(
         kind=CLASSES,
         rows=len(classes),
         part=part,
-        temperature=found,
+        temperature=temperature,
         log_loss=tuple(scaling.log_loss(one, classes, weights) for one in both),
         error=tuple(scaling.calibration_error(one, classes, weights=weights) for one in both),
     )
-    return Calibration(CLASSES, len(classes), reading=reading, temperature=found), report
+    return Calibration(CLASSES, len(classes), reading=reading, temperature=temperature), report
 
 
 def find_reading(model: Model, data: Dataset, outputs: np.ndarray) -> str:
@@ -229,21 +233,21 @@ def find_reading(model: Model, data: Dataset, outputs: np.ndarray) -> str:
     """
     units = outputs.shape[-1] if outputs.ndim > 1 else 1
     loss = compatibility.losses_by_name(model, [""])[""]
-    found = choose_reading(data.recipe.label, loss, units)
-    if not found:
+    reading = choose_reading(data.recipe.label, loss, units)
+    if not reading:
         return ""
-    if outputs.ndim > 2 or (found != decoding.HIGHEST and units > 1):
+    if outputs.ndim > 2 or (reading != decoding.HIGHEST and units > 1):
         raise _refuse_output(f"outputs of {outputs[0].size} numbers a row")
-    if found == decoding.HIGHEST:
+    if reading == decoding.HIGHEST:
         logits = any(getattr(one, "from_logits", False) for one in losses_of(loss))
         return scaling.LOGITS if logits else scaling.SOFTMAX
-    return scaling.LOGIT if found == decoding.ZERO else scaling.SIGMOID
+    return scaling.LOGIT if reading == decoding.ZERO else scaling.SIGMOID
 
 
-def _refuse_output(found: str) -> ModelError:
+def _refuse_output(what: str) -> ModelError:
     return ModelError(
         "gpu_calibrate() needs a model that predicts one number or one class a row, "
-        f"but `model` has {found}.",
+        f"but `model` has {what}.",
         hint="If its outputs are quantiles of one number, give `quantiles`.",
         arg="model",
     )
@@ -278,9 +282,9 @@ def predict_interval(
     """
     level, known = check_fraction("interval", interval), calibration_of(model)
     if known is None or known.kind == CLASSES:
-        found = "was not calibrated" if known is None else "predicts classes"
+        state = "was not calibrated" if known is None else "predicts classes"
         raise SpecError(
-            f"`interval` needs a model that was calibrated on numbers, but `model` {found}.",
+            f"`interval` needs a model that was calibrated on numbers, but `model` {state}.",
             hint="Calibrate it first: gpu_calibrate(model, data), with rows that did not train it."
             if known is None
             else "Its probabilities are calibrated: gpu_predict() returns them.",

@@ -58,15 +58,15 @@ def evaluate(
         that trained the model by weights that they now lack.
     """
     size = None if batch_size is None else check_count("batch_size", batch_size)
-    found = evaluate_logs(
+    result = evaluate_logs(
         model, data, part, size, devices=devices, callbacks=callbacks, on_event=on_event
     )
-    metrics = split_components(read_metrics(found.logs))
+    metrics = split_components(read_metrics(result.logs))
     return {
         "metrics": metrics,
-        "rows": found.rows,
-        "elapsed_s": found.elapsed_s,
-        "note": found.note,
+        "rows": result.rows,
+        "elapsed_s": result.elapsed_s,
+        "note": result.note,
         "unweighed": find_unweighed_share(model, data, part),
     }
 

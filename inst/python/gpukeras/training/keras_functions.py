@@ -28,10 +28,10 @@ def build_on(model: Model, data: Dataset, batch_size: int | str | None = None) -
             user's may take batches of that size only.
     """
     asked = batch_size, data.spec.batch_size
-    own = next((size for size in asked if isinstance(size, int)), SAMPLE)
-    own = own if own * data.row_bytes <= SAMPLE_BYTES else SAMPLE
+    rows = next((size for size in asked if isinstance(size, int)), SAMPLE)
+    rows = rows if rows * data.row_bytes <= SAMPLE_BYTES else SAMPLE
     with weighing_rows(model):
-        build_variables(model, sample_rows(data, fixed_rows(model) or own), data.wrapped)
+        build_variables(model, sample_rows(data, fixed_rows(model) or rows), data.wrapped)
 
 
 def count_weights(model: Model) -> int:

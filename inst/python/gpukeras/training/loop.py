@@ -93,8 +93,8 @@ def run_epochs(
                     break
             epoch_logs = keras_private.epoch_logs(model, logs)
             if evaluate is not None and is_validated(epoch, validation_freq):
-                found = evaluate_rows(model, evaluate, told)
-                epoch_logs.update({f"val_{name}": value for name, value in found.items()})
+                validated = evaluate_rows(model, evaluate, told)
+                epoch_logs.update({f"val_{name}": value for name, value in validated.items()})
             told.on_epoch_end(epoch, epoch_logs)
             if model.stop_training:
                 break
@@ -138,9 +138,9 @@ def evaluate_rows(model: Any, evaluate: Callable[[], Logs], told: Any) -> dict[s
     told.on_test_batch_begin(0)
     logs = evaluate()
     told.on_test_batch_end(0, logs)
-    found = keras_private.plain_logs(keras_private.epoch_logs(model, logs))
-    told.on_test_end(found)
-    return found
+    results = keras_private.plain_logs(keras_private.epoch_logs(model, logs))
+    told.on_test_end(results)
+    return results
 
 
 def tell_call_end(callbacks: Sequence[Any], position: int, logs: Logs) -> None:

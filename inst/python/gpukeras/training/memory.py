@@ -46,6 +46,6 @@ class MemoryUse:
         """Returns the error of a training that does not fit into memory."""
         part = self.microbatch_size
         halved = f", {count_of(part, 'row')} at a time" if part not in (0, self.batch_size) else ""
-        own = "" if can_split(self.model) else ", and its own train_step() cannot be split"
+        why = "" if can_split(self.model) else ", and its own train_step() cannot be split"
         hint = 'Use a smaller `batch_size` or model, or gpu_dataset(cache = "host").'
-        return explain_exhaustion(self.device, self.batch_size, hint, halved + own)
+        return explain_exhaustion(self.device, self.batch_size, hint, halved + why)

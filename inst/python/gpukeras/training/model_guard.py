@@ -84,17 +84,17 @@ def _unbuilt_copies(model: Model) -> dict[str, Any]:
         with suppress(Exception):  # a user's own class may lack a config: it gets built
             made["optimizer"] = type(optimizer).from_config(optimizer.get_config())
     if metrics is not None and not metrics.built:
-        given = keras_private.given_metrics(metrics)
-        again = type(metrics)(*given, output_names=metrics.output_names)
+        arguments = keras_private.given_metrics(metrics)
+        again = type(metrics)(*arguments, output_names=metrics.output_names)
         made[keras_private.COMPILED_METRICS] = again
     if loss is not None and not loss.built:
-        given = keras_private.given_losses(loss)
-        again = type(loss)(*given, output_names=loss.output_names)
+        arguments = keras_private.given_losses(loss)
+        again = type(loss)(*arguments, output_names=loss.output_names)
         made[keras_private.COMPILED_LOSS] = again
     return made
 
 
 def _is_built(model: Model) -> bool:
     parts = keras_private.compiled_metrics(model), keras_private.compiled_loss(model)
-    own = model.optimizer, *parts, *other_optimizers(model), *keras_private.list_layers(model)
-    return all(each is None or each.built for each in own)
+    built = model.optimizer, *parts, *other_optimizers(model), *keras_private.list_layers(model)
+    return all(each is None or each.built for each in built)

@@ -110,15 +110,17 @@ def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSumm
     model_checks.check_rows(model, data, step="test", fits=True)
     family = family_of(model) or imply_family(model, data.recipe)
     rows, chosen = read_rows(model, data, chosen, family)
-    found = deviance.measure_deviance(family, rows)
-    if not all(one is None or math.isfinite(one) for one in (found.log_likelihood, found.deviance)):
+    measured = deviance.measure_deviance(family, rows)
+    if not all(
+        one is None or math.isfinite(one) for one in (measured.log_likelihood, measured.deviance)
+    ):
         raise ModelError(
             "`model` gives `data` no finite likelihood: it predicts NaN or infinite numbers.",
             hint="Train it again, with a smaller learning rate.",
             arg="model",
         )
     unweighed = find_unweighed_share(model, data, part)
-    return replace(_describe(model, data, family, rows, found, chosen), unweighed=unweighed)
+    return replace(_describe(model, data, family, rows, measured, chosen), unweighed=unweighed)
 
 
 def imply_family(model: Model, recipe: Recipe) -> Family:
@@ -201,8 +203,8 @@ def _from_logits(output: np.ndarray, family: Family) -> np.ndarray:
     if family.name != "multinomial":
         return 1 / (1 + np.exp(-output))
     powers = np.exp(output - output.max(axis=1, keepdims=True))
-    found: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
-    return found
+    shares: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    return shares
 
 
 def find_rank(data: Dataset, rows: np.ndarray) -> int | None:
@@ -228,7 +230,7 @@ def _describe(
     data: Dataset,
     family: Family,
     rows: deviance.Rows,
-    found: deviance.Deviance,
+    measured: deviance.Deviance,
     numbers: np.ndarray,
 ) -> ModelSummary:
     dense, count = coefficients.find_linear(model), len(numbers)
@@ -240,8 +242,8 @@ def _describe(
     nobs = count_observations(family, rows)
     held = count if family.name == "cox" else nobs
     residual = None if rank is None or df is None else held - (rank if units else df)
-    likely = found.log_likelihood if df is not None and not penalised else None
-    dispersion, name = read_dispersion(family, rows, found.deviance, residual)
+    likely = measured.log_likelihood if df is not None and not penalised else None
+    dispersion, name = read_dispersion(family, rows, measured.deviance, residual)
     terms = () if data.map else coefficients.read_coefficients(model, data.recipe, family)
     return ModelSummary(
         family=family.name,
@@ -253,10 +255,10 @@ def _describe(
         trainable=sum(math.prod(each.shape) for each in model.trainable_variables),
         linear=dense is not None,
         penalised=penalised,
-        log_likelihood=found.log_likelihood,
-        deviance=found.deviance,
-        null_deviance=found.null_deviance,
-        explained=_share(found),
+        log_likelihood=measured.log_likelihood,
+        deviance=measured.deviance,
+        null_deviance=measured.null_deviance,
+        explained=_share(measured),
         df=df,
         df_null=count - 1 if units else None,
         df_residual=residual,
@@ -285,10 +287,10 @@ def count_observations(family: Family, rows: deviance.Rows) -> float:
     return len(rows.labels)
 
 
-def _share(found: deviance.Deviance) -> float | None:
-    if found.deviance is None or not found.null_deviance:
+def _share(measured: deviance.Deviance) -> float | None:
+    if measured.deviance is None or not measured.null_deviance:
         return None
-    return 1 - found.deviance / found.null_deviance
+    return 1 - measured.deviance / measured.null_deviance
 
 
 def read_dispersion(

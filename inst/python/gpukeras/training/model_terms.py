@@ -62,8 +62,8 @@ def read_terms(model: Model) -> ModelTerms:
     family = family_of(model) or _imply(model, recipe)
     terms: tuple[Term, ...] = ()
     if family is not None and recipe is not None:
-        found = coefficients.read_coefficients(model, recipe, family)
-        terms = coefficients.contrast_terms(found, recipe, family)
+        plain = coefficients.read_coefficients(model, recipe, family)
+        terms = coefficients.contrast_terms(plain, recipe, family)
     return ModelTerms(
         family="" if family is None else family.name,
         link="" if family is None else family.link,
@@ -106,9 +106,9 @@ def read_residuals(
     family = family_of(model) or model_summary.imply_family(model, data.recipe)
     _check_residuals(family, kind)
     rows, counted = model_summary.read_rows(model, data, chosen, family)
-    found = _residuals(family, rows, kind)
-    values: np.ndarray = np.full((len(chosen), *found.shape[1:]), np.nan)
-    values[np.isin(chosen, counted)] = found
+    residuals = _residuals(family, rows, kind)
+    values: np.ndarray = np.full((len(chosen), *residuals.shape[1:]), np.nan)
+    values[np.isin(chosen, counted)] = residuals
     return values
 
 

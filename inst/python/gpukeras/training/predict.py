@@ -135,8 +135,8 @@ def _read_family(model: Model, family: Family, output: Any, kind: str, times: An
     """Returns what a model with a family predicts besides classes."""
     if kind not in (predictions.CURVES, predictions.TIME):
         return predictions.read_output(family, output, kind)
-    own = {name: np.asarray(values) for name, values in family_layer(model).own.items()}
-    return predictions.read_survival(family, output, own, kind, times)
+    variables = {name: np.asarray(values) for name, values in family_layer(model).own.items()}
+    return predictions.read_survival(family, output, variables, kind, times)
 
 
 def _rules_of(model: Model, label: LabelRule | None, names: list[str]) -> dict[str, LabelRule]:
@@ -158,13 +158,13 @@ def _read_classes(
         DataError: if no output has classes.
     """
     losses = compatibility.losses_by_name(model, list(outputs))
-    found = {}
+    readings = {}
     for name, values in outputs.items():
         shape = np.shape(values[0])  # of a row, or of the first batch
-        found[name] = choose_reading(rules.get(name), losses[name], shape[-1] if shape else 1)
-    if not any(found.values()):
+        readings[name] = choose_reading(rules.get(name), losses[name], shape[-1] if shape else 1)
+    if not any(readings.values()):
         raise refuse_classes([rule for rule in rules.values() if rule is not None])
-    return found
+    return readings
 
 
 def open_rows(
@@ -178,11 +178,11 @@ def open_rows(
         rows = data if isinstance(data, IterableDataset) else data.sources[0]
         return recipe or data.recipe, rows, None
     encoding = None if recipe is None else recipe.features
-    given = open_features(features or {}, "newdata", encoding=encoding)
-    recipe = compatibility.open_shape(model, recipe or _plain_recipe(given), given.row_shape)
+    source = open_features(features or {}, "newdata", encoding=encoding)
+    recipe = compatibility.open_shape(model, recipe or _plain_recipe(source), source.row_shape)
     if recipe.mapped:
         raise unmapped("newdata")
-    return recipe, *_encode_new(recipe, given)
+    return recipe, *_encode_new(recipe, source)
 
 
 def _tell(callbacks: Sequence[Any], model: Model, run: Callable[[], Any]) -> Any:
@@ -238,15 +238,15 @@ def _by_name(model: Model, output: Any) -> dict[str, np.ndarray]:
     return dict(output)
 
 
-def _encode_new(recipe: Recipe, given: Features) -> tuple[RowSource, np.ndarray | None]:
+def _encode_new(recipe: Recipe, source: Features) -> tuple[RowSource, np.ndarray | None]:
     """Encodes new rows; returns them with a mask of complete rows, or None for all."""
     complete = None
-    if recipe.na == "drop" and not given.refuses:
-        complete = given.find_complete(recipe.features.known)
+    if recipe.na == "drop" and not source.refuses:
+        complete = source.find_complete(recipe.features.known)
     if complete is None or complete.all():
-        rows, complete = given.encode_later(recipe.features), None
+        rows, complete = source.encode_later(recipe.features), None
     else:
-        rows = given.encode(recipe.features, complete)
+        rows = source.encode(recipe.features, complete)
     if len(rows):
         return rows, complete
     # One row of zeros where there is none, because the output's shape comes from the model alone.
@@ -274,11 +274,11 @@ def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[st
     return {**record, "values": placed, "missing": missing}
 
 
-def _plain_recipe(given: Features) -> Recipe:
-    if given.row_shape is None:
+def _plain_recipe(source: Features) -> Recipe:
+    if source.row_shape is None:
         raise DataError(
             "`newdata` is a data frame, but `model` was not trained by gpukeras on one.",
             hint="Pass a numeric matrix.",
             arg="newdata",
         )
-    return Recipe(given.plain_encoding())
+    return Recipe(source.plain_encoding())

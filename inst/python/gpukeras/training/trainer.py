@@ -372,8 +372,8 @@ class Training:
         self.progress.notes += explain_test_hook(asked.callbacks)
         size, why = asked.spec.validation_batch_size, ""
         if size is None:
-            own = asked.terms.validation_rows or self.plan.batch_size
-            size, why = choose_batches(asked.model, source, part, own)
+            keras_size = asked.terms.validation_rows or self.plan.batch_size
+            size, why = choose_batches(asked.model, source, part, keras_size)
         if why:
             note = f"Validation rows are evaluated in batches of {size:,}, as by Keras: {why}."
             self.progress.notes.append(note)

@@ -38,14 +38,14 @@ def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted
     results, why = dict[int, JobResult](), plan.reason if asked != "auto" else ""
     if plan.workers:
         results, why = train_beside([(start, task) for start in starts], plan)
-    found = dict[int, Fitted]()
+    fitted = dict[int, Fitted]()
     for start in starts:
         number = start.member.number
         if number in results:
-            found[number] = results[number].fitted or _fail(start, results[number].error)
+            fitted[number] = results[number].fitted or _fail(start, results[number].error)
         else:
-            found[number] = train_alone(start, task)
-    return found, why
+            fitted[number] = train_alone(start, task)
+    return fitted, why
 
 
 def train_beside(
@@ -61,18 +61,18 @@ def train_beside(
         What came of those that workers trained, by the member's number, and how the models were
         trained.
     """
-    found: dict[int, JobResult] = {}
+    results: dict[int, JobResult] = {}
     left: dict[int, str] = {}
     try:
         with open_pool(plan, given[0][1].data) as pool:
             for job, result in pool.run(_list_jobs(given), lambda: _stops(given[0][1])):
                 if result.crossed:
-                    found[job.number] = result
+                    results[job.number] = result
                 else:
                     left[job.number] = result.error
     except (RowsError, WorkersError) as error:
-        return found, f"one after another, as no worker could train them: {error}"
-    return found, _explain(len(found), left, plan)
+        return results, f"one after another, as no worker could train them: {error}"
+    return results, _explain(len(results), left, plan)
 
 
 def _list_jobs(given: Sequence[tuple[Start, Task]]) -> Iterator[Job]:
