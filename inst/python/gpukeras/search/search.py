@@ -51,7 +51,7 @@ from gpukeras.search.stacked_trainer import StackedTrainer
 from gpukeras.search.stopper import OnEvent, Stopper
 from gpukeras.search.study import Study, digest_numbers, open_study
 from gpukeras.search.trial_models import Build, TrialModels
-from gpukeras.search.trials import Outcome, Trainer, Trial
+from gpukeras.search.trials import Outcome, Trial
 from gpukeras.training.evaluate import evaluate
 from gpukeras.training.model_guard import kept_model
 
@@ -147,7 +147,7 @@ class Search:
         self.trials = {n: Trial(n, each, draw_seed(self.seed, n)) for n, each in numbered}
         self.found = len(self.study.outcomes)
 
-    def run(self, trainer: Trainer) -> None:
+    def run(self, trainer: StackedTrainer) -> None:
         """Trains what the rule asks for, until nothing is left or the search is to end.
 
         The rule is asked from the start, and the folder answers for what it knows: a search that

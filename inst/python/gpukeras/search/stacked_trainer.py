@@ -115,7 +115,13 @@ class StackedTrainer:
         return f"{trials} in stacks of up to {largest}{others}"
 
     def train(self, trials: Sequence[Trial], epochs: int) -> Iterator[Outcome]:
-        """Yields an outcome a trial; ends early, with fewer, when the search is to end."""
+        """Yields an outcome a trial as soon as it is known; some may be left for the next call.
+
+        Args:
+            trials: Trials that all have trained equally long.
+            epochs: Epochs to have trained in all; what earlier calls trained is not repeated where
+                its state is kept.
+        """
         chosen, began = trials[: self._choose_count(len(trials), epochs)], time.monotonic()
         opened: list[_Opened] = []
         for trial in chosen:

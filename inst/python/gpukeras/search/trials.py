@@ -1,10 +1,10 @@
-"""Trials of a search, what came of them, and who trains them."""
+"""Trials of a search, and what came of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -76,27 +76,3 @@ def _by_component(history: Mapping[str, list[Any]]) -> dict[str, list[float]]:
         for name, value in split_components(values).items():
             components.setdefault(name, []).append(value)
     return components
-
-
-class Trainer(Protocol):
-    """Trains trials; keeps the state of those that may go on."""
-
-    @property
-    def width(self) -> int:
-        """Most trials of a job."""
-
-    @property
-    def reason(self) -> str:
-        """Which trials trained together, and why others did not; "" before the first."""
-
-    def train(self, trials: Sequence[Trial], epochs: int) -> Iterator[Outcome]:
-        """Yields an outcome a trial as soon as it is known; some may be left for the next call.
-
-        Args:
-            trials: Trials that all have trained equally long.
-            epochs: Epochs to have trained in all; what earlier calls trained is not repeated as
-                long as the trainer has its state.
-        """
-
-    def drop(self, trials: Sequence[Trial]) -> None:
-        """Forgets the state of trials that will not go on."""
