@@ -19,9 +19,9 @@ from trialled import build, trace_of, tune
 
 from gpukeras.checkpoint.store import LOCK, CheckpointStore
 from gpukeras.core.file_lock import FolderLock
-from gpukeras.many import alone
-from gpukeras.many.alone import JobResult
+from gpukeras.many import jobs
 from gpukeras.many.fits import Fitted, ModelHistory
+from gpukeras.many.jobs import JobResult
 from gpukeras.many.resamples import open_resamples, split_dataset
 from gpukeras.many.workers.pool import WorkersError
 from gpukeras.models.label_numbers import NOTHING
@@ -160,11 +160,11 @@ def test_checkpoints_that_a_dying_worker_holds_are_waited_for(tmp_path, monkeypa
     (whole,) = make_trainer().train([TRIAL], 2)
     held = FolderLock(tmp_path / "0001" / "0002" / LOCK)
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: held.close())
-    monkeypatch.setattr(alone, "time", clock)
+    monkeypatch.setattr(jobs, "time", clock)
     (outcome,) = trainer.train([TRIAL], 2)
     assert (outcome.error, outcome.metrics) == ("", whole.metrics)
     with CheckpointStore(tmp_path / "0001" / "0001"):
-        monkeypatch.setattr(alone, "FREE_S", -1.0)
+        monkeypatch.setattr(jobs, "FREE_S", -1.0)
         (refused,) = trainer.train([TRIAL], 3)
     assert "another training (process" in refused.error
 

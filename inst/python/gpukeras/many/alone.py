@@ -1,155 +1,110 @@
-"""Trains a model by itself, where a stack would be slower or cannot be."""
+"""Trains the models of a table that do not stack: in workers, or one after another."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
-from gpukeras.core.errors import GpuKerasError, PreemptedError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.messages import find_reason
-from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.data.reader.rows import SelectedRows
-from gpukeras.engine.predict import predict_rows
+from gpukeras.core.messages import count_of
 from gpukeras.many.copies import make_initial
-from gpukeras.many.fits import Fitted, ModelHistory, Ran, Start
-from gpukeras.many.resamples import split_dataset
+from gpukeras.many.fits import Fitted, ModelHistory, Start
+from gpukeras.many.jobs import Job, JobResult, run_job
+from gpukeras.many.plan import read_model_facts
 from gpukeras.many.stack import read_state
 from gpukeras.many.training import Task
-from gpukeras.training.fit import fit
-from gpukeras.training.model_guard import kept_model
-from gpukeras.training.report import FitReport
-
-# Seconds that a folder's checkpoints may be in use, and between two looks: a worker ends soon after
-# the process that started it was killed.
-FREE_S, POLL_S = 10.0, 0.2
+from gpukeras.many.workers.plan import WorkersPlan, plan_workers, read_worker_facts
+from gpukeras.many.workers.pool import WorkersError, open_pool
+from gpukeras.many.workers.rows import RowsError
 
 
-@dataclass(frozen=True)
-class Job:
-    """A training of one model on some of the rows.
+def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted], str]:
+    """Trains models that do not stack.
 
     Args:
-        number: A number that tells it from others.
-        model: A compiled and built model.
-        train: Row numbers to train on.
-        held_out: Row numbers to validate on.
-        options: Fields of `FitSpec`.
-        batch_size: Rows per step, or None for those of the dataset.
-        seed: Seed of the rows' order; None for that of the dataset.
-        keeps_state: Whether the model's state after the training is wanted.
-        predicts: Whether its outputs for the rows that it held out are.
+        starts: Where they begin, without states.
+        task: What they share.
+
+    Returns:
+        What each has become, by the member's number, and how they were trained where that is not
+        one after another as by default.
     """
+    if not starts:
+        return {}, ""
+    asked = task.spec.workers
+    size, row = task.batch_size, task.data.row_bytes
+    models = {id(start.model): start.model for start in starts}.values()
+    needs = [read_model_facts(model, row, size).bytes for model in models]
+    plan = plan_workers(read_worker_facts(asked, len(starts), max(needs)))
+    results, why = dict[int, JobResult](), plan.reason if asked != "auto" else ""
+    if plan.workers:
+        results, why = train_beside([(start, task) for start in starts], plan)
+    fitted = dict[int, Fitted]()
+    for start in starts:
+        number = start.member.number
+        if number in results:
+            fitted[number] = results[number].fitted or _fail(start, results[number].error)
+        else:
+            fitted[number] = train_alone(start, task)
+    return fitted, why
 
-    number: int
-    model: Model
-    train: np.ndarray
-    held_out: np.ndarray
-    options: Mapping[str, Any]
-    batch_size: int | str | None = None
-    seed: int | None = None
-    keeps_state: bool = False
-    predicts: bool = False
 
-
-@dataclass(frozen=True)
-class JobResult:
-    """What came of a training.
+def train_beside(
+    given: Sequence[tuple[Start, Task]], plan: WorkersPlan
+) -> tuple[dict[int, JobResult], str]:
+    """Trains models in workers, as far as they can cross.
 
     Args:
-        fitted: What the model has become; None if the training failed.
-        error: Why it failed, a sentence without its period, or "".
-        seconds: Seconds that it took.
-        crossed: Whether the model could cross to the process that was to train it; if not, `error`
-            says why, and nothing was trained.
+        given: Where each begins, without a state, and its training; all have the same rows.
+        plan: The workers.
+
+    Returns:
+        What came of those that workers trained, by the member's number, and how the models were
+        trained.
     """
-
-    fitted: Fitted | None
-    error: str = ""
-    seconds: float = 0.0
-    crossed: bool = True
-
-
-def try_job(run: Callable[[], Fitted]) -> JobResult:
-    """Returns what comes of a training: where one fails, the others go on.
-
-    Args:
-        run: Trains the model.
-
-    Raises:
-        PreemptedError: if the process is asked to end.
-    """
-    began = time.monotonic()
-    fitted, why = None, ""
+    results: dict[int, JobResult] = {}
+    left: dict[int, str] = {}
     try:
-        fitted = run()
-    except PreemptedError:
-        raise
-    except GpuKerasError as error:
-        why = error.message.rstrip(".")
-    except Exception as error:  # whatever Keras refuses of a user's model
-        why = find_reason(error)
-    return JobResult(fitted, why, time.monotonic() - began)
+        with open_pool(plan, given[0][1].data) as pool:
+            for job, result in pool.run(_list_jobs(given), lambda: _stops(given[0][1])):
+                if result.crossed:
+                    results[job.number] = result
+                else:
+                    left[job.number] = result.error
+    except (RowsError, WorkersError) as error:
+        return results, f"one after another, as no worker could train them: {error}"
+    return results, _explain(len(results), left, plan)
 
 
-def run_job(job: Job, data: MapDataset, on_event: OnEvent | None = None) -> Fitted:
-    """Trains a model as `fit()` does, and leaves it as it was.
-
-    Checkpoints that are damaged, or of a model that its builder does not give again, are deleted:
-    the training begins anew. Other files in their folder stay.
-
-    Args:
-        job: The training.
-        data: The rows.
-        on_event: See `fit()`.
-
-    Raises:
-        CheckpointError: if the folder of the checkpoints cannot be used.
-    """
-    rows = split_dataset(data, job.train, job.held_out, job.seed)
-    until = time.monotonic() + FREE_S
-    while True:
-        try:
-            return _run(job, rows, on_event)
-        except UnusableError:
-            with CheckpointStore(job.options["checkpoint"]["folder"]) as store:
-                store.clear()
-        except InUseError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(POLL_S)
+def _list_jobs(given: Sequence[tuple[Start, Task]]) -> Iterator[Job]:
+    """Yields the trainings; those that begin with the same model have one of them."""
+    model: Any = None
+    before: tuple[int, str] | None = None
+    for start, task in given:
+        begins = id(start.model), repr(start.learned)
+        if begins != before:
+            before, model = begins, start.model
+            if start.learned:
+                model = make_initial(start.model, None, task.data, start.learned)
+        yield as_job(start, task, model)
 
 
-def _run(job: Job, rows: MapDataset, on_event: OnEvent | None) -> Fitted:
-    model = job.model
-    with kept_model(model):
-        report = fit(model, rows, job.options, batch_size=job.batch_size, on_event=on_event)
-        outputs = None
-        if job.predicts and len(job.held_out) and report.epochs:
-            held_out = SelectedRows(rows.sources[0], job.held_out)
-            outputs = predict_rows(model, held_out, rows.recipe, rows.map)
-        state = read_state(model) if job.keeps_state else {}
-    ran = Ran(report.device, report.engine.engine, report.peak_bytes)
-    return Fitted(_read_history(report), state, outputs, ran=ran)
+def _explain(count: int, left: Mapping[int, str], plan: WorkersPlan) -> str:
+    parts = [f"{count_of(count, 'model')} in {plan.reason}"] if count else []
+    if left:
+        why = next(iter(left.values()))
+        parts.append(f"{count_of(len(left), 'model')} in this process: {why}")
+    return ", ".join(parts)
 
 
-def _read_history(report: FitReport) -> ModelHistory:
-    return ModelHistory(
-        metrics=report.history,
-        stopped=report.stopped,
-        best_epoch=report.best_epoch,
-        rates=report.learning_rate,
-        skipped=report.skipped_steps,
-    )
+def _stops(task: Task) -> bool:
+    listener = task.listener
+    return listener.stopped or (listener.due and listener.emit("waiting", 0, 0, None, {}))
 
 
-# Models of a table -------------------------------------------------------------------------------
+def _fail(start: Start, error: str) -> Fitted:
+    return Fitted(ModelHistory(stopped="failed"), read_state(start.model), None, error)
 
 
 def as_job(start: Start, task: Task, model: Model) -> Job:

@@ -19,6 +19,7 @@ from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
+from gpukeras.many.alone import train_members
 from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels, Start
@@ -36,7 +37,6 @@ from gpukeras.many.resamples import (
 )
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import StackingError, Task, train_stack
-from gpukeras.many.workers.members import train_members
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
 from gpukeras.training.listener import ProgressReporter
 

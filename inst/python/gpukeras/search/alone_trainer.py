@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gpukeras.core.messages import count_of
-from gpukeras.many.alone import Job, JobResult, run_job, try_job
 from gpukeras.many.fits import ModelHistory
+from gpukeras.many.jobs import Job, JobResult, run_job, try_job
 from gpukeras.many.plan import read_model_facts
 from gpukeras.many.workers.plan import WorkersPlan, plan_workers, read_worker_facts
 from gpukeras.many.workers.pool import WorkerPool, WorkersError, open_pool

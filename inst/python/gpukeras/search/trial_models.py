@@ -24,8 +24,8 @@ from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.generator import GeneratorInterrupt
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.distributed import session
-from gpukeras.many.alone import Job
 from gpukeras.many.copies import make_initial
+from gpukeras.many.jobs import Job
 from gpukeras.many.resamples import Resample, join_parts, split_dataset
 from gpukeras.models import model_checks
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers

@@ -14,7 +14,7 @@ from small_fits import make_dataset, make_model
 from stacked import ALONE, difference, fit_many
 
 from gpukeras.backend import runtime
-from gpukeras.many.alone import Job
+from gpukeras.many.jobs import Job
 from gpukeras.many.workers import pool as pools
 from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
 from gpukeras.many.workers.pool import (

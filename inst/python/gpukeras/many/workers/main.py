@@ -75,7 +75,7 @@ def _answer(
     job: Mapping[str, Any], folder: Path, data: Any, models: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns what came of a training, or why it failed."""
-    from gpukeras.many.alone import try_job
+    from gpukeras.many.jobs import try_job
 
     result = try_job(lambda: _train(job, folder, data, models))
     told = {"error": result.error, "seconds": result.seconds}
@@ -85,7 +85,7 @@ def _answer(
 
 
 def _train(asked: Mapping[str, Any], folder: Path, data: Any, models: dict[str, Any]) -> Any:
-    from gpukeras.many.alone import Job, run_job
+    from gpukeras.many.jobs import Job, run_job
 
     name = asked["model"]
     if name not in models:

@@ -22,8 +22,8 @@ from gpukeras.core.attached_process import AttachedProcess
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.many.alone import Job, JobResult
 from gpukeras.many.fits import Fitted, ModelHistory, Ran
+from gpukeras.many.jobs import Job, JobResult
 from gpukeras.many.step import PARTS
 from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
 from gpukeras.many.workers.rows import RowsError, write_rows
