@@ -106,11 +106,7 @@ class _Watching:
 
     def __post_init__(self) -> None:
         """Starts without a best epoch."""
-        spec, cooldown = self.spec, getattr(self.spec, "cooldown", 0)
-        self.monitors = [
-            MetricMonitor(spec.mode or "min", spec.patience, spec.min_delta, cooldown)
-            for _ in self.histories
-        ]
+        self.monitors = [MetricMonitor.of(self.spec) for _ in self.histories]
 
     def see(self, epoch: int) -> Iterator[tuple[int, str]]:
         """Yields the places of models that train, with what `MetricMonitor.see()` says of them.

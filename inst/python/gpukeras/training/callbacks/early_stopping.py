@@ -125,6 +125,12 @@ class MetricMonitor:
     wait: int = 0
     cooling: int = 0
 
+    @classmethod
+    def of(cls, spec: EarlyStoppingSpec | PlateauSpec) -> MetricMonitor:
+        """Returns the monitor that was asked for."""
+        cooldown = getattr(spec, "cooldown", 0)
+        return cls(spec.mode or "min", spec.patience, spec.min_delta, cooldown)
+
     def read(self, spec: EarlyStoppingSpec | PlateauSpec, values: Mapping[str, float]) -> float:
         """Returns the value of the metric to monitor; decides which it is, and which is better.
 
@@ -195,7 +201,7 @@ class _Watching(ABC):
         super().__init__()
         self.spec: EarlyStoppingSpec | PlateauSpec = spec
         self.skips = False
-        self.watch = MetricMonitor(spec.mode or "min", spec.patience, spec.min_delta)
+        self.watch = MetricMonitor.of(spec)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Records the metric's value of an epoch.
@@ -293,7 +299,6 @@ class Plateau(_Watching):
     def __init__(self, spec: PlateauSpec, rates: Rates) -> None:
         """Starts without reductions."""
         super().__init__(spec)
-        self.watch.cooldown = spec.cooldown
         self.rates = rates
         self.reductions: list[int] = []
 
