@@ -210,14 +210,14 @@ def test_a_search_of_another_version_is_refused(tmp_path):
 
 def test_what_a_killed_process_had_not_renamed_is_no_harm(tmp_path):
     keep(tmp_path)
-    (tmp_path / "trials" / "0001.json.partial").write_text('{"numb')
-    (tmp_path / "study.json.partial").write_text("{")
+    (tmp_path / "trials" / ".0001.json.partial").write_text('{"numb')
+    (tmp_path / ".study.json.partial").write_text("{")
     with open_study(tmp_path) as study:
         assert study.outcomes == {2: {1: FIRST, 3: SECOND}}
 
 
 def test_a_process_killed_before_the_first_file_left_an_empty_study(tmp_path):
-    (tmp_path / "study.json.partial").write_text("{")
+    (tmp_path / ".study.json.partial").write_text("{")
     with open_study(tmp_path) as study:
         assert not study.known
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.checkpoint.format import DamagedError, read_file, write_file
-from gpukeras.core.atomic_dir import sync_folder, write_text
+from gpukeras.core.atomic_dir import partial_file, write_text
 from gpukeras.core.errors import CheckpointError
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import system_reason
@@ -101,7 +101,7 @@ class CheckpointStore:
         """
         with self._errors("written"):
             path = self._path(max(self._numbers(), default=0) + 1)
-            with self._partial(path) as partial:
+            with partial_file(path) as partial:
                 write_file(partial, plain, arrays)
         self._remove_old()
         return path
@@ -158,7 +158,7 @@ class CheckpointStore:
         """
         path = self.folder / HISTORY
         text = json.dumps(to_plain(record), indent=1, allow_nan=False)
-        with self._errors("written"), self._partial(path) as partial:
+        with self._errors("written"), partial_file(path) as partial:
             write_text(partial, text)
         return path
 
@@ -220,18 +220,6 @@ class CheckpointStore:
 
     def _path(self, number: int) -> Path:
         return self.folder / f"checkpoint-{number:06d}.npz"
-
-    @contextmanager
-    def _partial(self, path: Path) -> Iterator[Path]:
-        """Yields a hidden file that replaces `path` unless an error is raised."""
-        partial = path.with_name(f".{path.name}.partial")
-        try:
-            yield partial
-            partial.replace(path)
-            sync_folder(self.folder)
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
 
     def _remove_old(self) -> None:
         with contextlib.suppress(OSError):  # the next save tries again

@@ -1,8 +1,8 @@
-"""Writes folders atomically: a folder appears complete or not at all.
+"""Writes folders and files atomically: each appears complete or not at all.
 
     clean_up(target); with partial_folder(target) as partial: ...; move_folder(partial, target)
 
-The new folder is created next to its target as `.<name>.partial-<process>`, synced to disk and
+A new folder is created next to its target as `.<name>.partial-<process>`, synced to disk and
 renamed. The next clean-up removes what a killed process left behind.
 """
 
@@ -12,7 +12,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpukeras.core.safe_files import create_file
@@ -75,6 +75,26 @@ def _runs(process: str) -> bool:
     except OSError:
         return True
     return int(number) != os.getpid()
+
+
+@contextmanager
+def partial_file(path: Path) -> Iterator[Path]:
+    """Yields the path of a hidden file, which takes the place of `path` unless an error is raised.
+
+    Args:
+        path: The file that is to be there whole or not at all.
+
+    Raises:
+        OSError: if it cannot be put there; what was there stays.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+        sync_folder(path.parent)
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

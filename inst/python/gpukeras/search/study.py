@@ -15,7 +15,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from gpukeras.checkpoint.identity import find_changes
-from gpukeras.checkpoint.store import remove_stores
-from gpukeras.core.atomic_dir import sync_folder, write_text
+from gpukeras.checkpoint.store import remove_stores, to_plain
+from gpukeras.core.atomic_dir import partial_file, write_text
 from gpukeras.core.errors import CheckpointError, warn_not_saved
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import count_of, system_reason
@@ -181,7 +181,7 @@ def _check_new(folder: Path) -> None:
     Raises:
         CheckpointError: naming what is in it.
     """
-    if set(os.listdir(folder)) - {TRIALS, STATES, LOCK, f"{STUDY}.partial"}:
+    if set(os.listdir(folder)) - {TRIALS, STATES, LOCK, f".{STUDY}.partial"}:
         raise _refuse(folder, "holds other files, and no search", "Give a folder of its own.")
     for name in (TRIALS, STATES):  # a killed process left them empty
         if (folder / name).exists() and any((folder / name).iterdir()):
@@ -277,30 +277,12 @@ def _folder_errors(folder: Path, verb: str) -> Iterator[None]:
 
 
 def _write(path: Path, value: Any) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    try:
+    with partial_file(path) as partial:
         write_text(partial, _to_json(value))
-        os.replace(partial, path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
 
 
 def _to_json(value: Any) -> str:
-    return json.dumps(_finite(value), indent=1, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """Returns JSON values with null for numbers that JSON has no words for."""
-    if isinstance(value, Mapping):
-        return {str(name): _finite(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(to_plain(value), indent=1, allow_nan=False)
 
 
 def _show(value: Any) -> str:

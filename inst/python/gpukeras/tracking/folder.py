@@ -15,10 +15,11 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from gpukeras.core.atomic_dir import partial_file
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import is_number
@@ -82,7 +83,7 @@ class FolderTracker:
     def end(self, status: str, results: Mapping[str, Parameter], files: Sequence[Path]) -> None:
         """Writes result.json and copies the files."""
         for file in files:
-            with self._whole(file.name) as partial:
+            with partial_file(self._folder / file.name) as partial:
                 shutil.copyfile(file, partial)
         self._write("result.json", {"status": status, **results})
 
@@ -91,16 +92,5 @@ class FolderTracker:
             k: v if is_number(v) or isinstance(v, (bool, str)) else None for k, v in values.items()
         }
         text = json.dumps(finite, indent=1, sort_keys=True)
-        with self._whole(name) as partial:
+        with partial_file(self._folder / name) as partial:
             partial.write_text(text + "\n", encoding="utf-8")
-
-    @contextmanager
-    def _whole(self, name: str) -> Iterator[Path]:
-        """Yields a hidden file that takes the name once it is written."""
-        partial = self._folder / f".{name}.partial"
-        try:
-            yield partial
-            partial.replace(self._folder / name)
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
