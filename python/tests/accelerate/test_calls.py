@@ -352,4 +352,4 @@ def test_steps_are_counted_as_keras_does():
     assert calls.count_steps(CallRows(X), 32) == 7
     assert calls.count_steps(CallRows(object()), 32) is None
     given, held = read_rows({"x": X, "y": Y, "validation_split": 0.5})
-    assert (calls.count_steps(given, 32), held.rows) == (4, 100)
+    assert (calls.count_steps(given, 32), held.count) == (4, 100)

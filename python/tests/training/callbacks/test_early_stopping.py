@@ -275,7 +275,7 @@ def test_a_plateau_goes_on_from_its_state():
         state = rates.get_state()
     assert arrays == {}
     with override_schedule(model, spec, None, 4, start=0) as rates:
-        rates.set_state(state)
+        rates.set_state(*state)
         second = as_callback(Plateau, spec, rates)
         second.set_state(json.loads(json.dumps(plain)), arrays)
         walk(model, [second], 1, [1])
