@@ -1,5 +1,6 @@
 """Servers in child processes: started, counted, stopped, and their last words."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -8,10 +9,10 @@ import time
 import pytest
 from children import PATIENCE_S
 
+from gpukeras.core import attached_process
 from gpukeras.core.attached_process import (
     AttachedProcess,
     Output,
-    list_running,
     server_runs,
     stop_server,
 )
@@ -36,19 +37,26 @@ class Server(AttachedProcess):
 
 def test_servers_run_until_they_are_stopped():
     one, other = Server(WAITS), Server(WAITS)
-    assert list_running() == [one, other]
     stop_server(one)
     stop_server(one)  # again does nothing
     assert (server_runs(one), server_runs(other)) == (False, True)
-    assert list_running() == [other]
     stop_server(other)
-    assert list_running() == []
+
+
+def test_a_server_runs_on_where_nobody_refers_to_it_and_what_is_not_kept_ends():
+    kinds = Server, type("Forgotten", (Server,), {"kept": False})
+    kept, forgotten = [kind(WAITS)._child for kind in kinds]
+    gc.collect()
+    assert (kept.poll(), forgotten.poll()) == (None, 0)
+    for process in list(attached_process._running):
+        stop_server(process)
+    assert kept.poll() == 0
+    assert not attached_process._running
 
 
 def test_a_server_that_ends_at_once_is_not_kept_and_leaves_its_last_words():
     with pytest.raises(RuntimeError, match="^exit status 1: many words$"):
         Server(FAILS)
-    assert list_running() == []
 
 
 def test_an_output_is_read_while_a_child_writes_it():

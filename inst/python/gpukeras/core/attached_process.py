@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from gpukeras.core.child_process import CORE, explain_status, own_library_first
 
-_running: list[AttachedProcess] = []  # those that run on where nobody refers to them
+_running: set[AttachedProcess] = set()  # those that run on where nobody refers to them
 
 
 class Output:
@@ -94,7 +94,8 @@ class AttachedProcess(ABC):
             self.stop()
             raise
         if self.kept:
-            _running[:] = [*list_running(), self]
+            _running.difference_update([process for process in _running if not process.runs])
+            _running.add(self)
 
     @abstractmethod
     def _await(self) -> None:
@@ -114,8 +115,7 @@ class AttachedProcess(ABC):
         """Stops the process; further calls do nothing."""
         self._end()
         self._close()
-        if self in _running:
-            _running.remove(self)
+        _running.discard(self)
 
     def _explain_end(self, joint: str = ": ") -> str:
         """Describes the end of a process that has ended, with its last words."""
@@ -146,11 +146,6 @@ def _end_child(child: subprocess.Popen[bytes], limit_s: float, owner: int) -> No
 def _close(*outputs: Output) -> None:
     for output in outputs:
         output.close()
-
-
-def list_running() -> list[AttachedProcess]:
-    """Returns the processes that run on where nobody refers to them, the earliest first."""
-    return [server for server in _running if server.runs]
 
 
 # What R calls -------------------------------------------------------------------------------------
