@@ -7,12 +7,11 @@ model rests from the epoch in which it was stopped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gpukeras.backend import keras_private
 from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.many.fits import ModelHistory
 from gpukeras.many.partitions import PartitionedStack
@@ -64,31 +63,19 @@ class Recording:
 
     Args:
         histories: Those of the models.
-        rates: Their learning rates.
     """
 
-    model: ClassVar[Stack | PartitionedStack]
     histories: Sequence[ModelHistory]
-    rates: StackRates
-    _before: np.ndarray = field(default_factory=lambda: np.zeros(0))
-
-    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Notes the steps before the epoch."""
-        self._before = self.model.count_steps()
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        """Records metrics, rates, and steps that loss scaling left out."""
+        """Records the metrics."""
         values = {name: np.atleast_1d(each) for name, each in logs.items()}
-        done = self.model.count_steps()
         for place, history in enumerate(self.histories):
             if history.stopped:
                 continue
-            for name, value in read_metrics({n: v[place] for n, v in values.items()}).items():
+            own = {name: each[place] for name, each in values.items()}
+            for name, value in read_metrics(own).items():
                 history.metrics.setdefault(name, []).append(value)
-            history.rates.append(self.rates.read_last(place, int(done[place])))
-            if keras_private.scales_loss(self.rates.models[place].optimizer):
-                steps = int(done[place] - self._before[place])
-                history.skipped += self.rates.steps[place] - steps
 
 
 @dataclass(eq=False)

@@ -38,15 +38,11 @@ class ModelHistory:
         stopped: "" while it trains, then "completed", "early", "interrupted", "non_finite" or,
             where a worker could not train it, "failed".
         best_epoch: The epoch, from 1, whose weights it ends with; 0 for the last one.
-        rates: The learning rate of each epoch's last step.
-        skipped: Steps that loss scaling left out, because gradients were not finite.
     """
 
     metrics: dict[str, list[Value]] = field(default_factory=dict)
     stopped: str = ""
     best_epoch: int = 0
-    rates: list[float] = field(default_factory=list)
-    skipped: int = 0
 
     @property
     def epochs(self) -> int:
@@ -58,21 +54,6 @@ State = Mapping[str, Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What a model trained with by itself.
-
-    Args:
-        device: Its device, as its process names it.
-        engine: The engine that trained it.
-        peak_bytes: The most memory that was in use on the device, or None if unknown.
-    """
-
-    device: str
-    engine: str
-    peak_bytes: float | None
-
-
-@dataclass(frozen=True)
 class Fitted:
     """A trained model.
 
@@ -81,14 +62,12 @@ class Fitted:
         state: Its state, see `step.state_variables()`.
         outputs: Its outputs for the rows that it held out, or None.
         error: Why its training failed, a sentence without its period, or "".
-        ran: What it trained with; None in a stack, or if it did not train.
     """
 
     history: ModelHistory
     state: State
     outputs: Any
     error: str = ""
-    ran: Ran | None = None
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,11 @@ from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.reader.rows import SelectedRows
 from gpukeras.engine.predict import predict_rows
-from gpukeras.many.fits import Fitted, ModelHistory, Ran
+from gpukeras.many.fits import Fitted, ModelHistory
 from gpukeras.many.resamples import split_dataset
 from gpukeras.many.stack import read_state
 from gpukeras.training.fit import fit
 from gpukeras.training.model_guard import kept_model
-from gpukeras.training.report import FitReport
 
 # Seconds that a folder's checkpoints may be in use, and between two looks: a worker ends soon after
 # the process that started it was killed.
@@ -133,15 +132,5 @@ def _run(job: Job, rows: MapDataset, on_event: OnEvent | None) -> Fitted:
             held_out = SelectedRows(rows.sources[0], job.held_out)
             outputs = predict_rows(model, held_out, rows.recipe, rows.map)
         state = read_state(model) if job.keeps_state else {}
-    ran = Ran(report.device, report.engine.engine, report.peak_bytes)
-    return Fitted(_read_history(report), state, outputs, ran=ran)
-
-
-def _read_history(report: FitReport) -> ModelHistory:
-    return ModelHistory(
-        metrics=report.history,
-        stopped=report.stopped,
-        best_epoch=report.best_epoch,
-        rates=report.learning_rate,
-        skipped=report.skipped_steps,
-    )
+    history = ModelHistory(report.history, report.stopped, report.best_epoch)
+    return Fitted(history, state, outputs)

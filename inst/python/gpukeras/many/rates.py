@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
-from gpukeras.engine.optimizer import count_steps, read_own_rate, read_rate, reduce_factor
+from gpukeras.engine.optimizer import count_steps, read_rate, reduce_factor
 from gpukeras.engine.schedules import draw_rates_at, parse_schedule
 
 
@@ -23,7 +22,6 @@ class StackRates:
         schedule: The schedule, see `schedules`; None for the optimizers' own rates.
 
     Attributes:
-        models: The models.
         steps: Steps of an epoch of each model.
         own: The rate that each optimizer began with.
         factors: What each model's rates are multiplied by, see `reduce()`.
@@ -37,7 +35,6 @@ class StackRates:
         schedule: Mapping[str, Any] | None,
     ) -> None:
         """Reads where the optimizers stand."""
-        self.models = models
         self.steps = steps
         self._epochs = epochs
         self.schedule = None if schedule is None else parse_schedule(schedule)
@@ -59,19 +56,6 @@ class StackRates:
             drawn = self._draw(place, first + np.arange(steps))
             rates[place, :steps] = drawn * self.factors[place]
         return rates
-
-    def read_last(self, place: int, done: int) -> float:
-        """Returns the rate of the last step of a model.
-
-        Args:
-            place: The model's place.
-            done: The steps that its optimizer has done.
-        """
-        step = max(0, done - int(self._began[place]) - 1)
-        if self.schedule is not None:
-            return float(self._draw(place, np.array([step]))[0] * self.factors[place])
-        optimizer = keras_private.without_scaling(self.models[place].optimizer)
-        return read_own_rate(optimizer, int(self._began[place]) + step)
 
     def reduce(self, place: int, by: float, lowest: float) -> None:
         """Multiplies all later rates of a model by a schedule; see `Rates.reduce()`."""

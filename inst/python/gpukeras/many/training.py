@@ -178,7 +178,7 @@ class StackTraining:
         plateau = isinstance(schedule, PlateauSpec)
         return [
             self._divergence,  # models whose loss is no number
-            as_callback(Recording, histories, rates),
+            as_callback(Recording, histories),
             *([self._early] if self._early else []),  # and the best states
             *([as_callback(StackPlateau, histories, schedule, rates)] if plateau else []),
             as_callback(StackEvents, histories, self._task.listener),  # progress and interrupts

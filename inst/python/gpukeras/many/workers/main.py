@@ -81,7 +81,7 @@ def _answer(
     told = {"error": result.error, "seconds": result.seconds}
     if result.fitted is None:
         return told
-    return {**told, "history": vars(result.fitted.history), "ran": vars(result.fitted.ran)}
+    return {**told, "history": vars(result.fitted.history)}
 
 
 def _train(asked: Mapping[str, Any], folder: Path, data: Any, models: dict[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from gpukeras.core.attached_process import AttachedProcess
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.many.fits import Fitted, ModelHistory, Ran
+from gpukeras.many.fits import Fitted, ModelHistory
 from gpukeras.many.jobs import Job, JobResult
 from gpukeras.many.step import PARTS
 from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
@@ -232,8 +232,7 @@ class WorkerPool:
             return JobResult(None, told["error"], told["seconds"])
         history = ModelHistory(**told["history"])
         state, outputs = _read_arrays(self._folder / f"arrays-of-{job.number}.npz")
-        fitted = Fitted(history, state, outputs, ran=Ran(**told["ran"]))
-        return JobResult(fitted, seconds=told["seconds"])
+        return JobResult(Fitted(history, state, outputs), seconds=told["seconds"])
 
 
 def _as_plain(value: Any) -> Any:
