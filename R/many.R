@@ -30,6 +30,12 @@
 #' to start. If one dies, its model counts as `"failed"`, with a warning, and the others go on.
 #' Workers on GPUs were never run.
 #'
+#' Where you have set a plan of the package future, `workers = "auto"` are its workers, on other
+#' computers too: `future::plan("cluster", workers = c("node1", "node2"))`, queues by
+#' future.batchtools, daemons of mirai by future.mirai. Each needs gpukeras, and Python under the
+#' same path; the folder of temporary files (`TMPDIR`, set before R starts) must be one that all of
+#' them reach. That was run on one computer only.
+#'
 #' The rows are in memory once.
 #'
 #' @section What a model learns from:
@@ -82,8 +88,8 @@
 #'   `together` are in one fold, and no row of `time` trains that is later than one held out.
 #' @param most Models that train at a time. `"auto"` are as many as fit into half of the free
 #'   memory, 128 at most.
-#' @param workers Processes that train models which do not stack, several at a time. `"auto"` is one
-#'   for each GPU where there are several, and none elsewhere.
+#' @param workers Processes that train models which do not stack, several at a time. `"auto"` is the
+#'   workers of a plan of future, if you have set one, else one for each GPU where there are several.
 #' @param verbose Whether to show progress.
 #' @return A `gpu_fits`: a table of models.
 #' - `as.data.frame()` has a row for each model: its settings, seed, fold and group, the numbers of
@@ -126,7 +132,7 @@ gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NU
   options <- list(
     epochs = epochs, batch_size = as_batch_size(batch_size) %||% "auto",
     schedule = as_options(schedule),
-    early_stopping = as_options(early_stopping), most = most, workers = workers,
+    early_stopping = as_options(early_stopping), most = most, workers = as_workers(workers),
     repeats = !is.null(seeds)
   )
   column <- if (rlang::is_string(group) && rlang::is_formula(model) && nrow(data) != 1) group

@@ -84,7 +84,8 @@
 #' @param most Models that train at a time; `"auto"` are as many as memory allows, where that is
 #'   faster.
 #' @param workers Processes that train trials which do not stack, several models at a time. `"auto"`
-#'   is one for each GPU where there are several, and none elsewhere.
+#'   is the workers of a plan of future, if you have set one (see [gpu_fit_many()]), else one for
+#'   each GPU where there are several.
 #' @param verbose Whether to print a line for each result.
 #' @return A `gpu_tuning` with `$best` (`$settings`, `$epochs`, `$value`, `$std_err` over the
 #'   resamples, `$trial`; `NULL` if no trial succeeded), `$metric`, `$stopped` (`"completed"`,
@@ -128,7 +129,7 @@ gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = N
   options <- list(
     trials = trials, seconds = seconds, epochs = epochs, min_epochs = min_epochs, eta = eta,
     metric = metric, maximize = maximize, design = design, folder = expand_folder(folder),
-    seed = seed, most = most, workers = workers
+    seed = seed, most = most, workers = as_workers(workers)
   )
   new_gpu_tuning(ending_preempted(suspendInterrupts(call_core("search", list(
     data = data$handle, build = builder_caller(builder), options = check_no_na_options(options),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukeras.core.options import Spec, check_count, check_flag, option
+from gpukeras.many.futures import Futures, check_workers
 from gpukeras.training.callbacks.early_stopping import EarlyStoppingSpec, parse_early_stopping
 
 
@@ -23,7 +24,8 @@ class ManySpec(Spec):
             `parse_early_stopping()`. None for never.
         most: Models that train at a time, or "auto" (by memory).
         predictions: Whether the models predict the rows that they held out.
-        workers: Processes that train models which do not stack, or "auto", see `workers.plan`.
+        workers: Processes that train models which do not stack, "auto", or an engine that starts
+            them, see `workers.plan`.
         repeats: Whether the user gave seeds, so that no clock chooses an engine.
     """
 
@@ -33,7 +35,7 @@ class ManySpec(Spec):
     early_stopping: EarlyStoppingSpec | None = None
     most: str | int = option("auto", check_count)
     predictions: bool = option(True, check_flag)
-    workers: str | int = option("auto", check_count)
+    workers: str | int | Futures = option("auto", check_workers)
     repeats: bool = option(False, check_flag)
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 
 from gpukeras.core.messages import count_of
 from gpukeras.many.fits import ModelHistory
+from gpukeras.many.futures import Futures
 from gpukeras.many.jobs import Job, JobResult, run_job, try_job
 from gpukeras.many.plan import read_model_facts
 from gpukeras.many.workers.plan import WorkersPlan, plan_workers, read_worker_facts
@@ -32,7 +33,7 @@ class AloneTrainer:
 
     Args:
         models: Makes their models.
-        asked: Workers that the user asked for, or "auto".
+        asked: Workers that the user asked for, "auto", or an engine that starts them.
         resources: Holds the workers.
 
     Attributes:
@@ -40,7 +41,7 @@ class AloneTrainer:
     """
 
     models: TrialModels
-    asked: int | str
+    asked: int | str | Futures
     resources: ExitStack
     crossed: set[int] = field(default_factory=set)
     _pool: WorkerPool | None = None

@@ -18,6 +18,7 @@ from gpukeras.core.options import (
     check_text,
     option,
 )
+from gpukeras.many.futures import Futures, check_workers
 from gpukeras.search.halving import Rule, plan_rungs
 from gpukeras.search.sampling import DESIGNS
 from gpukeras.search.space import Space
@@ -45,7 +46,8 @@ class SearchSpec(Spec):
         seed: Seed of settings, folds and models; None for that of the folder, or a new one.
         folder: Where the search is kept, or None.
         most: Models that train at a time; 1 for one after another, "auto" by memory and size.
-        workers: Processes that train models which do not stack, or "auto", see `workers.plan`.
+        workers: Processes that train models which do not stack, "auto", or an engine that starts
+            them, see `workers.plan`.
     """
 
     trials: int | None = option(None, check_count, 1, 1_000_000)
@@ -59,7 +61,7 @@ class SearchSpec(Spec):
     seed: int | None = option(None, check_count, 0, MOST_SEED)
     folder: str | None = option(None, check_text, "the path of a folder")
     most: str | int = option("auto", check_count)
-    workers: str | int = option("auto", check_count)
+    workers: str | int | Futures = option("auto", check_workers)
 
     def __post_init__(self) -> None:
         """Checks and normalizes every field."""

@@ -4,7 +4,8 @@
     {"ready": true}, {"job": 3, "history": {...}, ...} <-- standard output
 
 Rows, models and states lie in the folder. It ends when standard input closes, and when its parent
-has died, in the middle of a training too; the folder then goes.
+has died, in the middle of a training too; the folder then goes. With a third argument, its place,
+files of the folder stand for standard input and output, see `many.futures`.
 """
 
 from __future__ import annotations
@@ -23,19 +24,28 @@ from typing import Any
 import numpy as np
 
 LOOK_S = 1.0  # seconds between two checks whether the parent still runs
+FILE_S = 0.1  # between two looks at a file of jobs
+QUIET_S = 300.0  # without a sign of life in it
 
 
 def main(arguments: Sequence[str]) -> None:
     """Trains what it is asked to, until it is to end.
 
     Args:
-        arguments: The folder, and the arguments of `devices.setup()` as JSON.
+        arguments: The folder, the arguments of `devices.setup()` as JSON, and the place, if any.
     """
     folder, setup = Path(arguments[0]), json.loads(arguments[1])
-    says, asked = os.fdopen(os.dup(1), "w"), queue.SimpleQueue[dict[str, Any]]()
+    asked = queue.SimpleQueue[dict[str, Any]]()
+    if len(arguments) > 2:
+        place = arguments[2]
+        says = open(folder / f"said-{place}.jsonl", "a")  # noqa: SIM115 (for the worker's life)
+        file = folder / f"asked-{place}.jsonl"
+        threading.Thread(target=_follow, args=(asked, file), daemon=True).start()
+    else:
+        says = os.fdopen(os.dup(1), "w")
+        threading.Thread(target=_listen, args=(asked, folder), daemon=True).start()
+        threading.Thread(target=_watch, args=(os.getppid(), folder), daemon=True).start()
     os.dup2(2, 1)  # what libraries print is no answer
-    threading.Thread(target=_listen, args=(asked, folder), daemon=True).start()
-    threading.Thread(target=_watch, args=(os.getppid(), folder), daemon=True).start()
 
     from gpukeras.backend import devices, runtime
     from gpukeras.many.workers.rows import open_rows
@@ -57,6 +67,28 @@ def _listen(asked: queue.SimpleQueue[dict[str, Any]], folder: Path) -> None:
     for line in sys.stdin:
         asked.put(json.loads(line))
     _end(folder)
+
+
+def _follow(asked: queue.SimpleQueue[dict[str, Any]], path: Path) -> None:
+    """Takes jobs from a file, until it is gone or shows no sign of life."""
+    read, touched, since = 0, 0, time.monotonic()
+    while True:
+        try:
+            with path.open("rb") as file:
+                now = os.fstat(file.fileno()).st_mtime_ns
+                file.seek(read)
+                lines = file.read()
+        except OSError:
+            os._exit(0)
+        whole = lines[: lines.rfind(b"\n") + 1]
+        read += len(whole)
+        for line in whole.splitlines():
+            asked.put(json.loads(line))
+        if now != touched:
+            touched, since = now, time.monotonic()
+        elif time.monotonic() - since > QUIET_S:
+            os._exit(0)
+        time.sleep(FILE_S)
 
 
 def _watch(parent: int, folder: Path) -> None:

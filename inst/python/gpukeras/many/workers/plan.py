@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpukeras.backend import devices
 from gpukeras.core.messages import count_of
 from gpukeras.core.prefetch import count_workers
+from gpukeras.many.futures import Futures
 
 # MiB of a card that no worker gets, and that a worker takes before its first model: CUDA's context
 # and its libraries. Assumed from others' reports: never measured.
@@ -35,7 +36,7 @@ class WorkerFacts:
     """What decides about workers.
 
     Args:
-        asked: Workers that the user asked for, or "auto".
+        asked: Workers that the user asked for, "auto", or an engine that starts them.
         jobs: Trainings to be done.
         device: Where this process trains.
         gpus: The visible GPUs.
@@ -43,7 +44,7 @@ class WorkerFacts:
         need_mib: Memory of the largest model in training.
     """
 
-    asked: int | str
+    asked: int | str | Futures
     jobs: int
     device: str
     gpus: tuple[GpuFacts, ...]
@@ -57,13 +58,13 @@ class WorkerResources:
 
     Args:
         device: Its device, as `gpu_setup(device = )` takes it.
-        threads: Its threads.
+        threads: Its threads; None for those of its computer.
         memory_mib: The limit of its memory on a GPU that it shares; None for no limit.
         total_mib: The memory of that GPU, or None.
     """
 
     device: str
-    threads: int
+    threads: int | None
     memory_mib: int | None = None
     total_mib: int | None = None
 
@@ -75,17 +76,19 @@ class WorkersPlan:
     Args:
         workers: What each worker gets; none if models train one after another in this process.
         reason: Why; "" for one worker, which is none.
+        futures: What starts them, or None: children of this process.
     """
 
     workers: tuple[WorkerResources, ...]
     reason: str
+    futures: Futures | None = None
 
 
-def read_worker_facts(asked: int | str, jobs: int, need_bytes: int) -> WorkerFacts:
+def read_worker_facts(asked: int | str | Futures, jobs: int, need_bytes: int) -> WorkerFacts:
     """Reads what decides about workers.
 
     Args:
-        asked: Workers that the user asked for, or "auto".
+        asked: Workers that the user asked for, "auto", or an engine that starts them.
         jobs: Trainings to be done.
         need_bytes: Memory of the largest model in training.
     """
@@ -108,6 +111,10 @@ def plan_workers(facts: WorkerFacts) -> WorkersPlan:
         return WorkersPlan((), "")
     if facts.jobs < 2:
         return WorkersPlan((), "there is one model to train")
+    if isinstance(facts.asked, Futures):
+        count = min(facts.asked.count, facts.jobs)
+        workers = (WorkerResources("auto", None),) * count
+        return WorkersPlan(workers, f"{_count(count)} of future", facts.asked)
     if facts.device.startswith("CPU") or not facts.gpus:
         return _plan_cpu(facts)
     return _plan_gpus(facts)
@@ -116,7 +123,8 @@ def plan_workers(facts: WorkerFacts) -> WorkersPlan:
 def _plan_cpu(facts: WorkerFacts) -> WorkersPlan:
     if facts.asked == "auto":
         return WorkersPlan((), "on a CPU workers are started where `workers` asks for them")
-    count = min(int(facts.asked), facts.jobs)
+    assert isinstance(facts.asked, int)
+    count = min(facts.asked, facts.jobs)
     threads = max(1, facts.cores // count)
     each = count_of(threads, "thread")
     return WorkersPlan(
@@ -126,7 +134,7 @@ def _plan_cpu(facts: WorkerFacts) -> WorkersPlan:
 
 def _plan_gpus(facts: WorkerFacts) -> WorkersPlan:
     """Plans workers on GPUs: in turn one on each card, as long as memory suffices."""
-    wanted = len(facts.gpus) if facts.asked == "auto" else int(facts.asked)
+    wanted = facts.asked if isinstance(facts.asked, int) else len(facts.gpus)
     wanted = min(wanted, facts.jobs)
     rooms = [_count_room(gpu, facts.need_mib) for gpu in facts.gpus]
     places: list[int] = []

@@ -6,10 +6,12 @@ with open_pool(plan, data) as pool:
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +25,7 @@ from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.many.fits import Fitted, ModelHistory
+from gpukeras.many.futures import JobFiles
 from gpukeras.many.jobs import Job, JobResult
 from gpukeras.many.step import PARTS
 from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
@@ -45,12 +48,8 @@ class TransferError(Exception):
     """A model cannot cross to another process; the text says why."""
 
 
-class Worker(AttachedProcess):
-    """A worker process.
-
-    Args:
-        resources: What it gets.
-        folder: The folder of rows and models.
+class JobWorker(ABC):
+    """A process that trains what it is given.
 
     Attributes:
         ready: Whether it has started.
@@ -58,31 +57,22 @@ class Worker(AttachedProcess):
         model: The file of the model that it was given last, or "".
     """
 
-    def __init__(self, resources: WorkerResources, folder: Path) -> None:
-        """Starts the process and waits for nothing."""
-        self.ready, self._read = False, 0
-        self.job: Job | None = None
-        self.model = ""
-        arguments = "-m", PROGRAM, str(folder), json.dumps(make_setup(resources))
-        super().__init__(sys.executable, arguments, make_environment(resources), STOP_S)
-
-    def _await(self) -> None:
-        """Returns at once: workers start side by side."""
+    ready = False
+    job: Job | None = None
+    model = ""
+    _read = 0  # bytes of its answers so far
 
     def submit(self, job: Job, message: Mapping[str, Any]) -> None:
         """Gives it a job; a worker that has died shows that later."""
         self.job = job
         self.model = message["model"]
-        pipe = self._child.stdin
-        assert pipe is not None
         with suppress(OSError):
-            pipe.write(json.dumps(message, default=_as_plain).encode() + b"\n")
-            pipe.flush()
+            self.write(json.dumps(message, default=_as_plain).encode() + b"\n")
 
     def poll(self) -> dict[str, Any] | None:
         """Returns its next answer, if there is one."""
         while True:
-            said = self._out.read(self._read, 2**24)
+            said = self.read(self._read, 2**24)
             line, end, _ = said.partition(b"\n")
             if not end:
                 return None
@@ -92,12 +82,56 @@ class Worker(AttachedProcess):
                 return dict(told)
             self.ready = True
 
+    @abstractmethod
+    def write(self, line: bytes) -> None:
+        """Sends it a line."""
+
+    @abstractmethod
+    def read(self, place: int, size: int) -> bytes:
+        """Returns what it has said from a place on, of at most a size."""
+
+    @abstractmethod
+    def explain_end(self) -> str:
+        """Says how it ended."""
+
+
+class Worker(JobWorker, AttachedProcess):
+    """A worker that is a child of this process.
+
+    Args:
+        resources: What it gets.
+        folder: The folder of rows and models.
+    """
+
+    def __init__(self, resources: WorkerResources, folder: Path) -> None:
+        """Starts the process and waits for nothing."""
+        arguments = "-m", PROGRAM, str(folder), json.dumps(make_setup(resources))
+        super().__init__(sys.executable, arguments, make_environment(resources), STOP_S)
+
+    def _await(self) -> None:
+        """Returns at once: workers start side by side."""
+
+    def write(self, line: bytes) -> None:
+        """Sends it a line."""
+        pipe = self._child.stdin
+        assert pipe is not None
+        pipe.write(line)
+        pipe.flush()
+
+    def read(self, place: int, size: int) -> bytes:
+        """Returns what it has said from a place on, of at most a size."""
+        return self._out.read(place, size)
+
     def explain_end(self) -> str:
         """Says how it ended."""
         status = self._status()
         if status == KILLED:
             return f"its worker was {status}, as Linux does where memory runs out"
         return f"its worker ended, {self._explain_end()}"
+
+
+class FutureWorker(JobFiles, JobWorker):
+    """A worker that an engine of R's has started."""
 
 
 class WorkerPool:
@@ -112,7 +146,9 @@ class WorkerPool:
         """Starts nothing."""
         self._folder = folder
         self._resources = list(plan.workers)
-        self._workers: list[Worker | None] = [None] * len(plan.workers)
+        self._futures = plan.futures
+        self._started = itertools.count()
+        self._workers: list[Worker | FutureWorker | None] = [None] * len(plan.workers)
         self._any_ready = False
         self._files = 0  # models that were written
         self._last: tuple[Any, str] = (None, "")  # the last of them, and its file
@@ -167,9 +203,15 @@ class WorkerPool:
                 worker.stop()
                 worker = None
             if worker is None:
-                worker = self._workers[place] = Worker(self._resources[place], self._folder)
+                worker = self._workers[place] = self._start(self._resources[place])
             worker.submit(job, self._describe(job, file))
             return
+
+    def _start(self, resources: WorkerResources) -> Worker | FutureWorker:
+        if self._futures is None:
+            return Worker(resources, self._folder)
+        setup, place = make_setup(resources), str(next(self._started))
+        return FutureWorker(self._futures, self._folder, place, setup)
 
     def _write_model(self, model: Model) -> str:
         """Writes a model for the workers, unless it was the last one; returns its file.
