@@ -1,14 +1,14 @@
 # Datasets of files. The suffix determines the kind of a file; its files determine that of a folder.
 
-table_suffix <- "[.](csv|tsv|txt)([.](gz|bz2))?$|[.](parquet|feather|arrow|ipc)$"
+table_suffix <- "[.](csv|tsv|txt)([.](gz|bz2))?$|[.](parquet|feather|arrow|ipc|h5|hdf5)$"
 records_suffix <- "[.]tfrecords?([.]gz)?$"
 image_suffix <- "[.](jpe?g|png|gif|bmp|tiff?)$"
 saved_manifest <- "gpukeras-dataset.json" # written by gpu_dataset_save()
 url_scheme <- "^[A-Za-z][A-Za-z0-9+.-]+://" # two letters at least: "C:/" is a drive
 url_query <- "[?][^?*=/]+=.*$"
 
-#' @param format Format of the files: `"csv"`, `"parquet"`, `"feather"` (also called Arrow), or
-#'   `"auto"`: by their suffixes.
+#' @param format Format of the files: `"csv"`, `"parquet"`, `"feather"` (also called Arrow),
+#'   `"hdf5"`, or `"auto"`: by their suffixes.
 #' @param image_size Height and width to resize images to, 224 x 224 by default.
 #' @param color What to decode images to: `"rgb"`, `"rgba"` or `"grayscale"`.
 #' @param interpolation How to resize images: `"bilinear"` (the default), `"nearest"`, `"bicubic"`,
@@ -18,8 +18,8 @@ url_query <- "[?][^?*=/]+=.*$"
 #' @param description For TFRecord files from another program: a named list with the type of each
 #'   feature.
 #' @section Tables in files:
-#' `x` may be the path of a CSV (also `.gz` or `.bz2`), Parquet or Feather file, several paths, a
-#' glob such as `"flights/*.parquet"`, or a folder. `y` is then the name of the label column, and
+#' `x` may be the path of a CSV (also `.gz` or `.bz2`), Parquet, Feather or HDF5 file, several paths,
+#' a glob such as `"flights/*.parquet"`, or a folder. `y` is then the name of the label column, and
 #' `weights` can name a column too. The files may be larger than memory: they are read once, in
 #' batches. The encoded rows stay in memory up to 256 MiB; beyond that they go to a scratch file in
 #' R's temporary folder, which is removed with the dataset. `cache = "host"` keeps them in memory
@@ -36,6 +36,14 @@ url_query <- "[?][^?*=/]+=.*$"
 #' Factors of several files are combined: their levels are in the order in which the files have
 #' them. Columns that `columns` leaves out are not read, and may have any type. `on_error = "skip"`
 #' leaves out broken rows and files, and `print()` shows how many.
+#'
+#' Of an HDF5 file (`.h5`, `.hdf5`) each data set of one axis is a column, named by its path in the
+#' file. One of two axes is a column for each place of the second: `x.1`, `x.2`, as
+#' `data.frame(x = matrix)` calls them. A data frame that R's packages wrote has its own columns.
+#' Rows are the first axis, as in Python: R's packages write a matrix transposed, so write `t(x)`.
+#' The smallest whole number is R's `NA`. Data sets with more axes, such as images, are no columns,
+#' and what another file holds is not read. HDF5 checks values only where it was told to when they
+#' were written, and its own library may hang on texts in a damaged file.
 #'
 #' A formula takes paths as `data` if it only names columns: `arr_delay ~ dep_delay + distance`, or
 #' `arr_delay ~ .`. [gpu_predict()] and [gpu_evaluate()] take paths as well.
@@ -67,9 +75,9 @@ url_query <- "[?][^?*=/]+=.*$"
 #' has changed since it was opened. Nothing of a dataset that failed is left.
 #' @section Workers that read their own files:
 #' The workers of a [gpu_cluster()] all read the whole data by default, and train their part of each
-#' batch. With `shard = "workers"`, each reads only a part of the files: tables in CSV and Feather
-#' files are divided file by file, Parquet files by row groups, so that one large file serves all
-#' workers. The parts are about equal and have no row in common, and `print()` shows this worker's.
+#' batch. With `shard = "workers"`, each reads only a part of the files: tables in CSV,
+#' Feather and HDF5 files are divided file by file, Parquet files by row groups, so that one large
+#' file serves all workers. The parts are about equal and have no row in common, and `print()` shows this worker's.
 #' All workers call `gpu_dataset()` with the same paths, and a `recipe`, which was learned from one
 #' of the files, for example: otherwise each worker would learn its own means and levels. Each batch
 #' takes equally many rows of each worker, in an order that is new in each epoch. An epoch ends when
@@ -126,7 +134,7 @@ as_file <- function(path, arg, call, options = list()) {
     abort_gpukeras(
       sprintf("`%s` must be numeric, a data frame or paths of files, not %s.", arg, describe(path)),
       code = "data",
-      hint = "Files are known by their suffixes: .csv, .parquet, .feather, .tfrecord, .npy.",
+      hint = "Files are known by their suffixes: .csv, .parquet, .feather, .h5, .tfrecord, .npy.",
       arg = arg, call = call
     )
   }

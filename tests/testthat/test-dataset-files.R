@@ -235,3 +235,34 @@ test_that("images of stores are refused, and so are other schemes, without the a
   error <- expect_error(gpu_dataset(pictures, y = 1), class = "gpukeras_error_data")
   expect_match(conditionMessage(error), "images are read from this computer only")
 })
+
+# Data sets as Python writes them: rows first.
+write_hdf5 <- function(path, ...) {
+  file <- reticulate::import("h5py")$File(path, "w")
+  on.exit(file$close())
+  sets <- list(...)
+  for (name in names(sets)) file$create_dataset(name, data = sets[[name]])
+  path
+}
+
+test_that("an HDF5 file is a table, and its matrices are columns", {
+  skip_without_tensorflow()
+  folder <- in_folder()
+  frame <- flights()
+  x <- unname(as.matrix(frame[, c("dep_delay", "distance")]))
+  path <- write_hdf5(file.path(folder, "f.h5"), x = x, y = as.array(frame$arr_delay))
+  data <- gpu_dataset(path, y = "y", scale = FALSE)
+  expect_equal(vapply(data$columns, `[[`, "", "name"), c("x.1", "x.2"))
+  expect_equal(unname(data[]$x), x, tolerance = 1e-6)
+  expect_equal(as.numeric(data[]$y), frame$arr_delay, tolerance = 1e-6)
+  transposed <- write_hdf5(file.path(folder, "t.h5"), x = t(x), y = as.array(frame$arr_delay))
+  expect_error(
+    gpu_dataset(transposed, y = "y"), "has 2 rows in `x` and 60 in `y`",
+    class = "gpukeras_error_data"
+  )
+  expect_error(
+    gpu_dataset(write_hdf5(file.path(folder, "i.h5"), x = array(0, c(5, 2, 2)))),
+    "nested column `x`",
+    class = "gpukeras_error_data"
+  )
+})

@@ -3,6 +3,8 @@
 import gzip
 import io
 
+import h5py
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -26,3 +28,17 @@ def write_bytes(table, suffix):
 def read(paths, **options):
     reader = open_table(paths, "x", **options)
     return pa.Table.from_batches(reader.batches(), reader.schema).combine_chunks()
+
+
+def write_hdf5(table, path):
+    """Writes a data set for each column, and a compound one for a second column of a name."""
+    with h5py.File(path, "w") as file:
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if pa.types.is_integer(column.type):  # as R and bit64 write what is missing
+                column = column.fill_null(-(2**63))  # noqa: PLW2901
+            values = np.array(column.to_pylist())
+            values = values.astype(h5py.string_dtype()) if values.dtype.kind == "U" else values
+            if name in file:
+                file["compound"] = np.array([(one,) for one in values], [(name, values.dtype)])
+            else:
+                file[name] = values

@@ -13,6 +13,20 @@ AGAIN = "Make the dataset again."
 CREDENTIALS = "Check the address, the credentials in the environment, and the network."
 
 
+class FileFaultError(Exception):
+    """What is wrong with a file, from code that does not know the user's argument.
+
+    Args:
+        problem: What is wrong, as the rest of a sentence.
+        hint: What to do about it.
+    """
+
+    def __init__(self, problem: str, hint: str) -> None:
+        """Stores the arguments."""
+        super().__init__(problem)
+        self.problem, self.hint = problem, hint
+
+
 @dataclass
 class Skipped:
     """What `on_error = "skip"` has left out of a pass so far.

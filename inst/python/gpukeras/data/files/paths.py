@@ -18,6 +18,7 @@ SUFFIXES = {
     "csv": (".csv", ".tsv", ".txt"),
     "parquet": (".parquet",),
     "feather": (".feather", ".arrow", ".ipc"),
+    "hdf5": (".h5", ".hdf5"),
 }
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2"}  # for CSV
 FORMATS = tuple(SUFFIXES)
@@ -29,7 +30,7 @@ class FileSet:
 
     Args:
         paths: The paths in reading order.
-        format: "csv", "parquet" or "feather".
+        format: One of `FORMATS`.
     """
 
     paths: tuple[AnyFile, ...]
@@ -49,7 +50,7 @@ def find_files(paths: str | Sequence[str | AnyFile], arg: str, format: str = "au
         paths: One path or address, or several. In a folder, files whose names begin with "." or "_"
             are left out, as in Arrow and Spark; subfolders are not searched.
         arg: Name of the user's argument, for error messages.
-        format: "csv", "parquet", "feather", or "auto" (by the suffixes).
+        format: One of `FORMATS`, or "auto" (by the suffixes).
 
     Raises:
         DataError: if there are no files, a file is given twice, or formats are mixed or unknown.

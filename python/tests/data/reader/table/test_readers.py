@@ -5,14 +5,20 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+from table_files import write_hdf5
 
 from gpukeras import DataError
 from gpukeras.data.files.errors import Skipped
 from gpukeras.data.reader.table.formats import open_table
 from gpukeras.data.reader.table.stream import open_stream
 
-FILES = (".csv", ".csv.gz", ".parquet", ".feather", ".arrow")
-WITH_COUNTS = (".csv", ".parquet", ".feather")  # an Arrow stream's end is seen when it is read
+FILES = (".csv", ".csv.gz", ".parquet", ".feather", ".arrow", ".h5")
+WITH_COUNTS = (
+    ".csv",
+    ".parquet",
+    ".feather",
+    ".h5",
+)  # an Arrow stream's end is seen when it is read
 KINDS = (*FILES, "stream")
 
 
@@ -23,6 +29,8 @@ def write(table, path):
             pacsv.write_csv(table, out)
     elif path.suffix == ".parquet":
         pq.write_table(table, path)
+    elif path.suffix == ".h5":
+        write_hdf5(table, path)
     else:
         make = pa.ipc.new_stream if path.suffix == ".arrow" else pa.ipc.new_file
         with make(str(path), table.schema) as out:

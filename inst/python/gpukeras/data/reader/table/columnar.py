@@ -1,4 +1,11 @@
-"""Parquet and Arrow files as one table, with shared types and prefetched batches."""
+"""Files of typed columns as one table, with shared types and prefetched batches.
+
+A format is a module with `NAME`, `read_facts(path)`, which returns a file's schema, its number of
+rows, None if only reading tells it, and a footer to read by, or None, and
+`read_batches(path, names)`, which yields these columns of a file in batches of `arrow.batch_rows()`
+rows. What such a module raises of a damaged file is in `arrow.DAMAGED`; of what a user can mend it
+raises FileFaultError.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +18,17 @@ from typing import TypeVar
 from gpukeras.core.errors import DataError
 from gpukeras.core.prefetch import map_ahead, read_ahead, shutdown_without_join
 from gpukeras.data.files.arrow import DAMAGED, pa
-from gpukeras.data.files.errors import AGAIN, Skipped, check_unchanged, file_error, opening_error
+from gpukeras.data.files.errors import (
+    AGAIN,
+    FileFaultError,
+    Skipped,
+    check_unchanged,
+    file_error,
+    opening_error,
+)
 from gpukeras.data.files.paths import check_file
 from gpukeras.data.files.remote_file import AnyFile, any_remote, store_reason
-from gpukeras.data.reader.table import feather, parquet
+from gpukeras.data.reader.table import feather, hdf5, parquet
 from gpukeras.data.reader.table.base import Part, Reader, TableReader, read_each
 from gpukeras.data.reader.table.csv.parsing import EXACT, reaches
 from gpukeras.data.reader.table.schema import (
@@ -29,7 +43,7 @@ Item = TypeVar("Item")
 OPENED_AT_ONCE = 8  # of a store: most of the time is the network's
 FOOTER_BYTES = 8 * 2**20  # as stored, of all footers that are kept; in memory they are larger
 LONG = (pa.int64(), pa.uint64())
-FORMATS = {"parquet": parquet, "feather": feather}
+FORMATS = {"parquet": parquet, "feather": feather, "hdf5": hdf5}
 
 
 class ColumnarReader(TableReader):
@@ -62,6 +76,8 @@ class ColumnarReader(TableReader):
                 for batch in ahead:
                     rows += batch.num_rows
                     yield self._cast(batch, part)
+        except FileFaultError as fault:
+            raise file_error(part.path, self.arg, fault.problem, fault.hint) from fault
         except DAMAGED as error:
             check_unchanged(part.path, self.arg, part.stamp)
             problem = f"is damaged behind row {rows:,}: it cannot be read to its end."
@@ -158,7 +174,7 @@ def open_columnar(
 
     Args:
         paths: The files.
-        format: "parquet" or "feather".
+        format: One of `FORMATS`.
         arg: Name of the user's argument, for error messages.
         columns: Columns to read, in that order, or what `schema.choose_columns()` takes.
         skipped: Counts the files that cannot be read, or None if such a file is an error.
@@ -211,7 +227,7 @@ def read_part(path: AnyFile, format: str, arg: str) -> tuple[Part, pa.Schema]:
 
     Args:
         path: The file.
-        format: "parquet" or "feather".
+        format: One of `FORMATS`.
         arg: Name of the user's argument, for error messages.
 
     Raises:
@@ -220,6 +236,8 @@ def read_part(path: AnyFile, format: str, arg: str) -> tuple[Part, pa.Schema]:
     stamp, module = check_file(path, arg), FORMATS[format]
     try:
         schema, rows, footer = module.read_facts(path)
+    except FileFaultError as fault:
+        raise file_error(path, arg, fault.problem, fault.hint) from fault
     except DAMAGED as error:
         if isinstance(error, OSError) and (error.errno is not None or store_reason(error)):
             raise opening_error(path, arg, error) from error

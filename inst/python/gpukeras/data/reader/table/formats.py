@@ -31,7 +31,7 @@ def open_table(
         paths: One path, several, globs such as "flights/*.parquet", or folders; of this computer or
             of a store, such as "s3://bucket/flights/*.parquet".
         arg: Name of the user's argument, for error messages.
-        format: "csv", "parquet", "feather" (any Arrow file), or "auto" (by the suffixes).
+        format: One of `paths.FORMATS`, or "auto" (by the suffixes).
         columns: Columns to read, in that order, a function that chooses them of the first file's
             names, or None for all. Others may have any type.
         on_error: "stop" at the first fault, or "skip" broken rows of CSV files and files that
