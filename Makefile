@@ -27,6 +27,10 @@ PYTEST := .venv/bin/python -m pytest -q
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 # Packages whose tests make models.
 MAKE_MODELS := accelerate checkpoint explain export many models search serving training tuner
+# Those that train them, and all that ask for the kind of device.
+TRAINS := engine training
+PRETENDING := engine $(MAKE_MODELS)
+SOME_PRETENDING = $(MAKE) --no-print-directory test-pretend PRETENDING="$(TRAINS)" OPTIONS=
 TESTTHAT := Rscript tools/test_r.R
 # lintr takes chunks out of files that end in .Rmd.
 LINTR := Rscript -e 'live <- tempfile(); dir.create(live); \
@@ -42,7 +46,7 @@ PACKAGE_FILES := $(wildcard DESCRIPTION NAMESPACE) $(shell find R inst man \
 INSTALLED := .rlib/gpukeras/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo gallery test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-cards test-peer test-faults test-newest test-matrix \
+.PHONY: help demo gallery test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-pretend test-cards test-peer test-faults test-newest test-matrix \
 	coverage lint format doc vignettes site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
 	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence gpu-programs contract install clean
@@ -65,6 +69,8 @@ test: MINUTES := 10
 test-all: LANE := not nightly
 test-all: MINUTES := 15
 test-all: export GPUKERAS_TESTS := all
+test: LAST := true
+test-all: LAST = $(SOME_PRETENDING)
 test: test-plan setup-test install ## run a test of every promise, Python and R
 test-all: test-plan setup-test install ## run all tests that are not nightly, Python and R
 test test-all:
@@ -76,7 +82,7 @@ test test-all:
 	$(PYTEST) $(PARALLEL) -m "$(LANE)" --junitxml $$logs/python.xml python/tests >$$logs/1 2>&1 & one=$$!; \
 	trap 'kill $$one 2>/dev/null; rm -rf "$$logs"' EXIT; \
 	GPUKERAS_TESTS_FOUND=$$logs/r.tsv $(TESTTHAT) || failed=1; \
-	wait $$one || failed=1; cat $$logs/1; \
+	wait $$one || failed=1; cat $$logs/1; $(LAST) || failed=1; \
 	.venv/bin/python tools/sum_up_tests.py $$logs/python.xml $$logs/r.tsv; exit $$failed
 
 test-plan:
@@ -85,7 +91,8 @@ test-plan:
 # What `make test-all` has beyond `make test`.
 test-slow: setup-test install ## run the tests that go deeper than those of make test
 	@failed=0; $(PYTEST) $(PARALLEL) -m "slow and not nightly" python/tests || failed=1; \
-	GPUKERAS_TESTS=slow $(TESTTHAT) || failed=1; exit $$failed
+	GPUKERAS_TESTS=slow $(TESTTHAT) || failed=1; \
+	$(SOME_PRETENDING) || failed=1; exit $$failed
 
 # What starts neither TensorFlow nor a process; R with a core that is made up. Run it first. In one
 # process: to collect the tests in each of two would take longer than half of them.
@@ -103,13 +110,21 @@ test-r: setup-test-r install ## run the tests of the R package, slow ones too
 test-nightly: setup-test-nightly install ## run the long tables of cases, and search for unknown defects (hours)
 	@failed=0; GPUKERAS_TESTS=nightly $(TESTTHAT) || failed=1; \
 	$(PYTEST) -m "nightly or hypothesis" --hypothesis-profile=nightly python/tests $(OPTIONS) || \
-	failed=1; exit $$failed
+	failed=1; $(MAKE) --no-print-directory test-pretend || failed=1; exit $$failed
 
 # What makes models, under the precisions that GPUs choose, on the CPU. OPTIONS such as -k stack.
 test-precisions: setup-test-python ## run the tests that make models under mixed_bfloat16 and mixed_float16 (12 minutes)
 	@failed=0; for policy in mixed_bfloat16 mixed_float16; do \
 	$(PYTEST) $(PARALLEL) --precision $$policy $(addprefix python/tests/, $(MAKE_MODELS)) $(OPTIONS) || \
 	failed=1; done; exit $$failed
+
+# What asks for the device, where a part of the CPU plays a GPU. `make test-slow` runs TRAINS alone.
+# OPTIONS such as -k stack, or --precision mixed_bfloat16.
+test-pretend: setup-test-python ## run the tests that make models as if there were a GPU, on TensorFlow and JAX (15 minutes)
+	@failed=0; for backend in tensorflow jax; do \
+	KERAS_BACKEND=$$backend $(PYTEST) $(PARALLEL) --pretend-gpu -m "not nightly and not slow" \
+	$(addprefix python/tests/, $(PRETENDING)) $(OPTIONS) || failed=1; \
+	done; exit $$failed
 
 # JAX's compiler for NVIDIA GPUs that are not here: 306 MB of downloads, 1.3 GB.
 .aot/complete: inst/python/gpukeras/profiler/aot/requirements.txt | setup-test-python

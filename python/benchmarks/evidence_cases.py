@@ -79,6 +79,8 @@ class Question:
 _SMALL = Case("dense_small", "dense_small", 256, 400, "dense small, batch 256")
 _LARGE = Case("dense_large", "dense_large", 2048, 64, "dense large, float32 as TF32")
 _CONV = Case("convolutional", "convolutional", 256, 128, "convolutional, batch 256", weight=1.5)
+_LSTM = Case("recurrent", "recurrent", 256, 64, "masked LSTM, 32 steps")
+_UNROLLED = replace(_LSTM, name="unrolled", model="unrolled", title="unrolled LSTM, 32 steps")
 
 
 def _large(name: str, title: str, precision: str = "float32") -> Case:
@@ -98,9 +100,18 @@ def _xla(case: Case, jit: bool, suffix: str) -> Case:
     return replace(case, name=f"{case.name}_{suffix}", title=title, jit=jit)
 
 
-def _loops(name: str, title: str, xla_flags: str = "") -> Case:
-    named = replace(_SMALL, name=f"dense_small_{name}", title=f"dense small, {title}")
+def _loops(case: Case, name: str, title: str, xla_flags: str = "") -> Case:
+    short = case.title.partition(",")[0]
+    named = replace(case, name=f"{case.name}_{name}", title=f"{short}, {title}")
     return replace(named, jit=True, loops=True, xla_flags=xla_flags, weight=0.5)
+
+
+# What changes the launches of a step; `python/gpu_programs/README.md` counts them. None is on.
+# An XLA that does not know a flag ends the case's process: JAX 0.10 knows all of them.
+_GRAPHS = "--xla_gpu_enable_command_buffer=+WHILE"
+_CONVOLUTIONS = "--xla_gpu_enable_command_buffer=+CONVOLUTION"
+_TWO_STEPS = "--xla_gpu_enable_while_loop_unrolling=WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"
+_SMALLEST = "--xla_gpu_graph_min_graph_size=1"
 
 
 # In the order of their worth: where the time runs out, the last ones are not run.
@@ -111,9 +122,12 @@ CASES: Mapping[str, Case] = {
         _LARGE,
         _large("dense_large_bfloat16", "mixed_bfloat16", "mixed_bfloat16"),
         _xla(_SMALL, False, "no_xla"),
-        _loops("loops", "XLA's flags as they are"),
-        _loops("graphs", "loops as CUDA graphs", "--xla_gpu_enable_command_buffer=+WHILE"),
+        _loops(_SMALL, "loops", "XLA's flags as they are"),
+        _loops(_SMALL, "graphs", "loops as CUDA graphs", _GRAPHS),
+        _loops(_SMALL, "two_steps", "two steps a trip", _TWO_STEPS),
         _CONV,
+        _loops(_CONV, "loops", "XLA's flags as they are"),
+        _loops(_CONV, "graphs", "convolutions in CUDA graphs", _CONVOLUTIONS),
         _small(32, 1000),
         _large("dense_large_float32", "float32 in full"),
         _xla(_SMALL, True, "xla"),
@@ -123,11 +137,16 @@ CASES: Mapping[str, Case] = {
         _xla(_CONV, False, "no_xla"),
         _small(16384, 32),
         _xla(_CONV, True, "xla"),
+        _loops(_LSTM, "loops", "XLA's flags as they are"),
+        _loops(_UNROLLED, "loops", "XLA's flags as they are"),
+        _loops(_LSTM, "graphs", "small CUDA graphs", _SMALLEST),
     )
 }
 _PRECISIONS = ("dense_large_float32", "dense_large", "dense_large_float16", "dense_large_bfloat16")
 _BATCHES = ("dense_small_32", "dense_small", "dense_small_2048", "dense_small_16384")
-_LOOPS = ("dense_small_loops", "dense_small_graphs")
+_LOOPS = ("dense_small_loops", "dense_small_graphs", "dense_small_two_steps")
+_CONV_LOOPS = ("convolutional_loops", "convolutional_graphs")
+_LSTM_LOOPS = ("recurrent_loops", "unrolled_loops", "recurrent_graphs")
 QUESTIONS = (
     Question("Where the data lives", ("dense_small",)),
     Question("Precision", _PRECISIONS, "dense_large_float32"),
@@ -138,6 +157,8 @@ QUESTIONS = (
         "convolutional_no_xla",
     ),
     Question("Loops of compiled programs", _LOOPS, _LOOPS[0]),
+    Question("Loops over convolutions", _CONV_LOOPS, _CONV_LOOPS[0]),
+    Question("Loops within a step", _LSTM_LOOPS, _LSTM_LOOPS[0]),
     Question("Batch size", _BATCHES),
     Question("Model size", ("dense_small", "dense_large", "convolutional", "embedding")),
 )

@@ -5,6 +5,7 @@ Labels depend on the features, so that a training has something to learn.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ SMALL_COLUMNS = 64
 LARGE_COLUMNS, LARGE_UNITS = 512, 4096  # 36 million weights
 IMAGE, FILTERS = (32, 32, 3), 32
 TOKENS, WORDS, WIDTH = 64, 50_000, 128
+STEPS = 32  # of the LSTM
 QUICK = 16  # what widths are divided by
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -22,8 +24,9 @@ Rows = tuple[np.ndarray, np.ndarray]
 def make_rows(model: str, rows: int) -> Rows:
     """Features (float32) and classes (int32) for a model."""
     random = np.random.default_rng(SEED)
-    if model == "embedding":
-        tokens = random.integers(0, WORDS // QUICK, (rows, TOKENS))
+    if model in ("embedding", "recurrent", "unrolled"):
+        steps = TOKENS if model == "embedding" else STEPS
+        tokens = random.integers(0, WORDS // QUICK, (rows, steps))
         return tokens.astype(np.float32), (tokens[:, 0] % CLASSES).astype(np.int32)
     shapes = {"dense_large": (LARGE_COLUMNS,), "convolutional": IMAGE}
     shape = shapes.get(model, (SMALL_COLUMNS,))
@@ -41,7 +44,13 @@ def make_model(name: str, shape: tuple[int, ...], quick: bool = False) -> Any:
     if name == "dense_small":
         return dense(shape)
     scale = QUICK if quick else 1
-    hidden = {"dense_large": _dense, "convolutional": _convolutional, "embedding": _embedding}
+    hidden = {
+        "dense_large": _dense,
+        "convolutional": _convolutional,
+        "embedding": _embedding,
+        "recurrent": _recurrent,
+        "unrolled": partial(_recurrent, unroll=True),
+    }
     # Policies of mixed precision want the probabilities in float32.
     output = keras.layers.Dense(CLASSES, "softmax", dtype="float32")
     model = keras.Sequential([keras.Input(shape), *hidden[name](scale), output])
@@ -73,3 +82,11 @@ def _embedding(scale: int) -> list[Any]:
     from keras import layers
 
     return [layers.Embedding(WORDS // scale, WIDTH // scale), layers.GlobalAveragePooling1D()]
+
+
+def _recurrent(scale: int, unroll: bool = False) -> list[Any]:
+    """Words of which 0 is none: a mask keeps Keras from cuDNN's LSTM."""
+    from keras import layers
+
+    words = layers.Embedding(WORDS // scale, WIDTH // scale, mask_zero=True)
+    return [words, layers.LSTM(WIDTH // scale, unroll=unroll)]

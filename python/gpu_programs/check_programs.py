@@ -1,10 +1,11 @@
-"""Checks JAX's programs of training and evaluation, compiled for cards that are not here.
+"""Checks JAX's programs of training, evaluation and prediction, compiled for cards not here.
 
     make gpu-programs OPTIONS="--card T4 'RTX 3060' --model mlp conv1d"
 
 Prints a table, and exits with 1 where an invariant fails, see `invariants`. A call of the compiled
 loop runs a block; beside it stands the bare loop, Keras' own step in a `lax.scan` over the block.
-Nothing runs, so it says nothing of time.
+A prediction is one large batch; a stack is the training of four models. Nothing runs, so it says
+nothing of time.
 
 - kernels: kernels, library calls and copies of a step; an inner loop counts with all iterations
 - launches: what the host sends for a step; a CUDA graph counts as one
@@ -15,10 +16,11 @@ Nothing runs, so it says nothing of time.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", GPUKERAS_XLA_CACHE="off")
@@ -26,13 +28,12 @@ os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", GPUKERAS_XLA_CACHE="
 import jax
 from invariants import find_failures
 from models import MODELS, Case
+from programs import KINDS, Program, open_program
 
 from gpukeras.profiler.aot.compile import CompiledProgram, compile_for
-from gpukeras.profiler.aot.training_loop import describe_rows, take_loop
-from gpukeras.system.cards import choose_card
+from gpukeras.system.cards import Card, choose_card
 
 CARDS = ("T4", "RTX 3060", "A100", "H100", "RTX 5090")
-KINDS = ("train", "test")
 COLUMNS = ("model", "kind", "card", "batches", "kernels", "bare", "launches", "graph")
 COLUMNS += ("block MiB", "temporary MiB", "fails")
 MIB = 2**20
@@ -51,8 +52,9 @@ def count_bytes(arrays: Any) -> int:
     return sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(arrays))
 
 
-def count_bare_kernels(case: Case, card: Any, state: Any, block: Any) -> int | None:
+def count_bare_kernels(case: Case, card: Card, program: Program) -> int | None:
     """Returns the kernels of a step of Keras' own training step in a bare loop."""
+    state = program.state
 
     def run(state: Any, batches: Any) -> Any:
         def body(state: Any, batch: Any) -> Any:
@@ -68,28 +70,30 @@ def count_bare_kernels(case: Case, card: Any, state: Any, block: Any) -> int | N
         return jax.ShapeDtypeStruct(shape, array.dtype)
 
     bare = jax.jit(run, donate_argnums=0)
-    arguments = [list(part) for part in state[:4]], jax.tree.map(divide, block)
+    arguments = [list(part) for part in state[:4]], jax.tree.map(divide, program.rows)
     return compile_for(card, bare, *arguments).loop.kernels
 
 
 def check(name: str, kind: str, card_name: str) -> Checked:
-    """Compiles a model's loop for a card and checks it.
+    """Compiles a model's program for a card and checks it.
 
     Args:
         name: The model's.
-        kind: "train" or "test".
+        kind: One of `KINDS`.
         card_name: The card's.
     """
     case, card = MODELS[name](), choose_card(card_name)
-    rows, trains = describe_rows(case.rows), kind == "train"
-    jitted, arguments = take_loop(case.model, rows, case.batch_size, case.batches, kind=kind)
-    state, block = arguments[0], arguments[2]
-    program = compile_for(card, jitted, *arguments)
-    bare = count_bare_kernels(case, card, state, block) if trains else None
-    largest = max(map(count_bytes, jax.tree.leaves(block)))
-    kept = count_bytes(state) if trains else 0  # evaluation keeps the weights, see `JaxEngines`
-    failures = list(find_failures(program, kept, largest, bare))
-    figures = list(describe(program, bare, case.batches, count_bytes(block)))
+    program = open_program(case, kind)
+    compiled = compile_for(card, program.jitted, *program.arguments)
+    copied = {count_bytes(array) for array in jax.tree.leaves(program.copied)}
+    own = tuple(one for one in compiled.entry if one.bytes not in copied)
+    compiled = replace(compiled, entry=own)
+    bare = count_bare_kernels(case, card, program) if kind == "train" else None
+    largest = max(map(count_bytes, jax.tree.leaves(program.rows)))
+    # Layers of a large batch may be as large as its rows: only loops have a block to copy.
+    block = math.inf if kind == "predict" else largest
+    failures = list(find_failures(compiled, count_bytes(program.state), block, bare))
+    figures = list(describe(compiled, bare, program.batches, count_bytes(program.rows)))
     return Checked((name, kind, card_name, *figures, "; ".join(failures) or "-"), bool(failures))
 
 
@@ -98,12 +102,11 @@ def describe(
 ) -> Iterator[str]:
     """Yields the figures of a row."""
     loop = program.loop
-    one = loop.in_graph or (loop.graphs == 1 and not loop.outside)
     yield str(batches)
     yield str(loop.kernels)
     yield "-" if bare is None else str(bare)
     yield str(loop.launches)
-    yield "one" if one else f"{loop.graphs} parts"
+    yield "one" if loop.is_graph else f"{loop.graphs} parts"
     yield f"{block_bytes / MIB:.1f}"
     yield f"{program.memory.temporary / MIB:.1f}"
 

@@ -11,14 +11,14 @@ MORE_KERNELS = 2
 
 
 def find_failures(
-    program: CompiledProgram, state_bytes: int, block_bytes: int, bare_kernels: int | None
+    program: CompiledProgram, state_bytes: int, block_bytes: float, bare_kernels: int | None
 ) -> Iterator[str]:
     """Yields what does not hold, in words.
 
     Args:
         program: The program.
         state_bytes: Bytes of the old state, whose memory the new one takes; 0 if it keeps its own.
-        block_bytes: Bytes of the block's largest array.
+        block_bytes: Bytes of the block's largest array; infinite where there is no block.
         bare_kernels: Kernels a step of Keras' own step in a bare loop; None for no comparison.
     """
     unknown = [name for name, count in program.trip_counts.items() if count is None]

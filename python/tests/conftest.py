@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pretended_gpu
 import pytest
 from precisions import set_precision
 from processor_time import (  # noqa: F401
@@ -88,6 +89,16 @@ def pytest_addoption(parser):
         default="float32",
         help="the dtype policy that tests make their models under",
     )
+    parser.addoption(
+        "--pretend-gpu",
+        action="store_true",
+        help="a part of the CPU plays a GPU; KERAS_BACKEND may be jax",
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--pretend-gpu"):
+        pretended_gpu.pretend()
 
 
 # Of the session, as fixtures of a file make models before those of a test are called; and of the
@@ -104,6 +115,15 @@ def test_precision(session_precision, request):
         pytest.skip(alone.kwargs["reason"])
     yield
     set_precision(request.config.getoption("--precision"))
+
+
+@pytest.fixture(autouse=True)
+def belongs_here(request):
+    alone = request.node.get_closest_marker("cpu")
+    if alone and request.config.getoption("--pretend-gpu"):
+        pytest.skip(alone.kwargs["reason"])
+    if has_marker(request.node, "tensorflow") and os.environ.get("KERAS_BACKEND") == "jax":
+        pytest.skip("asks for what Keras on TensorFlow alone has or does")
 
 
 @pytest.fixture(autouse=True)

@@ -119,7 +119,9 @@ DAILY = (
 
 @pytest.mark.varies
 @pytest.mark.parametrize("case", few(CASES, *DAILY))
-def test_a_training_gives_the_losses_and_weights_of_keras(case):
+def test_a_training_gives_the_losses_and_weights_of_keras(case, request):
+    if case == "dropout" and request.config.getoption("--pretend-gpu"):
+        pytest.skip("XLA for a CPU draws other numbers, in Keras' own program too")
     build, given = CASES[case]
     known, found, model, ours = fits(build, **{"x": X, "y": Y, "epochs": 3, **given})
     assert list(known) == list(found)

@@ -110,6 +110,7 @@ def test_pipelines_are_looked_at(model):
     assert read(model, x=iter([(X, Y)])).batches is None
 
 
+@pytest.mark.tensorflow
 def test_a_model_of_a_strategy_is_told():
     import tensorflow as tf
 

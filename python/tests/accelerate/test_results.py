@@ -240,6 +240,7 @@ def fail(on, make, held):
 
 
 @pytest.mark.varies
+@pytest.mark.cpu(reason="Keras refuses no codes on a GPU")
 @pytest.mark.parametrize("name", few(ERRORS, "codes", "columns"))
 def test_errors_of_validation_rows_are_those_of_keras(name):
     error, weights, steps = fail(False, *ERRORS[name])

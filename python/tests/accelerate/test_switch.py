@@ -148,6 +148,7 @@ def test_calls_are_reported_with_engine_reason_and_rows():
     assert switch.report() == []
 
 
+@pytest.mark.tensorflow
 def test_rows_that_gpukeras_does_not_gather_come_in_keras_batches():
     holes = X.copy()
     holes[0, 0] = np.nan
@@ -182,6 +183,7 @@ def test_a_generator_that_fails_is_not_read_by_keras_too():
     assert reported() == []
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("kind", few(["arrays", "pipeline"], "pipeline"))
 def test_a_script_draws_the_numbers_after_a_training_that_it_would_after_keras(kind):
     import keras
@@ -385,6 +387,7 @@ def make_embedding():
     return model
 
 
+@pytest.mark.cpu(reason="Keras refuses no codes on a GPU")
 @pytest.mark.parametrize("row", [3, 3000])
 def test_rows_that_keras_refuses_are_refused_by_keras_own_error(row):
     import tensorflow as tf
@@ -407,6 +410,7 @@ def test_rows_that_keras_refuses_are_refused_by_keras_own_error(row):
         model.fit(good, X[:, :1], validation_data=(codes, X[:, :1]), **given)
 
 
+@pytest.mark.cpu(reason="Keras refuses no labels on a GPU")
 def test_labels_outside_their_classes_are_refused_by_keras_own_error():
     import tensorflow as tf
 

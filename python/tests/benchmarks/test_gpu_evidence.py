@@ -203,7 +203,14 @@ def test_every_question_has_its_cases_and_all_that_was_promised_is_asked():
     assert {case.precision for case in cases} == {"float32", "mixed_float16", "mixed_bfloat16"}
     assert {case.tf32 for case in cases if case.precision == "float32"} == {True, False}
     models = {case.model for case in cases}
-    assert models == {"dense_small", "dense_large", "convolutional", "embedding"}
+    assert models == {
+        "dense_small",
+        "dense_large",
+        "convolutional",
+        "embedding",
+        "recurrent",
+        "unrolled",
+    }
     on_jax = {case.name for case in choose_cases(backend="jax")}
     assert set(CASES) - on_jax == {
         f"{model}_{how}" for model in ("dense_small", "convolutional") for how in ("xla", "no_xla")

@@ -25,6 +25,7 @@ def test_flops_are_those_of_three_matrix_products():
     assert read_engine_facts(make_model(), "auto", (), 32, "CPU:0").dense_flops == 6 * WEIGHTS * 32
 
 
+@pytest.mark.tensorflow
 def test_a_repeatable_engine_is_chosen_without_measuring():
     facts = read_engine_facts(make_model(), "repeatable")
     assert (facts.requested, facts.repeats) == ("auto", True)
@@ -32,6 +33,7 @@ def test_a_repeatable_engine_is_chosen_without_measuring():
     assert choose_candidates(replace(facts, available=("keras", "compiled")))[0] == ("compiled",)
 
 
+@pytest.mark.cpu(reason="the session computes on a CPU")
 def test_convolutions_on_a_cpu_are_no_loop_on_jax():
     import keras
 

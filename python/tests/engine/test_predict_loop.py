@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from small_fits import make_model
 from streamed import chunk, slices, stream, tfdata
 
-from gpukeras.backend import jax_backend, runtime, tensor_ops
+from gpukeras.backend import devices, jax_backend, runtime, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.reader.rows import MemoryRows
@@ -43,6 +43,14 @@ def test_an_evaluation_has_batches_of_few_sizes_within_memory(row_bytes, model_b
     assert size == 32 or size * (row_bytes + (model_bytes or 0)) <= most
     large = predict_loop.choose_evaluated_rows(row_bytes, model_bytes, "GPU:0")
     assert large == predict_loop.choose_evaluation_rows(row_bytes, 10**9) >= size
+
+
+@pytest.mark.tf
+def test_a_model_without_variables_is_where_the_session_computes(monkeypatch):
+    keras = runtime.keras()
+    model = keras.Sequential([keras.Input((5,)), keras.layers.ReLU()])
+    monkeypatch.setattr(devices, "_current", devices.Setup("GPU:1"))
+    assert predict_loop.model_device(model) == "GPU:1"
 
 
 def test_on_jax_a_cpu_has_small_batches():
@@ -102,6 +110,7 @@ def test_several_outputs_keep_their_structure(form):
         close(found[place], expected[place])
 
 
+@pytest.mark.tensorflow
 @pytest.mark.tf
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_a_predict_step_of_the_models_own_is_respected(eagerly):
@@ -190,6 +199,7 @@ def test_batches_keep_their_order_however_many_are_on_their_way(monkeypatch, wor
     close(predict(model), model.predict(ROWS, verbose=0))
 
 
+@pytest.mark.tensorflow
 @pytest.mark.tf
 def test_a_model_that_runs_eagerly_runs_in_the_main_thread(monkeypatch):
     monkeypatch.setattr(predict_loop, "choose_rows", lambda *facts: 10)

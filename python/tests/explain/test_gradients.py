@@ -47,6 +47,7 @@ def test_attributions_add_up_to_the_difference_of_outputs(fitted):
     assert (found.notes, len(found.missing)) == ((), 0)
 
 
+@pytest.mark.tensorflow
 def test_it_is_the_integral_of_the_gradients(monkeypatch):
     import tensorflow as tf
 
@@ -141,6 +142,7 @@ def test_what_has_no_gradient_is_refused_or_noted():
     assert found.notes[0].startswith("The sums of attributions miss the differences of outputs by")
 
 
+@pytest.mark.tensorflow
 def test_texts_have_no_gradient():
     texts = {"kind": "strings", "values": np.array([[1], [2]]), "levels": ["a", "b"]}
     data = map_dataset.build_dataset(texts, {"batch_size": 2})

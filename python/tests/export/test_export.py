@@ -135,6 +135,8 @@ def two_inputs():
     return keras.Model([b, a], [keras.layers.Dense(1)(both), keras.layers.Dense(2)(both)])
 
 
+@pytest.mark.tensorflow
+@pytest.mark.cpu(reason="an exported model of a GPU may differ by more")
 @pytest.mark.float32(reason="an export of 16 bits allows more")
 @tf_test
 def test_a_saved_model_predicts_the_same(tmp_path, model, dataset):
@@ -188,6 +190,7 @@ def test_onnx_predicts_the_same(tmp_path, model, dataset):
     assert export_model(two_inputs(), str(tmp_path / "two.onnx")).max_difference <= 1e-4
 
 
+@pytest.mark.tensorflow
 @tf_test
 @pytest.mark.skipif(not missing, reason="all of ONNX's packages are installed")
 def test_without_its_packages_onnx_is_told(tmp_path, model):
@@ -216,6 +219,7 @@ def test_what_predicts_something_else_is_refused_and_not_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.tensorflow
 @tf_test
 def test_places_are_respected(tmp_path, model):
     (tmp_path / "mine").mkdir()
@@ -231,6 +235,7 @@ def test_places_are_respected(tmp_path, model):
         export_model(model, str(tmp_path / "m"), tolerance=0)
 
 
+@pytest.mark.tensorflow
 @tf_test
 def test_what_a_format_cannot_do_is_refused_and_not_written(tmp_path, dataset):
     keras = runtime.keras()
@@ -274,6 +279,7 @@ def test_models_that_tell_no_input_need_data(model, dataset):
     assert list(name_rows(two_inputs(), read_samples(two_inputs()))) == ["b", "a"]
 
 
+@pytest.mark.tensorflow
 @tf_test
 @pytest.mark.parametrize("name", ["model", "model.tflite"])
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ def test_a_loaded_file_predicts_any_number_of_rows_as_the_model_does(name):
     assert len(inputs) == (2 if name == "several" else 1)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.tf
 def test_it_needs_keras_on_jax(tmp_path):
     with pytest.raises(BackendError, match="needs Keras on JAX, and Keras runs on TensorFlow"):

@@ -36,7 +36,7 @@ def run_there(*arguments):
     return child.returncode, child.stdout
 
 
-@pytest.mark.parametrize("kind", ["train", "test"])
+@pytest.mark.parametrize("kind", ["train", "test", "predict", "stack"])
 def test_a_step_of_a_small_model_is_one_launch(kind):
     wanted = ["--card", "RTX 3060", "--model", "mlp", "--kind", kind]
     status, text = run_there(str(FOLDER / "check_programs.py"), *wanted)

@@ -56,6 +56,7 @@ def test_a_stack_that_cannot_be_compiled_leaves_its_models_to_fit():
     assert max(difference(fits, 2, epochs=1, engine="auto")) < 1e-5
 
 
+@pytest.mark.tensorflow
 def test_a_model_for_which_memory_runs_out_is_left_to_fit():
     import keras
     import tensorflow as tf

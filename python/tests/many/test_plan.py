@@ -124,6 +124,7 @@ def test_a_model_whose_optimizer_averages_weights_is_not_stacked():
     assert find_refusal(model, make_dataset()) == "its optimizer averages weights"
 
 
+@pytest.mark.tensorflow
 @pytest.mark.tf
 def test_on_tensorflow_a_model_that_accumulates_gradients_is_not_stacked():
     import keras

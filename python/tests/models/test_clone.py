@@ -40,6 +40,14 @@ def test_a_copy_is_the_same_and_its_own():
     assert not np.array_equal(copy(ROWS), before)
 
 
+def test_a_model_that_runs_eagerly_is_copied_without_a_warning():
+    model = make_model()
+    model.compile("sgd", "mse", run_eagerly=True)
+    model.jit_compile = True  # as Keras leaves it where there is a GPU
+    copy = clone.copy_model(model)
+    assert (copy.run_eagerly, copy.jit_compile) == (True, False)
+
+
 def test_layers_with_code_of_the_session_are_copied():
     import keras
 

@@ -280,6 +280,7 @@ def test_one_output_in_a_list_trains_as_keras_does(struct, loss):
         np.testing.assert_allclose(one, two, rtol=1e-5)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("trains_first", [False, True])
 def test_a_layer_that_mixes_types_is_named_with_the_way_to_cast(trains_first):
     import keras

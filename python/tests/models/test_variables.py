@@ -283,6 +283,7 @@ def test_labels_are_missed_where_the_compiled_loss_needs_them():
         evaluate.evaluate(make_model(), dataset())
 
 
+@pytest.mark.tensorflow
 def test_a_loss_of_layers_is_missed_in_words():
     model = keras().Sequential([keras().Input((5,)), keras().layers.Dense(2)])
     model.compile("sgd")

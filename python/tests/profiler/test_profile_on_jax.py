@@ -17,3 +17,7 @@ def test_kernels_are_attributed_to_layers_and_the_model_stays():
     assert found["layers"]["optimizer"][0] > 0
     assert not any("Operations of a few microseconds" in note for note in found["notes"])
     assert found["changed"] == 0.0
+
+
+def test_tensorflow_computes_beside_a_trace_and_after_it():
+    assert run_part("jax_tools", "traced_beside_tensorflow") == [1.0, 2.0]

@@ -96,6 +96,7 @@ def model():
     return make_model()
 
 
+@pytest.mark.tensorflow
 def test_warming_up_compiles_all_sizes(regression):
     served = ServedModel(regression, 16)
     served.warm_up()

@@ -490,6 +490,17 @@ def profiled():
     }
 
 
+def traced_beside_tensorflow():
+    """What TensorFlow computes during a trace and after it."""
+    import tensorflow as tf
+
+    from gpukeras.backend import jax_backend
+
+    with tempfile.TemporaryDirectory() as folder, jax_backend.profile(folder):
+        during = float(tf.constant([1.0])[0])
+    return [during, float(tf.convert_to_tensor(2.0))]
+
+
 # Images ------------------------------------------------------------------------------------------
 
 

@@ -106,6 +106,7 @@ def test_early_stopping_waits_for_the_next_validation():
     assert report.stopped == "completed"
 
 
+@pytest.mark.tensorflow
 def test_the_batches_of_a_validation_are_those_asked_for():
     keras = runtime.keras()
 

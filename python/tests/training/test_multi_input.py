@@ -184,6 +184,7 @@ def test_dicts_of_a_tf_data_dataset_are_inputs_and_outputs(cache, batched):
     assert same_encoding(again.recipe, data.recipe)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.tf
 def test_dicts_of_a_tf_data_dataset_that_cannot_be_taken_are_refused():
     import tensorflow as tf

@@ -55,6 +55,7 @@ def test_rows_that_keras_trains_give_the_same_losses(name, engine):
         assert history[metric] == pytest.approx(values, rel=1e-4), metric
 
 
+@pytest.mark.tensorflow
 @pytest.mark.varies
 @pytest.mark.parametrize("engine", few(["graph_loop", "keras", "compiled"], "compiled"))
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].takes])
@@ -134,6 +135,7 @@ def test_a_new_level_needs_an_embedding_of_one_code_more(engine, jit):
             assert found == pytest.approx(float(np.mean((values - [0, 1, 2]) ** 2)), rel=1e-5)
 
 
+@pytest.mark.tensorflow
 def test_xla_runs_what_checks_nothing_that_the_rows_leave_open():
     for name in ("Embedding", "Embedding of a column", "gather", "labels", "assert in a layer"):
         assert trained(name, False, "compiled").engine.engine == "compiled", name

@@ -5,7 +5,7 @@ from searched import assert_same, make_stream, state_of, stochastic_model, train
 from small_fits import label_dataset, make_dataset, make_model
 
 from gpukeras import DataError, ModelError, SpecError
-from gpukeras.backend import runtime
+from gpukeras.backend import devices, runtime
 from gpukeras.data.dataset import streams
 from gpukeras.tuner import batch_size
 from gpukeras.tuner.batch_size import find_batch_size
@@ -56,7 +56,7 @@ def test_a_model_that_can_learn_gets_a_rate_that_trains_it():
     data = make_dataset(3200)
     model = make_model(optimizer="adam")
     report = find_learning_rate(model, data, {})
-    assert report.device == "CPU:0"
+    assert report.device == devices.current().device
     assert report.batch_size == 32
     assert report.current == pytest.approx(0.001)
     assert report.recommended == min(report.steepest, report.minimum_tenth)
@@ -155,6 +155,7 @@ def test_a_loss_that_diverges_ends_the_search():
     assert np.isfinite(report.losses).all()
 
 
+@pytest.mark.tensorflow
 @pytest.mark.tf
 def test_labels_that_cannot_be_learned_give_no_rate():
     rng = np.random.default_rng(1)
@@ -177,6 +178,7 @@ def test_the_batch_size_found_is_taken_as_far_as_there_are_rows(monkeypatch):
     assert find_learning_rate(model, make_dataset(), {**SHORT, "batch_size": 16}).batch_size == 16
 
 
+@pytest.mark.tensorflow
 @pytest.mark.tf
 def test_a_step_of_the_users_own_is_taken():
     class Doubling(runtime.keras().Sequential):

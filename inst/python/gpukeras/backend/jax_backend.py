@@ -221,7 +221,9 @@ def profile(folder: str) -> Iterator[None]:
     options = jax().profiler.ProfileOptions()
     options.host_tracer_level, options.python_tracer_level = 2, 0
     with jax().profiler.trace(folder, profiler_options=options):
+        keras_private.mend_tensorflow_trace()
         yield
+    keras_private.mend_tensorflow_trace()
 
 
 def mark_step(number: int) -> Any:
@@ -318,7 +320,7 @@ def put(value: Any, device: str) -> Any:
 
 def take(tensor: Any, rows: Any) -> Any:
     """Gathers rows of a tensor on its device; NumPy does so on a CPU, and compiles nothing."""
-    if next(iter(tensor.devices())).platform != "cpu":
+    if kind_of(next(iter(tensor.devices()))) != "CPU":
         return jax().numpy.take(tensor, rows, axis=0)
     found = aligned_empty((*np.shape(rows), *tensor.shape[1:]), tensor.dtype)
     return adopt_array(np.take(np.asarray(tensor), rows, axis=0, out=found, mode="clip"))
@@ -394,10 +396,15 @@ def allows_xla(model: Model) -> bool:
     return bool(model.jit_compile)
 
 
+def kind_of(device: Any) -> str:
+    """Returns the kind of one of JAX's own devices, "CPU" or "GPU"."""
+    return "CPU" if device.platform == "cpu" else "GPU"
+
+
 def place_of(tensor: Any) -> str:
     """Returns the device of an array, such as "GPU:0"."""
     device = next(iter(tensor.devices()))
-    kind = "CPU" if device.platform == "cpu" else "GPU"
+    kind = kind_of(device)
     known = [one.device for one in physical_devices(kind)]
     return f"{kind}:{known.index(device)}"
 

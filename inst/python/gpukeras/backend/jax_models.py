@@ -53,6 +53,20 @@ def predict_batch(model: Model, features: Any) -> Any:
 
     if type(model).make_predict_function is not keras.Model.make_predict_function:
         return model.predict_on_batch(features)
+    state, changing = find_weights(model).read(), model.non_trainable_variables
+    outputs, moved = open_prediction(model)(state, features)
+    arrays = jax().tree.map(np.asarray, outputs)  # waits; nothing is written of a failed call
+    for variable, before, after in zip(changing, state[1], moved, strict=True):
+        if after is not before:
+            variable.assign(after)
+    return arrays
+
+
+def open_prediction(model: Model) -> Callable[[Any, Any], Any]:
+    """Returns the program of `predict_step()`: a function of what `find_weights()` reads and rows.
+
+    Its results are the outputs, and the variables that are not trained.
+    """
     model.make_predict_function()
     own, program = _PROGRAMS.get(model, (None, None))
     if own is not model.predict_function:
@@ -60,13 +74,7 @@ def predict_batch(model: Model, features: Any) -> Any:
         step = lambda state, rows: model.predict_step(state, (rows,))  # noqa: E731
         program = jax().jit(step) if compiled else step
         _PROGRAMS[model] = (model.predict_function, program)
-    state, changing = find_weights(model).read(), model.non_trainable_variables
-    outputs, moved = program(state, features)
-    arrays = jax().tree.map(np.asarray, outputs)  # waits; nothing is written of a failed call
-    for variable, before, after in zip(changing, state[1], moved, strict=True):
-        if after is not before:
-            variable.assign(after)
-    return arrays
+    return program
 
 
 def input_gradients(model: Model) -> Callable[[Any, Any], Any]:

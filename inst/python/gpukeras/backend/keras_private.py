@@ -503,3 +503,14 @@ def update_metrics(model: Any, *arguments: Any) -> tuple[Any, Any]:
     """Returns a model's logs and its metrics' values after a batch, on JAX."""
     found: tuple[Any, Any] = model._update_metrics_variables(*arguments)
     return found
+
+
+def mend_tensorflow_trace() -> None:
+    """Gives TensorFlow beside JAX a function back.
+
+    jaxlib 0.7 writes True over it where a trace begins and False where it ends; then every
+    operation of TensorFlow 2.21 would end in a TypeError.
+    """
+    module: Any = sys.modules.get("tensorflow.python.profiler.trace")
+    if module is not None:
+        module.enabled = module._pywrap_traceme.traceme_enabled

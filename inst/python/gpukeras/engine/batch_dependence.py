@@ -250,8 +250,14 @@ class _Call:
 
     def __call__(self, state: Any, features: Any) -> tuple[list[np.ndarray], Any]:
         """Returns the outputs, and the state after the call."""
-        outputs, after = self._program(state, features)
+        placed = runtime.tree().map_structure(self._place, features)
+        outputs, after = self._program(state, placed)
         return [_read(one) for one in outputs], after
+
+    def _place(self, rows: Any) -> Any:
+        """Returns numbers on the device of the state; a sample's lie in the host's memory."""
+        numbers = "float" in runtime.keras().backend.standardize_dtype(rows.dtype)
+        return tensor_ops.put(rows, model_device(self._model)) if numbers else rows
 
     def changes(self, before: Any, after: Any) -> bool:
         """Whether a call changed the state; variables of TensorFlow's own get their values back."""

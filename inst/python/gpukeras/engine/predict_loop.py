@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime, tensor_ops
+from gpukeras.backend import devices, keras_private, runtime, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.half_precision import wide_dtype, widen_half
 from gpukeras.core.keras_types import Model
@@ -287,9 +287,9 @@ def check_whole(fixed: int, last: int) -> None:
 
 
 def model_device(model: Model) -> str:
-    """Returns the device of a built model's variables, such as "GPU:0"."""
+    """Returns the device of a built model, such as "GPU:0"; without variables, the session's."""
     names = tensor_ops.variable_devices(model)
-    return names[0] if names else "CPU:0"
+    return names[0] if names else devices.current().device
 
 
 _RANKS: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDictionary()

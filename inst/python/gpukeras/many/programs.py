@@ -70,7 +70,7 @@ class StackPrograms:
         done = 0
         for count in self._split(block.batches):
             key = kind, piece.partial, len(rates), piece.batch_size, count * self._static
-            program = self._program(key, partial(self._loop, *key))
+            program = self._program(key, partial(self.loop, *key))
             scalars = [done] if self._static else [done, count]
             indices = [self._put(np.int32(one)) for one in scalars]
             state = program(state, numbers, block.arrays, counts, *rates, *indices)
@@ -94,10 +94,19 @@ class StackPrograms:
 
     # Traced --------------------------------------------------------------------------------------
 
-    def _loop(
+    def loop(
         self, kind: str, filled: bool, scheduled: int, size: int, count: int, *arguments: Any
     ) -> State:
-        """Steps over the batches of a block; a `count` above 0 is a known trip count."""
+        """Traced: the state after steps over batches of a block.
+
+        Args:
+            kind: "train" or "evaluate".
+            filled: Whether rows that do not count fill up batches.
+            scheduled: How many of the arguments are `Batch.rates`.
+            size: Rows per batch of a model.
+            count: The trip count; 0 where the last argument tells it.
+            arguments: State, numbers, rows and counts as in `run()`, rates, the first batch.
+        """
         state, numbers, arrays, counts, *others = arguments
         rates, others = others[:scheduled], others[scheduled:]
         first, number = others[0], count if count else others[1]

@@ -244,7 +244,7 @@ def copy_compile(model: Model, copy: Any) -> None:
         metrics=_renew(metrics),
         weighted_metrics=_renew(weighted),
         run_eagerly=model.run_eagerly,
-        jit_compile=model.jit_compile,
+        jit_compile=model.jit_compile and not model.run_eagerly,  # "auto" gives both on a GPU
         auto_scale_loss=False,  # the copied optimizer is already wrapped if the original was
     )
 

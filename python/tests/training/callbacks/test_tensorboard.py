@@ -259,6 +259,7 @@ def test_the_second_epoch_is_traced_or_the_only_one(tmp_path, first, epochs, tra
     assert marks_in(tmp_path / path) == {f"rows of {traced}"}
 
 
+@pytest.mark.tensorflow
 @pytest.mark.tf
 def test_a_trace_ends_by_itself(tmp_path):
     window = TraceWindow(str(tmp_path), seconds=0.02)
@@ -271,6 +272,7 @@ def test_a_trace_ends_by_itself(tmp_path):
     assert len(traces(tmp_path)) == 1
 
 
+@pytest.mark.tensorflow
 @pytest.mark.tf
 def test_a_profile_of_somebody_else_goes_on(tmp_path):
     with tracing.profile(str(tmp_path / "theirs")):

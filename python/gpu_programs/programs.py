@@ -1,0 +1,81 @@
+"""The programs of a model, as gpukeras makes them, with arguments that have only shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+from models import Case
+
+from gpukeras.backend.jax_models import open_prediction
+from gpukeras.backend.jax_state import find_weights
+from gpukeras.many.programs import StackPrograms
+from gpukeras.many.step import state_variables
+from gpukeras.profiler.aot.training_loop import describe_rows, take_loop
+
+STACKED = 4  # models of a stack
+KINDS = ("train", "test", "predict", "stack")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that is not compiled yet.
+
+    Args:
+        jitted: What `jax.jit()` returned.
+        arguments: Its arguments.
+        state: The old state whose memory the new one takes; () where it keeps its own.
+        rows: The rows among the arguments.
+        batches: Batches of a call.
+        copied: The old state where it stays beside the new one, which begins as its copy.
+    """
+
+    jitted: Any
+    arguments: tuple[Any, ...]
+    state: Any
+    rows: Any
+    batches: int
+    copied: Any = ()
+
+
+def open_program(case: Case, kind: str) -> Program:
+    """Returns a program of a model.
+
+    Args:
+        case: The model.
+        kind: One of `KINDS`.
+    """
+    rows = describe_rows(case.rows)
+    steps = "test" if kind == "test" else "train"
+    jitted, arguments = take_loop(case.model, rows, case.batch_size, case.batches, kind=steps)
+    if kind == "predict":
+        return open_prediction_of(case, arguments[2][0])
+    if kind == "stack":
+        return open_stack_of(case, arguments[2])
+    state = arguments[0] if kind == "train" else ()  # evaluation keeps the weights
+    return Program(jitted, arguments, state, arguments[2], case.batches)
+
+
+def open_prediction_of(case: Case, features: Any) -> Program:
+    """Returns the prediction of a large batch, of all rows of a block."""
+    arguments = find_weights(case.model).read(), features
+    return Program(open_prediction(case.model), arguments, (), features, 1)
+
+
+def open_stack_of(case: Case, block: Any) -> Program:
+    """Returns the training of several models, each of which has a part of a step's rows."""
+    programs = StackPrograms(case.model, (), STACKED, "GPU:0", True)
+    shape = jax.ShapeDtypeStruct
+    batches = max(1, case.batches // STACKED)
+    rows = batches * STACKED * case.batch_size
+    state = {
+        part: [shape((STACKED, *one.shape), one.value.dtype) for one in variables]
+        for part, variables in state_variables(case.model).items()
+    }
+    block = jax.tree.map(lambda array: shape((rows, *array.shape[1:]), array.dtype), block)
+    numbers, counts = shape((STACKED, 0), "float32"), shape((batches, STACKED), "int32")
+    loop = partial(programs.loop, "train", False, 0, case.batch_size, batches)
+    arguments = state, numbers, block, counts, shape((), "int32")
+    return Program(jax.jit(loop), arguments, (), block, batches, copied=state)
