@@ -18,15 +18,15 @@ url_query <- "[?][^?*=/]+=.*$"
 #' @param description For TFRecord files from another program: a named list with the type of each
 #'   feature.
 #' @section Tables in files:
-#' `x` may be the path of a CSV (also `.gz` or `.bz2`), Parquet, Feather or HDF5 file, several paths,
-#' a glob such as `"flights/*.parquet"`, or a folder. `y` is then the name of the label column, and
-#' `weights` can name a column too. The files may be larger than memory: they are read once, in
-#' batches. The encoded rows stay in memory up to 256 MiB; beyond that they go to a scratch file in
-#' R's temporary folder, which is removed with the dataset. `cache = "host"` keeps them in memory
-#' and `cache = "disk"` on disk, whatever their size; [gpu_dataset_save()] keeps them for later
-#' sessions. Both shuffle all rows, and neither needs the files after the dataset is made. Rows
-#' of tables are always kept: `cache = FALSE` means `"auto"` for them. Reading Parquet takes some 2
-#' MiB for each selected column.
+#' `x` may be the path of a CSV (also `.gz` or `.bz2`), Parquet, Feather or HDF5 file, several
+#' paths, a glob such as `"flights/*.parquet"`, or a folder. `y` is then the name of the label
+#' column, and `weights` can name a column too. The files may be larger than memory: they are read
+#' once, in batches. The encoded rows stay in memory up to 256 MiB; beyond that they go to a scratch
+#' file in R's temporary folder, which is removed with the dataset. `cache = "host"` keeps them in
+#' memory and `cache = "disk"` on disk, whatever their size; [gpu_dataset_save()] keeps them for
+#' later sessions. Both shuffle all rows, and neither needs the files after the dataset is made.
+#' Rows of tables are always kept: `cache = FALSE` means `"auto"` for them. Reading Parquet takes
+#' some 2 MiB for each selected column.
 #'
 #' Columns are encoded like those of a data frame, and `na`, `encode`, `scale` and `validation` have
 #' the same meaning. Memory grows by some 20 bytes per row (labels and row orders), and with
@@ -75,14 +75,14 @@ url_query <- "[?][^?*=/]+=.*$"
 #' has changed since it was opened. Nothing of a dataset that failed is left.
 #' @section Workers that read their own files:
 #' The workers of a [gpu_cluster()] all read the whole data by default, and train their part of each
-#' batch. With `shard = "workers"`, each reads only a part of the files: tables in CSV,
-#' Feather and HDF5 files are divided file by file, Parquet files by row groups, so that one large
-#' file serves all workers. The parts are about equal and have no row in common, and `print()` shows this worker's.
-#' All workers call `gpu_dataset()` with the same paths, and a `recipe`, which was learned from one
-#' of the files, for example: otherwise each worker would learn its own means and levels. Each batch
-#' takes equally many rows of each worker, in an order that is new in each epoch. An epoch ends when
-#' the smallest part does; a short last batch is left out. `validation` and `class_weight` do not
-#' apply: give files of their own to `gpu_fit(validation = )`.
+#' batch. With `shard = "workers"`, each reads only a part of the files: tables in CSV, Feather and
+#' HDF5 files are divided file by file, Parquet files by row groups, so that one large file serves
+#' all workers. The parts are about equal and have no row in common, and `print()` shows this
+#' worker's. All workers call `gpu_dataset()` with the same paths, and a `recipe`, which was learned
+#' from one of the files, for example: otherwise each worker would learn its own means and levels.
+#' Each batch takes equally many rows of each worker, in an order that is new in each epoch. An
+#' epoch ends when the smallest part does; a short last batch is left out. `validation` and
+#' `class_weight` do not apply: give files of their own to `gpu_fit(validation = )`.
 #' @section Images:
 #' `x` may be a folder with one subfolder per class. The names of the subfolders become the levels,
 #' in alphabetical order. JPEG, PNG, GIF (the first frame), BMP and TIFF files are read; other and

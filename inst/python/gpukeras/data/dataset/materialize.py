@@ -26,12 +26,12 @@ from gpukeras.data.reader.spill import (
     check_disk,
     scratch_folder,
 )
+from gpukeras.data.reader.table.columns import WholeColumn
 from gpukeras.data.recipe.columns import kind_of
-from gpukeras.data.recipe.datetimes import read_number
 from gpukeras.data.recipe.encoding import transform
 from gpukeras.data.recipe.multi_output import check_label_rows
 from gpukeras.data.recipe.recipe import Encoding
-from gpukeras.data.recipe.targets import CATEGORIES, SEVERAL
+from gpukeras.data.recipe.targets import SEVERAL
 from gpukeras.data.recipe.weights import Weights, check_weights, each_weights
 from gpukeras.system import host
 
@@ -297,51 +297,26 @@ class _Column:
     """A collector of one column of a data frame, or of a vector of labels."""
 
     def __init__(self, first: Mapping[str, Any], arg: str) -> None:
-        self.name, self._first, self._arg, self.held = first.get("name", arg), dict(first), arg, 0
-        self._kinds: set[str] = set()
-        self._levels: dict[str, int] = {}
-        self._parts: dict[str, list[np.ndarray]] = {"values": []}
+        self._first, self._whole = first, WholeColumn({"name": arg, **first})
+        self.name = self._whole.name
+
+    @property
+    def held(self) -> int:
+        """Bytes of the values."""
+        return self._whole.held
 
     def add(self, column: Mapping[str, Any]) -> None:
         """Appends values."""
         if column["kind"] in ("matrix", SEVERAL) or kind_of(column) != kind_of(self._first):
             raise _changed(self.name, self._first["kind"], column["kind"])
-        self._kinds.add(column["kind"])
-        self._keep("values", self._values(column))
-        if column.get("offsets") is not None:
-            self._keep("offsets", np.array(column["offsets"], np.float64).reshape(-1))
+        self._whole.add(column)
 
     def finish(self) -> Record:
         """Returns all values; the levels of texts are sorted."""
-        parts = {name: np.concatenate(part) for name, part in self._parts.items()}
-        kind, levels = self._first["kind"], list(self._levels)
-        if kind not in CATEGORIES:
-            kind = kind if len(self._kinds) == 1 else "numeric"
-        elif self._kinds == {"character"}:
-            kind, ordered = "character", sorted(levels)
-            places = [0, *(1 + ordered.index(level) for level in levels)]
-            parts["values"], levels = np.array(places, np.int32)[parts["values"]], ordered
-        else:
-            kind = "factor"
-        return {**self._first, **parts, "kind": kind, "levels": levels}
+        return self._whole.take()
 
     def close(self) -> None:
         """Does nothing, as all values are in memory."""
-
-    def _keep(self, part: str, values: np.ndarray) -> None:
-        self._parts.setdefault(part, []).append(values)
-        self.held += values.nbytes
-
-    def _values(self, column: Mapping[str, Any]) -> np.ndarray:
-        if column["kind"] in CATEGORIES:
-            own = [
-                self._levels.setdefault(level, len(self._levels) + 1) for level in column["levels"]
-            ]
-            codes = np.asarray(column["values"]).reshape(-1).astype(np.int64)
-            return np.array([0, *own], np.int32)[codes]
-        if column["kind"] == "duration":
-            return np.array(read_number(column, self._first["units"]), np.float64).reshape(-1)
-        return np.atleast_1d(np.array(column["values"], np.float64))
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,8 @@ class LevelUnion:
     def add(self, column: Mapping[str, Any]) -> None:
         """Adds a block of rows."""
         self.rows += len(column["values"])
+        if column["kind"] != self.kind:
+            self.kind = "factor"
         if self._positions is None:
             return
         levels = list(column["levels"])
@@ -277,6 +279,63 @@ class LevelUnion:
                 order = [0, *(places[level] for level in self._positions)]
                 codes = np.array(order, codes.dtype)[codes]
         return {"name": self.name, "kind": self.kind, "values": codes, "levels": levels}
+
+
+class WholeColumn:
+    """A column that is put together from blocks of rows.
+
+    Args:
+        column: The first block of the column, or one without rows.
+
+    Attributes:
+        held: Bytes of the values, about.
+    """
+
+    def __init__(self, column: Mapping[str, Any]) -> None:
+        """Starts without rows."""
+        self.name, self.held = column["name"], 0
+        self._first = column
+        self._union = LevelUnion(column, "y", codes=True) if kind_of(column) == "category" else None
+        self._kinds: set[str] = set()
+        self._parts: dict[str, list[np.ndarray]] = {"values": []}
+
+    def add(self, column: Mapping[str, Any]) -> None:
+        """Adds a block of rows; numbers may come as other numbers, and durations in other units."""
+        self._kinds.add(column["kind"])
+        if self._union is not None:
+            self._union.add(column)
+            self.held += 4 * len(column["values"])
+            return
+        if column["kind"] == "duration":
+            column = {**column, "values": read_number(column, self._first["units"])}
+        self._keep("values", column["values"])
+        if column.get("offsets") is not None:
+            self._keep("offsets", column["offsets"])
+
+    def _keep(self, part: str, values: Any) -> None:
+        # Copies, so that the file's other columns can leave memory, and R can use its own again.
+        kept = np.array(values).reshape(-1)
+        self._parts.setdefault(part, []).append(kept)
+        self.held += kept.nbytes
+
+    def take(self) -> dict[str, Any]:
+        """Returns the whole column and drops it from this object."""
+        if self._union is not None:
+            return {**self._first, **self._union.column()}
+        kind = self._first["kind"] if len(self._kinds) < 2 else "numeric"
+        joined = {part: _join(blocks, self._first[part]) for part, blocks in self._parts.items()}
+        return {**self._first, **joined, "kind": kind}
+
+
+def _join(blocks: list[np.ndarray], like: Any) -> np.ndarray:
+    """Joins blocks, and frees each one's memory after its copy."""
+    types = [np.asarray(like).dtype, *(block.dtype for block in blocks)]
+    values, start = np.empty(sum(map(len, blocks)), np.result_type(*types)), 0
+    while blocks:
+        block = blocks.pop(0)
+        values[start : start + len(block)] = block
+        start += len(block)
+    return values
 
 
 def find_medians(

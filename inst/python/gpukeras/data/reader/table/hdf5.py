@@ -23,7 +23,7 @@ from gpukeras.data.files.remote_file import AnyFile, RemoteFile
 
 NAME = "HDF5"
 MOST_ROWS = 2**17  # per block, where the file's own chunks are larger
-# Deflate's largest ratio is 1,032. Other filters can do more, but hardly with what is worth learning.
+# Deflate's largest ratio is 1,032; what other filters pack more than this is hardly worth learning.
 MOST_RATIO = 2**14
 UNREADABLE = pa.binary()  # the type of columns that no column of features may have
 LINKED = "Write the values into the file itself."

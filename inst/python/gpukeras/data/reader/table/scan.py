@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.core.prefetch import read_ahead
@@ -21,7 +19,7 @@ from gpukeras.data.files.remote_file import any_remote
 from gpukeras.data.reader.spill import disk_full, make_scratch
 from gpukeras.data.reader.table.arrow_columns import to_column
 from gpukeras.data.reader.table.base import Reader
-from gpukeras.data.reader.table.columns import LevelUnion, NumberSummary
+from gpukeras.data.reader.table.columns import LevelUnion, NumberSummary, WholeColumn
 from gpukeras.data.reader.table.stream import R_CHUNKS
 from gpukeras.data.recipe.columns import Learning, kind_of
 
@@ -229,42 +227,6 @@ def choose_union(column: Mapping[str, Any], how: Learning) -> LevelUnion:
     levels = codes or encoding != "hash"
     onehot = encoding == "onehot" and not is_text
     return LevelUnion(column, how.arg, codes=codes, levels=levels, onehot=onehot)
-
-
-class WholeColumn:
-    """A column that is stored whole while rows are read block by block.
-
-    Args:
-        column: The column, without rows.
-    """
-
-    def __init__(self, column: Mapping[str, Any]) -> None:
-        """Starts without rows."""
-        self.name = column["name"]
-        self._empty = column
-        self._union = LevelUnion(column, "y", codes=True) if kind_of(column) == "category" else None
-        self._values: list[np.ndarray] = []
-
-    def add(self, column: Mapping[str, Any]) -> None:
-        """Adds a block of rows."""
-        if self._union is not None:
-            self._union.add(column)
-        else:
-            # Copies, so that the file's other columns can leave memory.
-            self._values.append(np.array(column["values"]))
-
-    def take(self) -> dict[str, Any]:
-        """Returns the whole column and drops it from this object."""
-        if self._union is not None:
-            return self._union.column()
-        parts, self._values = self._values, []
-        types = [np.asarray(self._empty["values"]).dtype, *(part.dtype for part in parts)]
-        values, start = np.empty(sum(map(len, parts)), np.result_type(*types)), 0
-        while parts:  # frees each part's memory after its copy
-            part = parts.pop(0)
-            values[start : start + len(part)] = part
-            start += len(part)
-        return {**self._empty, "values": values}
 
 
 def expected_bytes(reader: Reader) -> int | None:
