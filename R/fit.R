@@ -235,9 +235,8 @@
 #'
 #' Outside of such a training, the signals do what they always do to R: SIGTERM ends it without
 #' cleaning up (status 143 in a shell), and SIGUSR1 saves the workspace and ends it. So let the
-#' queue send SIGTERM, and run a job again for 75 and for 143. [gpu_tune()] with `folder` goes on by
-#' the same call, too: what is told of a trial is kept at once, and a trial that trains alone is
-#' saved as here. [gpu_fit_many()] keeps nothing and begins anew. Recipes for Slurm and for
+#' queue send SIGTERM, and run a job again for 75 and for 143. [gpu_tune()] with `folder` is saved
+#' by these signals in the same way. [gpu_fit_many()] keeps nothing and begins anew. Recipes for Slurm and for
 #' Kubernetes are in `vignette("more-than-one-gpu", package = "gpukeras")`. There are no such
 #' signals on Windows.
 #' @section Errors:

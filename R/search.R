@@ -92,7 +92,8 @@
 #'   `"time"` or `"interrupted"`) and others; with `print()`, `plot()` and `ggplot2::autoplot()`
 #'   (parallel coordinates) and `as.data.frame()` (the trace: a row a trial and number of epochs).
 #'   `summary()` adds `$trials` to what is printed: the best result of each trial, the best first.
-#'   An interrupt ends the search and returns what is known.
+#'   An interrupt ends the search and returns what is known. With `folder`, a signal of a queue ends
+#'   it saved, as in the section Queues of [gpu_fit()].
 #' @references Li, L., Jamieson, K., Rostamizadeh, A., Gonina, E., Ben-tzur, J., Hardt, M., Recht,
 #'   B. and Talwalkar, A. (2020). A system for massively parallel hyperparameter tuning. *MLSys*.
 #'
@@ -101,7 +102,8 @@
 #'   *Technometrics*, 21(2). \doi{10.2307/1268522}
 #' @section Errors:
 #' `gpukeras_error_spec` for settings, resamples or a metric that cannot be, before anything trains;
-#' `gpukeras_error_checkpoint` for a folder of another search; the builder's own error if no trial
+#' `gpukeras_error_checkpoint` for a folder of another search; `gpukeras_error_preempted` if the
+#' process is asked to end; the builder's own error if no trial
 #' has a model. If a folder takes no more, as on a full disk, the search goes on, with
 #' `gpukeras_warning_checkpoint` at the end and the first reason in `$unsaved`.
 #' @examplesIf gpukeras:::can_run_examples()

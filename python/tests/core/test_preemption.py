@@ -9,7 +9,7 @@ import threading
 import pytest
 from children import PATHS
 
-from gpukeras.core.preemption import SIGNALS, catch_preemption
+from gpukeras.core.preemption import SIGNALS, catch_preemption, ignore_preemption
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 
@@ -45,6 +45,24 @@ def test_a_signal_that_was_not_heeded_comes_after_all(received):
         os.kill(os.getpid(), signal.SIGTERM)
         assert received == []
     assert received == [signal.SIGTERM]
+
+
+def test_a_call_that_saves_nothing_leaves_the_signals_alone_for_the_calls_within(received):
+    with catch_preemption(wanted=False), catch_preemption() as notice:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert (notice.signal, received) == ("", [signal.SIGTERM])
+    with catch_preemption() as notice:
+        os.kill(os.getpid(), signal.SIGTERM)
+        notice.heeded = True
+    assert (notice.signal, received) == ("SIGTERM", [signal.SIGTERM])
+
+
+def test_a_process_that_ignores_the_signals_goes_on_doing_so(received):
+    ignore_preemption()
+    with catch_preemption() as notice:
+        for number in NUMBERS:
+            os.kill(os.getpid(), number)
+    assert (notice.signal, received) == ("", [])
 
 
 def test_signals_are_left_alone_where_none_is_wanted_and_in_other_threads(received):

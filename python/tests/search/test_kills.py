@@ -1,17 +1,22 @@
-"""A search that is killed at any moment loses no outcome that it has told of."""
+"""A search that is killed, or asked to end, at any moment loses no outcome that it has told of."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from children import PATHS
 from nightly import NIGHTLY
 
+from gpukeras.core.preemption import REQUEUE_STATUS
+
+SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1]
 SUPPORT = Path(__file__).parents[1] / "support"
 
 pytestmark = [pytest.mark.tf, NIGHTLY]  # by day: a kill between writes, in test_study.py
@@ -33,17 +38,24 @@ def start(folder, way):
 
 def finish(folder, way):
     """Searches to the end; what it told of, and the whole trace."""
-    *told, trace = talk(start(folder, way), None)
+    *told, trace = talk(start(folder, way))
     return told, json.loads(trace)
 
 
-def talk(child, delay):
-    """The lines of a search, which is killed after some seconds if it has not ended."""
+def talk(child, delay=None, number=signal.SIGKILL):
+    """The lines of a search, which gets a signal after some seconds if it has not ended.
+
+    A queue's signal comes to its workers too.
+    """
     with suppress(subprocess.TimeoutExpired):
         child.wait(delay)
-    child.kill()
+    for process in [*psutil.Process(child.pid).children(), child]:
+        if child.poll() is None and (number != signal.SIGKILL or process is child):
+            process.send_signal(number)
     out, err = child.communicate(timeout=600)
-    assert child.returncode in (0, -9), err
+    assert child.returncode in (0, -number, REQUEUE_STATUS), err
+    if child.returncode == REQUEUE_STATUS:
+        assert number != signal.SIGKILL
     return out.splitlines()
 
 
@@ -73,13 +85,14 @@ def test_kills_lose_no_finished_trial(tmp_path, wanted, way):
         searches += 1
         folder, heard, ended = tmp_path / f"study-{searches}", [], False
         while kills < wanted and not ended:
-            lines = talk(start(folder, way), rng.uniform(0.1, 4 if way == "sequential" else 10))
+            delay = rng.uniform(0.1, 4 if way == "sequential" else 10)
+            lines = talk(start(folder, way), delay, rng.choice(SIGNALS))
             ended = any(line.startswith("[") for line in lines)
             kills += not ended
             heard += [line for line in lines if not line.startswith("[")]
             assert set(heard) <= set(kept(folder)), f"lost after {kills} kills"
         if not ended:
-            *more, trace = talk(start(folder, way), None)
+            *more, trace = talk(start(folder, way))
             heard += more
             trace = json.loads(trace)
             assert [row[:3] for row in trace] == [row[:3] for row in expected]

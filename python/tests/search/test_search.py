@@ -11,6 +11,7 @@ from trialled import SETTINGS, build, trace_of, tune
 
 from gpukeras import CheckpointError, GeneratorError, PreemptedError, SpecError
 from gpukeras.core.errors import NotSavedWarning
+from gpukeras.core.preemption import REQUEUE_STATUS
 from gpukeras.data.dataset.generator import GeneratorInterrupt
 from gpukeras.search.search import judge
 from gpukeras.search.trials import Outcome
@@ -113,6 +114,49 @@ def test_a_process_that_is_asked_to_end_is_no_failure_of_its_trial(tmp_path):
     again = tune(options=options)
     assert trace_of(again) == trace_of(whole)
     assert [row.error for row in again.trace if row.error] == []
+
+
+WAYS = {
+    "between two trials": ("trial", {"most": 1, "workers": 1}),
+    "in a stack": ("waiting", {"workers": 1}),
+    "while workers train": ("waiting", {"most": 1, "workers": 2}),
+}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.varies
+@pytest.mark.tf
+@pytest.mark.parametrize("way", WAYS)
+def test_a_search_that_is_asked_to_end_goes_on_where_it_was(tmp_path, way):
+    kind, options = WAYS[way]
+    whole, told = tune(options=options), []
+
+    def ask(event):
+        if event["kind"] == kind and not told:
+            told.append(event)
+            signal.raise_signal(signal.SIGUSR1)
+
+    options = {**options, "folder": str(tmp_path / "study")}
+    with pytest.raises(PreemptedError, match="saved") as refused:
+        tune(options=options, on_event=ask)
+    assert refused.value.details["status"] == REQUEUE_STATUS
+    assert told
+    again = tune(options=options)
+    assert again.stopped == "completed"
+    assert [row[:3] for row in trace_of(again)] == [row[:3] for row in trace_of(whole)]
+    assert [row.error for row in again.trace if row.error] == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.tf
+def test_a_search_without_a_folder_ends_as_the_signal_has_it():
+    got = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
+    try:
+        tuning = tune(on_event=lambda event: got or signal.raise_signal(signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (tuning.stopped, got) == ("completed", [signal.SIGTERM])
 
 
 @pytest.mark.varies

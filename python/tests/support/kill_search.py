@@ -10,6 +10,7 @@ import sys
 from small_fits import make_dataset
 from trialled import trace_of, tune
 
+from gpukeras import PreemptedError
 from gpukeras.backend import devices
 from gpukeras.many import plan
 
@@ -28,7 +29,10 @@ def main(folder, way):
     engine, options = "keras", {"folder": folder, **({"workers": 2} if way == "workers" else {})}
     if way == "stacks":
         engine, plan.COMPILE_S = "compiled", 0.0  # also where compiling takes longer than training
-    tuning = tune(data, options, on_event=tell, fit={"engine": engine})
+    try:
+        tuning = tune(data, options, on_event=tell, fit={"engine": engine})
+    except PreemptedError as error:
+        sys.exit(error.details["status"])
     words = {
         "sequential": "one model after another",
         "stacks": "in stacks",

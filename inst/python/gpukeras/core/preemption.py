@@ -44,21 +44,34 @@ class PreemptionNotice:
             self.signal, self.at = signal.Signals(number).name, time.monotonic()
 
 
+_unwanted: list[PreemptionNotice] = []  # of calls in progress that do not catch the signals
+
+
 @contextmanager
 def catch_preemption(wanted: bool = True) -> Iterator[PreemptionNotice]:
     """Catches the signals; afterwards sends itself one that was not heeded.
 
-    Outside of the main thread, and on Windows, nothing is caught.
+    Outside of the main thread, and on Windows, nothing is caught; nor is a signal that the process
+    ignores, such as a worker's, whose parent decides.
 
     Args:
-        wanted: Whether to catch them.
+        wanted: Whether to catch them. Where a caller does not, because it saves nothing, nor do the
+            calls within: what they save would be lost with it.
     """
     notice = PreemptionNotice()
     main = threading.current_thread() is threading.main_thread()
-    if not wanted or not main or os.name == "nt":
+    if not main or os.name == "nt":
         yield notice
         return
-    numbers = [getattr(signal, name) for name in SIGNALS]
+    if not wanted or _unwanted:
+        _unwanted.append(notice)
+        try:
+            yield notice
+        finally:
+            _unwanted.pop()
+        return
+    known = [getattr(signal, name) for name in SIGNALS]
+    numbers = [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: (signal.getsignal(number), _read_action(number)) for number in numbers}
     try:
         for number in numbers:
@@ -69,6 +82,13 @@ def catch_preemption(wanted: bool = True) -> Iterator[PreemptionNotice]:
             _restore(number, handler, action)
         if notice.signal and not notice.heeded:
             os.kill(os.getpid(), getattr(signal, notice.signal))
+
+
+def ignore_preemption() -> None:
+    """Leaves it to the parent of this process, which is asked too, when it ends."""
+    if os.name != "nt":
+        for name in SIGNALS:
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def _read_action(number: int) -> Any:

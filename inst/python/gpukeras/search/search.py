@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from gpukeras.checkpoint.fingerprint import describe_rows, read_versions
-from gpukeras.core.errors import GpuKerasError, SpecError
+from gpukeras.core.errors import CheckpointError, GpuKerasError, PreemptedError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED
+from gpukeras.core.preemption import REQUEUE_STATUS, PreemptionNotice, catch_preemption
+from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.generator import GeneratorInterrupt
 from gpukeras.data.dataset.map_dataset import MapDataset
@@ -48,7 +51,7 @@ from gpukeras.search.report import (
 from gpukeras.search.sampling import draw_settings
 from gpukeras.search.space import Space, describe_space, parse_grid, parse_space
 from gpukeras.search.stacked_trainer import StackedTrainer
-from gpukeras.search.stopper import OnEvent, Stopper
+from gpukeras.search.stopper import Stopper
 from gpukeras.search.study import Study, digest_numbers, open_study
 from gpukeras.search.trial_models import Build, TrialModels
 from gpukeras.search.trials import Outcome, Trial
@@ -256,13 +259,15 @@ def search(
         SpecError, DataError: for settings, resamples or options that cannot be.
         ModelError, GeneratorError: if no trial has a model that fits the rows.
         CheckpointError: if the folder cannot be used, or holds another search.
+        PreemptedError: if the process was asked to end, and the search is saved in its folder.
     """
     spec = SearchSpec.from_dict(options)
     rows = None if grid is None else parse_grid(grid)
     request = Request(spec, parse_space(settings or {}), rows, check_fit(fit or {}), builder)
     check_design(request.space, rows, spec)
-    stopper = Stopper(spec.seconds, on_event)
-    with open_study(None if spec.folder is None else Path(spec.folder)) as study:
+    folder = None if spec.folder is None else Path(spec.folder)
+    with catch_preemption(folder is not None) as notice, open_study(folder) as study:
+        stopper = Stopper(spec.seconds, on_event, notice)
         seed = int(study.known.get("seed", new_seed)) if spec.seed is None else spec.seed
         planned = open_resamples(data, resamples, groups=groups, times=times, seed=seed)
         assert isinstance(data, MapDataset)  # `open_resamples()` refuses others
@@ -279,7 +284,25 @@ def search(
                 running.run(trainer)
         if not stopper.stopped:
             study.remove_states()
+        elif stopper.stopped == "preempted":
+            notice.heeded = True
+            raise _preempted(study, notice)
     return running.report(trainer.reason)
+
+
+def _preempted(study: Study, notice: PreemptionNotice) -> GpuKerasError:
+    """Returns the error that ends a search whose process is asked to end."""
+    if study.unsaved:
+        return CheckpointError(f"The search cannot be saved: {study.unsaved}", arg="folder")
+    passed = time.monotonic() - notice.at
+    return PreemptedError(
+        f"This process is asked to end, and its search is saved, {passed:.1f} s after "
+        f"{notice.signal}.",
+        hint="Run the same script again: it goes on from there.",
+        signal=notice.signal,
+        status=REQUEUE_STATUS,
+        checkpoint=str(study.folder),
+    )
 
 
 def _note_absent(resamples: Sequence[Resample], data: MapDataset) -> tuple[str, ...]:

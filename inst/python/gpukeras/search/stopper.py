@@ -1,4 +1,4 @@
-"""Reports what a search does, and ends it when its time is over or the user interrupts it."""
+"""Reports what a search does, and ends it: its time is over, the user or a queue asks for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.core.progress import OnEvent
 
 
@@ -17,13 +18,15 @@ class Stopper:
     Args:
         seconds: Seconds after which the search ends, or None.
         on_event: Called with a plain dict; true ends the search.
+        notice: Whether the process is asked to end.
 
     Attributes:
-        stopped: "time" or "interrupted" once the search is to end, or "".
+        stopped: "time", "interrupted" or "preempted" once the search is to end, or "".
     """
 
     seconds: float | None = None
     on_event: OnEvent | None = None
+    notice: PreemptionNotice = field(default_factory=PreemptionNotice)
     stopped: str = ""
     began: float = field(default_factory=time.monotonic)
 
@@ -45,6 +48,8 @@ class Stopper:
 
     def look(self) -> bool:
         """Whether the search is to end."""
+        if self.notice.signal:
+            self.stopped = self.stopped or "preempted"
         if not self.stopped and self.seconds is not None and self.elapsed_s >= self.seconds:
             self.stopped = "time"
         return bool(self.stopped)

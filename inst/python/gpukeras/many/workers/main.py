@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.core.preemption import ignore_preemption
+
 LOOK_S = 1.0  # seconds between two checks whether the parent still runs
 FILE_S = 0.1  # between two looks at a file of jobs
 QUIET_S = 300.0  # without a sign of life in it
@@ -34,6 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     Args:
         arguments: The folder, the arguments of `devices.setup()` as JSON, and the place, if any.
     """
+    ignore_preemption()
     folder, setup = Path(arguments[0]), json.loads(arguments[1])
     asked = queue.SimpleQueue[dict[str, Any]]()
     if len(arguments) > 2:
