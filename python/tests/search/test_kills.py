@@ -49,8 +49,9 @@ def talk(child, delay=None, number=signal.SIGKILL):
     """
     with suppress(subprocess.TimeoutExpired):
         child.wait(delay)
-    for process in [*psutil.Process(child.pid).children(), child]:
-        if child.poll() is None and (number != signal.SIGKILL or process is child):
+    if child.poll() is None:
+        workers = psutil.Process(child.pid).children()
+        for process in [child] if number == signal.SIGKILL else [*workers, child]:
             process.send_signal(number)
     out, err = child.communicate(timeout=600)
     assert child.returncode in (0, -number, REQUEUE_STATUS), err
