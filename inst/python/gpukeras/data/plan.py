@@ -144,16 +144,12 @@ def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
     whole = (facts.rows + facts.validation_rows) * facts.row_bytes
     mode, reason = _choose_mode(whole, facts, spec.cache)
     staged = facts.resident_bytes if mode == "streamed" else whole
-    short = facts.rows % batch_size
-    dropped = spec.drop_last and short > 0
     return PipelinePlan(
         mode=mode,
         device=facts.device,
-        rows=facts.rows,
         validation_rows=facts.validation_rows,
         batch_size=batch_size,
-        steps_per_epoch=facts.rows // batch_size if dropped else math.ceil(facts.rows / batch_size),
-        last_batch=batch_size if dropped else short or batch_size,
+        **_count_steps(facts.rows, batch_size, spec.drop_last),
         shuffle="rows" if spec.shuffle else "none",
         shuffle_reason="all rows, anew each epoch" if spec.shuffle else "in the order given",
         staged_bytes=float(staged),
@@ -163,7 +159,7 @@ def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
         dropped_rows=facts.dropped,
         na_reason=explain_missing(facts),
         ahead=0 if mode == "resident" else 1,
-        drop_last=dropped,
+        drop_last=spec.drop_last and facts.rows % batch_size > 0,
         shard=spec.shard,
         skipped=facts.skipped,
     )

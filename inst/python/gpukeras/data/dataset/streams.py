@@ -37,12 +37,10 @@ from gpukeras.data.reader.registry import open_features
 from gpukeras.data.recipe.encoding import check_settled
 from gpukeras.data.recipe.imputation import choose_policy
 from gpukeras.data.recipe.recipe import (
-    ArrayEncoding,
     InputsEncoding,
     Recipe,
-    check_form,
+    check_array,
     check_kind,
-    check_unmarked,
 )
 from gpukeras.data.recipe.weights import Weights
 
@@ -191,11 +189,10 @@ def _build_tfdata(
     recipe = recipe or learn_chunk(first, spec, na, "x", text=None, groups=features.get("groups"))
     recipe = weigh_chunk(recipe, first)
     encoding = recipe.features
-    check_unmarked(encoding, "x")
     if layout.inputs:
         check_plain(check_kind(encoding, InputsEncoding, "x"), spec.scale)
     else:
-        check_form(encoding, ArrayEncoding, given.elements.row_shape, "x")
+        check_array(encoding, given.elements.row_shape, "x")
     head, _ = encode_chunk(first, recipe, na, "x")
     recipe = measure_labels(recipe, head)
     plain_bytes = given.elements.dtype == "uint8" and encoding.keeps_values

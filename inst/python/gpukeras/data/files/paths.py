@@ -5,9 +5,8 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import check_choice
@@ -24,23 +23,11 @@ COMPRESSED = {".gz": "gzip", ".bz2": "bz2"}  # for CSV
 FORMATS = tuple(SUFFIXES)
 
 
-@dataclass(frozen=True)
-class FileSet:
-    """Files of one format.
-
-    Args:
-        paths: The paths in reading order.
-        format: One of `FORMATS`.
-    """
+class FileSet(NamedTuple):
+    """Files of one format: their paths in reading order, and one of `FORMATS`."""
 
     paths: tuple[AnyFile, ...]
     format: str
-
-    def __post_init__(self) -> None:
-        """Checks the format, and that there are files."""
-        check_choice("format", self.format, FORMATS)
-        if not self.paths:
-            raise ValueError("no files")
 
 
 def find_files(paths: str | Sequence[str | AnyFile], arg: str, format: str = "auto") -> FileSet:

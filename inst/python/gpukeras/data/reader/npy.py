@@ -26,7 +26,7 @@ from gpukeras.data.files.errors import AGAIN, check_unchanged, file_error, openi
 from gpukeras.data.files.remote_file import Stamp
 from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.rows import Rows, RowSource, row_numbers
-from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_form, check_unmarked
+from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
 from gpukeras.data.stage_timer import end_stage
 
 MAP_BYTES = 16 * 2**20  # mapped at once; 32 MiB was no faster and took 18 MiB more memory
@@ -88,8 +88,7 @@ class NpyFile(Features):
         self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
     ) -> FileRows:
         """Returns the encoded rows."""
-        check_unmarked(encoding, self.arg)
-        encoding = check_form(encoding, ArrayEncoding, self.row_shape, self.arg)
+        encoding = check_array(encoding, self.row_shape, self.arg)
         if not self._ends:
             self.scan(None)
         source = FileRows(

@@ -19,7 +19,7 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, column_error, order_names, standardise
 from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.rows import Rows, RowSource, row_numbers
-from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_form, check_unmarked
+from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
 from gpukeras.data.stage_timer import end_stage
 
 
@@ -91,8 +91,7 @@ class SparseMatrix(Features):
             DataError: if the number of columns differs from training, or values are too large for
                 float32.
         """
-        check_unmarked(encoding, self.arg)
-        encoding = check_form(encoding, ArrayEncoding, self.row_shape, self.arg)
+        encoding = check_array(encoding, self.row_shape, self.arg)
         center = np.zeros(self.shape[1]) if encoding.center is None else np.array(encoding.center)
         scale = np.ones(self.shape[1]) if encoding.scale is None else np.array(encoding.scale)
         columns = self.columns

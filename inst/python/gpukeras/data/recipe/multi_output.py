@@ -8,7 +8,7 @@ saved datasets handle a single array.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -161,24 +161,33 @@ def split_labels(rule: LabelRule, encoded: np.ndarray) -> list[tuple[LabelRule, 
     ]
 
 
+def _change_each(
+    rule: LabelRule, encoded: np.ndarray, change: Callable[[LabelRule, np.ndarray], LabelRule]
+) -> LabelRule:
+    """Returns the rule with a change to the rule of each output, by its part of encoded labels."""
+    parts = [change(*part) for part in split_labels(rule, encoded)]
+    if rule.kind != SEVERAL:
+        return parts[0]
+    outputs = zip(rule.outputs, parts, strict=True)
+    return replace(rule, outputs=tuple(replace(output, rule=part) for output, part in outputs))
+
+
 def measure_ranges(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     """Returns the rule with the range of these labels, see `targets.measure_range()`."""
-    if rule.kind != SEVERAL:
-        return measure_range(rule, encoded)
-    parts = [measure_range(*part) for part in split_labels(rule, encoded)]
-    return _with_rules(rule, parts)
+    return _change_each(rule, encoded, measure_range)
 
 
 def relearn_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     """Returns the rule with the means and deviations of these encoded labels."""
-    parts = []
-    for own, values in split_labels(rule, encoded):
-        if own.kind == "number" and not own.pixels:
-            numbers = values.reshape(-1, 1)
-            center, scale = moments(numbers, np.ones(len(numbers), dtype=bool))
-            own = replace(own, center=float(center[0]), scale=float(scale[0]))
-        parts.append(own)
-    return _with_rules(rule, parts) if rule.kind == SEVERAL else parts[0]
+    return _change_each(rule, encoded, _relearn)
+
+
+def _relearn(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
+    if rule.kind != "number" or rule.pixels:
+        return rule
+    numbers = encoded.reshape(-1, 1)
+    center, scale = moments(numbers, np.ones(len(numbers), dtype=bool))
+    return replace(rule, center=float(center[0]), scale=float(scale[0]))
 
 
 def note_empty_classes(
@@ -210,8 +219,7 @@ def note_empty_classes(
 
 def widen_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     """Returns the rule with its range extended to these labels."""
-    parts = [_widen(*part) for part in split_labels(rule, encoded)]
-    return _with_rules(rule, parts) if rule.kind == SEVERAL else parts[0]
+    return _change_each(rule, encoded, _widen)
 
 
 def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
@@ -227,8 +235,3 @@ def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
         whole=rule.whole and found.whole,
         ranges=tuple(map(ColumnRange.join, rule.ranges, found.ranges)),
     )
-
-
-def _with_rules(rule: LabelRule, parts: Sequence[LabelRule]) -> LabelRule:
-    outputs = zip(rule.outputs, parts, strict=True)
-    return replace(rule, outputs=tuple(replace(output, rule=part) for output, part in outputs))

@@ -585,13 +585,18 @@ def _explain_dropped(expected: tuple[int, ...], found: tuple[int, ...], rows: in
     return f"{what} by x[{which}, {commas}drop = FALSE]."
 
 
-def check_unmarked(encoding: Encoding, arg: str) -> None:
-    """Refuses rows of a file, pipeline or sparse matrix if training marked missing values."""
+def check_array(encoding: Encoding, shape: Shape, arg: str) -> ArrayEncoding:
+    """Checks that rows of a file, pipeline or sparse matrix have the form of the training rows.
+
+    Raises:
+        DataError: if they do not, or training marked missing values.
+    """
     if isinstance(encoding, ArrayEncoding) and encoding.marked:
         raise DataError(
             f"`{arg}` must be a matrix or array: training imputed missing values and marked them.",
             arg=arg,
         )
+    return check_form(encoding, ArrayEncoding, shape, arg)
 
 
 def check_columns(encoding: ColumnsEncoding, names: Collection[str], arg: str) -> None:

@@ -266,7 +266,7 @@ class TableFeatures(Features):
     @property
     def rows(self) -> int:
         """Number of rows in all files."""
-        return self._scanned().spool.rows
+        return self._scanned().rows
 
     @property
     def skipped(self) -> str:  # type: ignore[override] # known when the files were read
@@ -434,7 +434,7 @@ class TableFeatures(Features):
             keep: Mask of the training rows among them, or None for all.
         """
         start = taken = 0
-        for batch in self._rows_open().spool.batches():
+        for batch in self._rows_open().batches():
             part = None if complete is None else complete[start : start + batch.num_rows]
             part = None if part is None or part.all() else part
             rows = batch.num_rows if part is None else int(part.sum())

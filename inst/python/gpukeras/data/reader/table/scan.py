@@ -239,7 +239,7 @@ def expected_bytes(reader: Reader) -> int | None:
     return sum(read_stamp(each)[0] * (4 if compression_of(each) else 1) for each in reader.files)
 
 
-class Scan:
+class Scan(Spool):
     """The rows of files, read once and stored for later passes.
 
     Args:
@@ -257,21 +257,21 @@ class Scan:
         """
         # Objects of stores are read once.
         again = again and reader.format in DECODED_QUICKLY and not any_remote(reader.files)
-        self.watch, self.open = watch, True
         anew = reader.batches if again else None
-        self.spool = Spool(reader.schema, arg, anew, expected_bytes(reader))
+        super().__init__(reader.schema, arg, anew, expected_bytes(reader))
+        self.watch, self.open = watch, True
         try:
             batches = reader.batches()
             for batch in batches if reader.format == R_CHUNKS else read_ahead(batches):
-                self.spool.write(batch)
+                self.write(batch)
                 watch.add(batch)
-            self.spool.finish()
+            self.finish()
         except BaseException:
-            self.spool.close()
+            self.close()
             raise
-        check_some(self.spool.rows, arg)
+        check_some(self.rows, arg)
 
     def close(self) -> None:
         """Releases the stored rows."""
         self.open = False
-        self.spool.close()
+        super().close()

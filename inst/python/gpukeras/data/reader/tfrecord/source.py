@@ -28,8 +28,8 @@ from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     Encoding,
     ImageEncoding,
+    check_array,
     check_form,
-    check_unmarked,
 )
 
 IMAGE_OPTIONS = ("image_size", "color")
@@ -133,8 +133,7 @@ class RecordArray(Features):
         if self._images:
             check_form(encoding, ImageEncoding, self.row_shape, self.arg)
             return self._read()
-        encoding = check_form(encoding, ArrayEncoding, self.row_shape, self.arg)
-        check_unmarked(encoding, self.arg)
+        encoding = check_array(encoding, self.row_shape, self.arg)
         source = self._read()
         if encoding.center is None and encoding.scale is None:
             return source
