@@ -209,10 +209,13 @@ expect_refused(list(
   "a call that gives a list" =
     case("data", "`as.list(a)`", gpu_dataset(y ~ as.list(a), listed)),
   "a matrix of texts" =
-    case("data", "`cbind(\"u\", a)`", gpu_dataset(y ~ cbind("u", a), listed)),
+    case("data", "`cbind(\"u\", a)`", gpu_dataset(y ~ cbind("u", a), listed))
+))
+
+expect_refused(list(
   "survival times as a feature" =
     case("data", "`survival::Surv(a)`", gpu_dataset(y ~ survival::Surv(a), listed))
-))
+), needs = "survival")
 
 test_that("names that no formula holds are features elsewhere, and errors in calls keep a class", {
   skip_without_core()
