@@ -17,6 +17,8 @@ def write_bytes(table, suffix):
     file = io.BytesIO()
     if suffix == ".parquet":
         pq.write_table(table, file, row_group_size=5000)
+    elif suffix == ".h5":
+        write_hdf5(table, file)
     elif suffix == ".arrow":
         with pa.ipc.new_file(file, table.schema) as out:
             out.write_table(table, max_chunksize=5000)

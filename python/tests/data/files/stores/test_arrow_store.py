@@ -85,7 +85,7 @@ def bucket(server, monkeypatch, tmp_path):
 
 
 @pytest.mark.varies
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv", ".csv.gz"])
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv", ".csv.gz", ".h5"])
 def test_objects_give_the_rows_that_files_give(bucket, tmp_path, suffix):
     parts = [TABLE.slice(0, 7000), TABLE.slice(7000)]
     local = tmp_path / f"0{suffix}"
@@ -155,6 +155,8 @@ def test_what_is_transient_is_asked_for_again(bucket):
         (".parquet", "truncate", "the store does not answer, or breaks off"),
         (".csv.gz", "drop", "the store does not answer, or breaks off"),
         (".parquet", "stall", "the store does not answer, or breaks off"),
+        (".h5", "500", "the store answers HTTP status 500"),
+        (".h5", "403", "access is denied"),
     ],
 )
 def test_what_lasts_is_an_error_that_names_the_object(bucket, suffix, fault, reason):
