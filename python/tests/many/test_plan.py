@@ -7,6 +7,7 @@ from gpukeras.many.plan import (
     CPU_FLOPS,
     MOST,
     STEP_FLOPS,
+    Candidate,
     ModelFacts,
     describe_work,
     find_refusal,
@@ -18,9 +19,8 @@ SMALL = ModelFacts(1000, 100)
 
 
 def plan(structures, free_bytes=None, most="auto", facts=SMALL):
-    sizes = [10] * len(structures)
-    settings = [0] * len(structures)
-    return plan_stacks(structures, sizes, [facts], settings, free_bytes=free_bytes, most=most)
+    candidates = [Candidate(key, 10, facts) for key in structures]
+    return plan_stacks(candidates, free_bytes=free_bytes, most=most)
 
 
 def test_models_of_one_structure_train_together():
@@ -52,15 +52,9 @@ def test_more_models_than_are_faster_train_in_turns():
 
 
 def test_models_of_some_settings_train_one_after_another():
-    found = plan_stacks(
-        ["a", "b", "a"],
-        [10] * 3,
-        [SMALL, SMALL],
-        [0, 1, 0],
-        free_bytes=None,
-        most="auto",
-        alone={1: "it is large"},
-    )
+    reasons = {"a": "", "b": "it is large"}
+    candidates = [Candidate(key, 10, SMALL, reasons[key]) for key in ("a", "b", "a")]
+    found = plan_stacks(candidates, free_bytes=None, most="auto")
     assert (found.stacks, found.alone, found.structures) == (((0, 2),), (1,), 2)
     assert found.reason.endswith("train together; 1 model alone: it is large")
     failed = found.without([(0, 2)], "it failed")
@@ -69,14 +63,7 @@ def test_models_of_some_settings_train_one_after_another():
 
 
 def test_stacks_that_are_too_small_to_compile_are_left():
-    found = plan_stacks(
-        ["a", "a", "a", "b"],
-        [10] * 4,
-        [SMALL],
-        [0] * 4,
-        free_bytes=None,
-        most="auto",
-    )
+    found = plan(["a", "a", "a", "b"])
     assert found.without_small([10_000] * 4).stacks == ((0, 1, 2),)
     small = found.without_small([10] * 4)
     assert (small.stacks, small.alone) == ((), (0, 1, 2, 3))

@@ -26,7 +26,13 @@ from gpukeras.many.fits import Fitted, FittedModels, Start
 from gpukeras.many.group_scaling import GroupScaling, choose_scaling, find_table
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.options import ManySpec
-from gpukeras.many.plan import StackPlan, explain_alone, plan_stacks, read_model_facts
+from gpukeras.many.plan import (
+    Candidate,
+    StackPlan,
+    explain_alone,
+    plan_stacks,
+    read_model_facts,
+)
 from gpukeras.many.resamples import (
     Resample,
     join_parts,
@@ -224,19 +230,17 @@ def _plan(
 ) -> StackPlan:
     spec = task.spec
     facts = [read_model_facts(one, task.data.row_bytes, task.batch_size) for one in models]
-    alone = {
-        setting: explain_alone(model, task.data, facts[setting], task.device, spec.most)
-        for setting, model in enumerate(models)
-    }
-    plan = plan_stacks(
-        [structures[one.setting].key for one in members],
-        [len(one.train) for one in members],
-        facts,
-        [one.setting for one in members],
-        free_bytes=devices.free_bytes(task.device),
-        most=spec.most,
-        alone={setting: why for setting, why in alone.items() if why},
-    )
+    alone = [
+        explain_alone(model, task.data, needs, task.device, spec.most)
+        for model, needs in zip(models, facts, strict=True)
+    ]
+    candidates = [
+        Candidate(structures[at].key, len(member.train), facts[at], alone[at])
+        for member in members
+        for at in [member.setting]
+    ]
+    free_bytes = devices.free_bytes(task.device)
+    plan = plan_stacks(candidates, free_bytes=free_bytes, most=spec.most)
     if spec.workers == "auto" or spec.most not in ("auto", 1):
         return plan
     short = task.data.spec.drop_last

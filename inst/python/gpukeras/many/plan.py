@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from gpukeras.backend import keras_private, runtime, tensor_ops
@@ -36,7 +35,6 @@ COMPILE_S = 2.0
 FIT_S = 0.15
 STEP_S = 1.5e-4
 STEP_FLOPS = 6  # of a product going forward: 2 for it, and 4 for the gradients of both
-NONE: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,23 @@ class ModelFacts:
     def bytes(self) -> int:
         """Bytes of the model in training."""
         return STATES * self.state_bytes + OUTPUTS * self.step_bytes
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that may be stacked.
+
+    Args:
+        key: Equal for models that may share a program.
+        rows: Training rows.
+        facts: What the model needs.
+        alone: Why it trains alone, or "".
+    """
+
+    key: str
+    rows: int
+    facts: ModelFacts
+    alone: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,45 +206,34 @@ def is_worth(models: int, steps: int) -> bool:
 
 
 def plan_stacks(
-    structures: Sequence[str],
-    sizes: Sequence[int],
-    facts: Sequence[ModelFacts],
-    settings: Sequence[int],
-    *,
-    free_bytes: float | None,
-    most: int | str,
-    alone: Mapping[int, str] = NONE,
+    candidates: Sequence[Candidate], *, free_bytes: float | None, most: int | str
 ) -> StackPlan:
     """Plans stacks: models of one structure and of similar numbers of rows train together.
 
     Args:
-        structures: The key of each model's structure.
-        sizes: Training rows of each model.
-        facts: What the models of each setting need.
-        settings: The setting of each model.
+        candidates: The models.
         free_bytes: Free memory of the device, or None if unknown.
         most: Models that the user allows at a time, or "auto".
-        alone: Why models of a setting train one after another, by the setting.
     """
-    places: dict[str, list[int]] = {}
-    for place, key in enumerate(structures):
-        if settings[place] not in alone:
-            places.setdefault(key, []).append(place)
+    groups: dict[str, list[int]] = {}
+    for place, candidate in enumerate(candidates):
+        if not candidate.alone:
+            groups.setdefault(candidate.key, []).append(place)
     stacks: list[tuple[int, ...]] = []
     limits = set()
-    for group in places.values():
-        need = max(facts[settings[place]].bytes for place in group)
+    for group in groups.values():
+        need = max(candidates[place].facts.bytes for place in group)
         limit, why = _choose_most(need, free_bytes, most)
         if limit < len(group):
             limits.add(why)
-        parts = split_models([sizes[place] for place in group], limit)
+        parts = split_models([candidates[place].rows for place in group], limit)
         stacks += [tuple(group[place] for place in part) for part in parts]
-    left = tuple(place for place, setting in enumerate(settings) if setting in alone)
-    reasons = [_explain(len(places), stacks, limits)] if stacks else []
+    left = tuple(place for place, candidate in enumerate(candidates) if candidate.alone)
+    reasons = [_explain(len(groups), stacks, limits)] if stacks else []
     if left:
-        why = next(iter(alone.values()))
-        reasons.append(f"{count_of(len(left), 'model')} alone: {why}")
-    return StackPlan(tuple(stacks), left, len(set(structures)), "; ".join(reasons))
+        reasons.append(f"{count_of(len(left), 'model')} alone: {candidates[left[0]].alone}")
+    structures = {candidate.key for candidate in candidates}
+    return StackPlan(tuple(stacks), left, len(structures), "; ".join(reasons))
 
 
 def _choose_most(need: int, free_bytes: float | None, most: int | str) -> tuple[int, str]:

@@ -23,6 +23,7 @@ from gpukeras.many.fits import Fitted, Start
 from gpukeras.many.members import Member
 from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import (
+    Candidate,
     ModelFacts,
     explain_alone,
     is_worth,
@@ -265,25 +266,21 @@ class _Job:
 
     def plan(self, most: int | str) -> Iterator[tuple[list[Start], Task]]:
         """Yields the stacks: models of one structure, batch size and number of epochs behind."""
-        shared: dict[int, tuple[str, int, int]] = {}
+        shared: dict[int, tuple[int, int]] = {}
+        candidates: list[Candidate] = []
         for number, (one, place) in enumerate(self._places):
             checkpoint = one.checkpoints[place]
             done = 0 if checkpoint is None else checkpoint.epochs
             if done < self.epochs and one.structure is not None:
                 resample = self._models.resamples[place]
                 size = find_batch_size(one.trial, resample, self._models.data)
-                shared[number] = one.structure.key, size, done
+                shared[number] = size, done
+                key = repr((one.structure.key, size, done))
+                candidates.append(Candidate(key, len(resample.train), one.facts))
         numbers = list(shared)
-        plan = plan_stacks(
-            [repr(each) for each in shared.values()],
-            [len(self._models.resamples[self._places[number][1]].train) for number in numbers],
-            [self._places[number][0].facts for number in numbers],
-            range(len(numbers)),
-            free_bytes=devices.free_bytes(devices.current().device),
-            most=most,
-        )
-        for places in plan.stacks:
-            _, size, done = shared[numbers[places[0]]]
+        free_bytes = devices.free_bytes(devices.current().device)
+        for places in plan_stacks(candidates, free_bytes=free_bytes, most=most).stacks:
+            size, done = shared[numbers[places[0]]]
             yield [self._start(numbers[place]) for place in places], self._make_task(size, done)
 
     def judge(self, one: _Opened, seconds: float) -> Outcome:
