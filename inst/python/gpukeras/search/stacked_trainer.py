@@ -134,9 +134,10 @@ class StackedTrainer:
         if self.models.stopper.look():
             return
         together = self._choose_together(opened, epochs)
-        yield from self._train_together(_Job(self.models, together, epochs))
+        yield from self._train_together(_Rung(self.models, together, epochs))
         alone = [one.trial for one in opened if one.trial.number in self._alone]
-        self._forget(together)
+        for one in together:
+            self.models.built.pop(one.trial.number, None)
         yield from self.alone.train(alone, epochs)
         if chosen:
             self._speed = (time.monotonic() - began) / len(chosen) / epochs
@@ -208,24 +209,24 @@ class StackedTrainer:
 
     # Training ------------------------------------------------------------------------------------
 
-    def _train_together(self, job: _Job) -> Iterator[Outcome]:
+    def _train_together(self, rung: _Rung) -> Iterator[Outcome]:
         stopper, began = self.models.stopper, time.monotonic()
-        for starts, task in job.plan(self.most):
+        for starts, task in rung.plan(self.most):
             if stopper.look():
                 break
-            self._run(job, starts, task)
-        each = (time.monotonic() - began) / max(1, len(job.opened))
-        for one in job.opened:
+            self._run(rung, starts, task)
+        each = (time.monotonic() - began) / max(1, len(rung.opened))
+        for one in rung.opened:
             if one.trial.number not in self._alone:
-                outcome = attempt(one.trial, job.epochs, stopper, partial(job.judge, one, each))
+                outcome = attempt(one.trial, rung.epochs, stopper, partial(rung.judge, one, each))
                 if outcome is not None:
                     yield outcome
-        job.save()  # where that fails, no outcome is lost
+        rung.save()  # where that fails, no outcome is lost
 
-    def _run(self, job: _Job, starts: Sequence[Start], task: Task) -> None:
-        numbers = {job.trial_of(start).number for start in starts}
+    def _run(self, rung: _Rung, starts: Sequence[Start], task: Task) -> None:
+        numbers = {rung.trial_of(start).number for start in starts}
         try:
-            job.note(train_stack(starts, task))
+            rung.note(train_stack(starts, task))
         except KeyboardInterrupt:
             self.models.stopper.interrupt()
         except Exception as error:  # alone, a trial shows what is wrong with it
@@ -235,10 +236,6 @@ class StackedTrainer:
             for number in numbers:
                 self._together[number] = max(self._together.get(number, 0), len(starts))
 
-    def _forget(self, opened: Sequence[_Opened]) -> None:
-        for one in opened:
-            self.models.built.pop(one.trial.number, None)
-
 
 def find_batch_size(trial: Trial, resample: Resample, data: MapDataset) -> int:
     """Returns the rows per step that `fit()` would take for a trial."""
@@ -246,7 +243,7 @@ def find_batch_size(trial: Trial, resample: Resample, data: MapDataset) -> int:
     return choose_batch_size(len(resample.train), wanted if wanted == "auto" else int(wanted))[0]
 
 
-class _Job:
+class _Rung:
     """The training of trials up to a number of epochs."""
 
     def __init__(self, models: TrialModels, opened: Sequence[_Opened], epochs: int) -> None:
