@@ -38,17 +38,21 @@ def single_replica(model: Model) -> Iterator[None]:
     function's graph: 4 MB per training of a small model (measured, TensorFlow 2.21).
     """
     inner = keras_private.without_scaling(model.optimizer)
-    optimizers = [inner, *keras_private.inner_optimizers(inner)]
+    summing = [inner, *keras_private.inner_optimizers(inner)]
+    optimizers = [
+        optimizer
+        for optimizer in summing
+        if hasattr(optimizer, REDUCING) and REDUCING not in vars(optimizer)
+    ]
     if tensor_ops.in_strategy():
         optimizers = []
-    optimizers = [one for one in optimizers if hasattr(one, REDUCING) and REDUCING not in vars(one)]
-    for one in optimizers:
-        setattr(one, REDUCING, lambda pairs: list(pairs))
+    for optimizer in optimizers:
+        setattr(optimizer, REDUCING, lambda pairs: list(pairs))
     try:
         yield
     finally:
-        for one in optimizers:
-            delattr(one, REDUCING)
+        for optimizer in optimizers:
+            delattr(optimizer, REDUCING)
 
 
 class NonFiniteMonitor:

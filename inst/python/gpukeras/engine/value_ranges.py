@@ -207,10 +207,10 @@ def _all(op: Node, ranges: list[Range]) -> Range:
 
 
 def _cast(op: Node, ranges: list[Range]) -> Range:
-    one, whole = ranges[0], op.outputs[0].kind == "i"
+    values, whole = ranges[0], op.outputs[0].kind == "i"
     if op.outputs[0].kind == "b":
-        return Range(one.varies, np.array(0.0), np.array(1.0))
-    return Range(one.varies, np.trunc(one.low), np.trunc(one.high)) if whole else one
+        return Range(values.varies, np.array(0.0), np.array(1.0))
+    return Range(values.varies, np.trunc(values.low), np.trunc(values.high)) if whole else values
 
 
 def _moved(op: Node, ranges: list[Range]) -> Range:
@@ -224,27 +224,27 @@ def _moved(op: Node, ranges: list[Range]) -> Range:
 
 def _part(op: Node, ranges: list[Range]) -> Range:
     """The range of a strided slice; columns that are known are taken."""
-    one = Range(any(each.varies for each in ranges), ranges[0].low, ranges[0].high)
-    if not one.low.ndim:
-        return one
+    values = Range(any(each.varies for each in ranges), ranges[0].low, ranges[0].high)
+    if not values.low.ndim:
+        return values
     begin, end, strides = map(_constant, op.inputs[1:4])
     sizes = [size or 2**20 for size in op.inputs[0].shape or ()]
     sizes[:-1] = [min(size, 2**20) for size in sizes[:-1]]
     if begin is None or end is None or strides is None:
-        return one.whole() if _last(op.inputs[0]) != _last(op.outputs[0]) else one
+        return values.whole() if _last(op.inputs[0]) != _last(op.outputs[0]) else values
     places = np.broadcast_to(np.arange(sizes[-1]), sizes)
     try:
         taken = places[_key(op, begin, end, strides)]
     except (IndexError, ValueError):
-        return one.whole()
+        return values.whole()
     while taken.ndim > 1:
         taken = taken[0] if len(taken) else taken.reshape(-1)
     fewer = (_rank(op.outputs[0]) or 0) < (_rank(op.inputs[0]) or 0)
     chosen = np.unique(taken) if fewer else taken
-    low, high = one.low[chosen], one.high[chosen]
+    low, high = values.low[chosen], values.high[chosen]
     if np.ndim(taken) == 0 or len(np.atleast_1d(chosen)) != _last(op.outputs[0]):
-        return Range(one.varies, np.min(low), np.max(high))
-    return Range(one.varies, np.atleast_1d(low), np.atleast_1d(high))
+        return Range(values.varies, np.min(low), np.max(high))
+    return Range(values.varies, np.atleast_1d(low), np.atleast_1d(high))
 
 
 def _key(op: Node, begin: Any, end: Any, strides: Any) -> tuple[Any, ...]:
@@ -308,8 +308,8 @@ def _concatenated(op: Node, ranges: list[Range]) -> Range:
 
 
 def _split(op: Node, ranges: list[Range]) -> list[Range]:
-    one = ranges[1] if op.type == "Split" else ranges[0]
-    return [one.whole()] * len(op.outputs)
+    values = ranges[1] if op.type == "Split" else ranges[0]
+    return [values.whole()] * len(op.outputs)
 
 
 def _select(op: Node, ranges: list[Range]) -> Range:
@@ -427,8 +427,8 @@ def _counted(op: Node, ranges: list[Range]) -> Range:
 
 
 def _rounded(op: Node, ranges: list[Range]) -> Range:
-    one, by = ranges[0], ROUNDING[op.type]
-    return Range(one.varies, by(one.low), by(one.high))
+    values, by = ranges[0], ROUNDING[op.type]
+    return Range(values.varies, by(values.low), by(values.high))
 
 
 ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -440,9 +440,9 @@ ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def _clipped(op: Node, ranges: list[Range]) -> Range:
-    one, low, high = _flat(*ranges)
-    least = np.minimum(np.maximum(one.low, low.low), high.high)
-    return Range(one.varies, least, np.maximum(np.minimum(one.high, high.high), low.low))
+    values, low, high = _flat(*ranges)
+    least = np.minimum(np.maximum(values.low, low.low), high.high)
+    return Range(values.varies, least, np.maximum(np.minimum(values.high, high.high), low.low))
 
 
 def _onehot(op: Node, ranges: list[Range]) -> Range:

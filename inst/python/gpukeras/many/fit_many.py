@@ -125,12 +125,12 @@ def fit_many(
 def _name_splits(members: Sequence[Member]) -> list[Resample]:
     """Returns each split of the rows once, with its name in words."""
     splits = []
-    for (fold, group), one in _first_of_each(members).items():
+    for (fold, group), member in _first_of_each(members).items():
         parts = [f"`{fold}`"] if fold else []
         parts += [f'the group "{group}"'] if group else []
         if parts:
             name = " of ".join(parts)
-            splits.append(Resample(name[0].upper() + name[1:], one.train, one.held_out))
+            splits.append(Resample(name[0].upper() + name[1:], member.train, member.held_out))
     return splits
 
 
@@ -262,8 +262,8 @@ def _split(member: Member) -> tuple[str, str]:
 def _first_of_each(members: Sequence[Member]) -> dict[tuple[str, str], Member]:
     """Returns the first member of each split of the rows."""
     firsts: dict[tuple[str, str], Member] = {}
-    for one in members:
-        firsts.setdefault(_split(one), one)
+    for member in members:
+        firsts.setdefault(_split(member), member)
     return firsts
 
 
@@ -287,11 +287,11 @@ def _list_starts(
 ) -> Iterator[Start]:
     """Yields where each training begins, with what the labels of its rows give."""
     learned: dict[tuple[Any, ...], LabelNumbers] = {}
-    for one in members:
-        split, anew = _split(one), one.seed is not None
-        key = one.setting, anew, *split
+    for member in members:
+        split, anew = _split(member), member.seed is not None
+        key = member.setting, anew, *split
         if key not in learned:
-            model = models[one.setting]
+            model = models[member.setting]
             learned[key] = learn_numbers(model, data, parts[split], begins_anew=anew)
-        structure = adapt_structure(structures[one.setting], learned[key])
-        yield Start(one, built[_key(one)], structure, learned=learned[key])
+        structure = adapt_structure(structures[member.setting], learned[key])
+        yield Start(member, built[_key(member)], structure, learned=learned[key])

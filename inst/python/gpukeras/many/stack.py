@@ -143,9 +143,9 @@ class Stack:
                     )
                     outputs = tree.map_structure(_read, outputs)
                     for model, count in enumerate(piece.counts[first + step]):
-                        one = tree.map_structure(lambda a, m=model, c=count: a[m, :c], outputs)
-                        parts[model].append(one)
-        return [tree.map_structure(lambda *each: np.concatenate(each), *one) for one in parts]
+                        kept = tree.map_structure(lambda a, m=model, c=count: a[m, :c], outputs)
+                        parts[model].append(kept)
+        return [tree.map_structure(lambda *each: np.concatenate(each), *kept) for kept in parts]
 
     def predict_same(self, features: Any) -> Any:
         """Returns all models' outputs for the same rows: (models, rows, ...), as NumPy arrays."""

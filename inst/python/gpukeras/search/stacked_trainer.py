@@ -51,7 +51,7 @@ FIRST = 4  # trials of the first job of a search with a limit of time
 
 
 @dataclass
-class _Opened:
+class _OpenTrial:
     """A trial whose model is built.
 
     Args:
@@ -124,10 +124,10 @@ class StackedTrainer:
                 its state is kept.
         """
         chosen, began = trials[: self._choose_count(len(trials), epochs)], time.monotonic()
-        opened: list[_Opened] = []
+        opened: list[_OpenTrial] = []
         for trial in chosen:
             result = attempt(trial, epochs, self.models.stopper, partial(self._open, trial))
-            if isinstance(result, _Opened):
+            if isinstance(result, _OpenTrial):
                 opened.append(result)
             elif result is not None:
                 yield result
@@ -135,9 +135,9 @@ class StackedTrainer:
             return
         together = self._choose_together(opened, epochs)
         yield from self._train_together(_Rung(self.models, together, epochs))
-        alone = [one.trial for one in opened if one.trial.number in self._alone]
-        for one in together:
-            self.models.built.pop(one.trial.number, None)
+        alone = [entry.trial for entry in opened if entry.trial.number in self._alone]
+        for entry in together:
+            self.models.built.pop(entry.trial.number, None)
         yield from self.alone.train(alone, epochs)
         if chosen:
             self._speed = (time.monotonic() - began) / len(chosen) / epochs
@@ -157,7 +157,7 @@ class StackedTrainer:
 
     # Opening -------------------------------------------------------------------------------------
 
-    def _open(self, trial: Trial) -> _Opened:
+    def _open(self, trial: Trial) -> _OpenTrial:
         model = self.models.model(trial)
         size = find_batch_size(trial, self.models.resamples[0], self.models.data)
         facts = read_model_facts(model, self.models.data.row_bytes, size)
@@ -174,7 +174,7 @@ class StackedTrainer:
         none: list[Checkpoint | None] = [None] * count
         checkpoints = none if folder is None else load_checkpoints(folder / STACK, initial, count)
         learned = self.models.learn(trial)
-        return _Opened(trial, model, structure, facts, initial, checkpoints, learned)
+        return _OpenTrial(trial, model, structure, facts, initial, checkpoints, learned)
 
     def _refuse(self, trial: Trial, model: Model, facts: ModelFacts) -> str:
         """Returns why a trial trains alone, or ""."""
@@ -189,22 +189,22 @@ class StackedTrainer:
             return "it began alone"
         return explain_alone(model, data, facts, devices.current().device, self.most)
 
-    def _choose_together(self, opened: Sequence[_Opened], epochs: int) -> list[_Opened]:
+    def _choose_together(self, opened: Sequence[_OpenTrial], epochs: int) -> list[_OpenTrial]:
         """Returns the trials that are stacked: those with enough others, or that have begun so."""
-        keys = [None if one.structure is None else one.structure.key for one in opened]
+        keys = [None if entry.structure is None else entry.structure.key for entry in opened]
         together = []
-        for one, key in zip(opened, keys, strict=True):
+        for entry, key in zip(opened, keys, strict=True):
             if key is None:
                 continue
             resample, data = self.models.resamples[0], self.models.data
-            size = find_batch_size(one.trial, resample, data)
+            size = find_batch_size(entry.trial, resample, data)
             steps = epochs * count_steps(len(resample.train), size)
-            if any(one.checkpoints) or is_worth(
+            if any(entry.checkpoints) or is_worth(
                 keys.count(key) * len(self.models.resamples), steps
             ):
-                together.append(one)
+                together.append(entry)
             else:
-                self._alone[one.trial.number] = "too few models have its structure"
+                self._alone[entry.trial.number] = "too few models have its structure"
         return together
 
     # Training ------------------------------------------------------------------------------------
@@ -216,9 +216,11 @@ class StackedTrainer:
                 break
             self._run(rung, starts, task)
         each = (time.monotonic() - began) / max(1, len(rung.opened))
-        for one in rung.opened:
-            if one.trial.number not in self._alone:
-                outcome = attempt(one.trial, rung.epochs, stopper, partial(rung.judge, one, each))
+        for entry in rung.opened:
+            if entry.trial.number not in self._alone:
+                outcome = attempt(
+                    entry.trial, rung.epochs, stopper, partial(rung.judge, entry, each)
+                )
                 if outcome is not None:
                     yield outcome
         rung.save()  # where that fails, no outcome is lost
@@ -246,7 +248,7 @@ def find_batch_size(trial: Trial, resample: Resample, data: MapDataset) -> int:
 class _Rung:
     """The training of trials up to a number of epochs."""
 
-    def __init__(self, models: TrialModels, opened: Sequence[_Opened], epochs: int) -> None:
+    def __init__(self, models: TrialModels, opened: Sequence[_OpenTrial], epochs: int) -> None:
         """Numbers the models."""
         self._models = models
         self.opened = opened
@@ -265,44 +267,44 @@ class _Rung:
         """Yields the stacks: models of one structure, batch size and number of epochs behind."""
         shared: dict[int, tuple[int, int]] = {}
         candidates: list[Candidate] = []
-        for number, (one, place) in enumerate(self._places):
-            checkpoint = one.checkpoints[place]
+        for number, (entry, place) in enumerate(self._places):
+            checkpoint = entry.checkpoints[place]
             done = 0 if checkpoint is None else checkpoint.epochs
-            if done < self.epochs and one.structure is not None:
+            if done < self.epochs and entry.structure is not None:
                 resample = self._models.resamples[place]
-                size = find_batch_size(one.trial, resample, self._models.data)
+                size = find_batch_size(entry.trial, resample, self._models.data)
                 shared[number] = size, done
-                key = repr((one.structure.key, size, done))
-                candidates.append(Candidate(key, len(resample.train), one.facts))
+                key = repr((entry.structure.key, size, done))
+                candidates.append(Candidate(key, len(resample.train), entry.facts))
         numbers = list(shared)
         free_bytes = devices.free_bytes(devices.current().device)
         for places in plan_stacks(candidates, free_bytes=free_bytes, most=most).stacks:
             size, done = shared[numbers[places[0]]]
             yield [self._start(numbers[place]) for place in places], self._make_task(size, done)
 
-    def judge(self, one: _Opened, seconds: float) -> Outcome:
+    def judge(self, entry: _OpenTrial, seconds: float) -> Outcome:
         """Returns the outcome of a trial.
 
         Raises:
             FailedError: if its loss was no number.
             StoppedError: if the search ends before it has trained long enough.
         """
-        histories = [_metrics_of(checkpoint) for checkpoint in one.checkpoints]
+        histories = [_metrics_of(checkpoint) for checkpoint in entry.checkpoints]
         shortest = min(len(each.get("loss", ())) for each in histories)
-        if one.trial.number in self._failed:
+        if entry.trial.number in self._failed:
             raise FailedError(f"the loss is not finite in epoch {shortest + 1}")
         if shortest < self.epochs:
             raise StoppedError
-        return summarise(one.trial.number, self.epochs, histories, seconds)
+        return summarise(entry.trial.number, self.epochs, histories, seconds)
 
     def save(self) -> None:
         """Writes where the trials stand, for the next job and for a search after a kill."""
         self._saved = time.monotonic()
-        for one in self.opened:
-            folder = self._models.folder(one.trial)
-            if folder is not None and one.trial.number not in self._failed:
+        for entry in self.opened:
+            folder = self._models.folder(entry.trial)
+            if folder is not None and entry.trial.number not in self._failed:
                 try:
-                    save_checkpoints(folder / STACK, one.checkpoints)
+                    save_checkpoints(folder / STACK, entry.checkpoints)
                 except (OSError, CheckpointError) as error:
                     if isinstance(error, CheckpointError) and error.__cause__ is None:
                         raise  # not the disk's fault, such as files of the user's
@@ -323,14 +325,14 @@ class _Rung:
         )
 
     def _start(self, number: int) -> Start:
-        one, place = self._places[number]
-        assert one.structure is not None
-        resample, checkpoint = self._models.resamples[place], one.checkpoints[place]
+        entry, place = self._places[number]
+        assert entry.structure is not None
+        resample, checkpoint = self._models.resamples[place], entry.checkpoints[place]
         member = Member(number, 0, None, resample.name, "", resample.train, resample.held_out)
-        state = one.initial if checkpoint is None else checkpoint.state
-        structure = adapt_structure(one.structure, one.learned[place])
+        state = entry.initial if checkpoint is None else checkpoint.state
+        structure = adapt_structure(entry.structure, entry.learned[place])
         member = member.shift(self._models.joined[1][place])
-        return Start(member, one.model, structure, state, one.learned[place])
+        return Start(member, entry.model, structure, state, entry.learned[place])
 
     def _save_now_and_then(self, read: Callable[[], dict[int, Fitted]]) -> None:
         if time.monotonic() - self._saved > SAVE_S:
@@ -340,13 +342,13 @@ class _Rung:
     def note(self, results: Mapping[int, Fitted]) -> None:
         """Notes where models stand that were trained on from where they stood before."""
         for number, fitted in results.items():
-            one, place = self._places[number]
+            entry, place = self._places[number]
             first, new = self._before[number], fitted.history.metrics
             if new:
                 metrics = {name: [*first.get(name, ()), *values] for name, values in new.items()}
-                one.checkpoints[place] = Checkpoint(metrics, fitted.state)
+                entry.checkpoints[place] = Checkpoint(metrics, fitted.state)
             if fitted.history.stopped == "non_finite":
-                self._failed.add(one.trial.number)
+                self._failed.add(entry.trial.number)
 
 
 def _metrics_of(checkpoint: Checkpoint | None) -> Mapping[str, list[Any]]:
