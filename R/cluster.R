@@ -103,7 +103,7 @@
 #' @export
 gpu_cluster <- function(workers = NULL, index = NULL, timeout = 60, secret = NULL, tls = NULL) {
   options <- list(
-    workers = as_workers(workers), index = index, timeout_s = timeout, secret = secret,
+    workers = as_addresses(workers), index = index, timeout_s = timeout, secret = secret,
     tls = if (!is.null(tls)) as.list(tls)
   )
   check_no_na_options(options)
@@ -124,7 +124,7 @@ leave_at_end <- function() {
 }
 
 # Addresses are sent as a list. Anything else is left as it is, for the core to refuse.
-as_workers <- function(workers) {
+as_addresses <- function(workers) {
   if (is.character(workers)) as.list(unname(workers)) else workers
 }
 
@@ -255,7 +255,7 @@ gpu_launch <- function(script, workers = 2, args = character(), log_dir = NULL, 
   check_flag(wait)
   check_flag(start)
   record <- call_core("launch", list(
-    script = path.expand(script), workers = as_workers(workers),
+    script = path.expand(script), workers = as_addresses(workers),
     options = launch_options(args, log_dir, timeout, start)
   ))
   launch <- new_gpu_launch(record)

@@ -66,10 +66,6 @@ as_keras_callbacks <- function(callbacks, call = caller_env()) {
 }
 
 # A callable Python object is a function in R too.
-is_r_function <- function(x) {
-  is.function(x) && !inherits(x, "python.builtin.object")
-}
-
 # keras3's Callback() returns a function that makes the callback.
 check_no_class <- function(x, call) {
   if (is.function(x) && exists("__class__", environment(x) %||% emptyenv(), inherits = FALSE)) {

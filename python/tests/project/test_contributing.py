@@ -42,3 +42,13 @@ def test_files_and_targets_that_are_named_are_there():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     for path in re.findall(r"`((?:python|tests|tools|inst)/[\w./-]+)`", TEXT):
         assert "MODULE" in path or (ROOT / path).exists(), path
+
+
+def test_each_name_of_r_is_defined_once():
+    """R lets the file that comes last win, without a word."""
+    defined: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "R").glob("*.R")):
+        for name in re.findall(r"^`?([\w.]+(?:<-)?)`? <- ", path.read_text(), re.MULTILINE):
+            defined.setdefault(name, []).append(path.name)
+    assert len(defined) > 500
+    assert {name: files for name, files in defined.items() if len(files) > 1} == {}

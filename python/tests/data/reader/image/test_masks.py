@@ -7,8 +7,8 @@ from tabled import SIZE, build, counts, image_features, mask_labels, png, square
 
 from gpukeras import DataError, SpecError
 from gpukeras.data.reader.image import masks
-from gpukeras.data.reader.npy import FileRows
 from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.reader.spill import DiskRows
 
 pytestmark = pytest.mark.tf
 
@@ -46,7 +46,7 @@ def test_classes_are_the_numbers_of_the_pixels(tmp_path, values, classes, pixels
 
 
 @pytest.mark.parametrize(
-    ("cache", "kind"), [("host", MemoryRows), ("disk", FileRows), ("none", MemoryRows)]
+    ("cache", "kind"), [("host", MemoryRows), ("disk", DiskRows), ("none", MemoryRows)]
 )
 def test_masks_are_kept_as_bytes(tmp_path, cache, kind):
     table = write_table(tmp_path)
