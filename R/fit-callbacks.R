@@ -65,7 +65,6 @@ as_keras_callbacks <- function(callbacks, call = caller_env()) {
   found$keras
 }
 
-# A callable Python object is a function in R too.
 # keras3's Callback() returns a function that makes the callback.
 check_no_class <- function(x, call) {
   if (is.function(x) && exists("__class__", environment(x) %||% emptyenv(), inherits = FALSE)) {

@@ -46,6 +46,7 @@ name_function <- function(part, name) {
   part
 }
 
+# A callable Python object is a function in R too.
 is_r_function <- function(x) is.function(x) && !is_python(x)
 
 is_nested_function <- function(x) {
