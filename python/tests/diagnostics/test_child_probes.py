@@ -7,6 +7,7 @@ from stub_driver import stub_environment
 
 from gpukeras.core.child_process import ChildEnd
 from gpukeras.diagnostics import child_probes
+from gpukeras.system.facts import parse_facts
 
 PYTHON = {"python": {"executable": sys.executable}}
 
@@ -48,18 +49,18 @@ def test_the_last_whole_answer_counts(ended, answer):
 )
 def test_only_what_is_there_is_varied(cuda_build, environment, variations):
     facts = {"build": {"is_cuda_build": cuda_build}}
-    assert child_probes.plan_listings(facts, environment) == variations
+    assert child_probes.plan_listings(parse_facts(facts), environment) == variations
 
 
 def test_on_jax_only_what_is_there_is_varied():
     facts = {"packages": {"jax-cuda12-plugin": "0.7.1"}, "keras": {"backend": "jax"}}
     environment = {"LD_LIBRARY_PATH": "/x", "CUDA_VISIBLE_DEVICES": "0"}
-    assert child_probes.plan_listings(facts, environment) == [
+    assert child_probes.plan_listings(parse_facts(facts), environment) == [
         "as it is",
         "without LD_LIBRARY_PATH",
         "without CUDA_VISIBLE_DEVICES",
     ]
-    assert child_probes.plan_listings({}, {"LD_LIBRARY_PATH": "/x"}) == ["as it is"]
+    assert child_probes.plan_listings(parse_facts({}), {"LD_LIBRARY_PATH": "/x"}) == ["as it is"]
 
 
 def test_a_child_takes_little_memory_and_writes_only_where_it_may():
@@ -87,7 +88,7 @@ def test_tensorflow_lists_its_gpus_in_a_process_of_its_own():
 @pytest.mark.tf
 def test_the_cpu_proves_itself_in_a_child_process():
     with child_probes.quiet_environment() as environment:
-        proof = child_probes.prove_device("CPU:0", PYTHON, environment)
+        proof = child_probes.prove_device("CPU:0", sys.executable, environment)
     assert (proof["ok"], proof["ended"], proof["error"]) == (True, "", "")
     assert [stage["name"] for stage in proof["stages"]] == [
         "product",
@@ -102,7 +103,9 @@ def test_the_cpu_proves_itself_in_a_child_process():
 @pytest.mark.tf
 def test_a_device_that_is_not_there_proves_nothing():
     with child_probes.quiet_environment() as environment:
-        proof = child_probes.prove_device("GPU:31", PYTHON, {**environment, "PYTHONPATH": PATHS})
+        proof = child_probes.prove_device(
+            "GPU:31", sys.executable, {**environment, "PYTHONPATH": PATHS}
+        )
     assert proof["ok"] is False
     assert "product: " in proof["error"]
 
@@ -112,7 +115,7 @@ def test_a_python_that_is_not_there_is_no_error():
     child_probes.read_driver_answers(facts, {})
     assert facts["cuda"] is None
     assert "FileNotFoundError" in facts["unread"]["cuda"]
-    assert child_probes.prove_device("GPU:0", facts, {})["ok"] is None
+    assert child_probes.prove_device("GPU:0", "/no/python", {})["ok"] is None
 
 
 def test_the_driver_is_asked_without_the_variable_too():

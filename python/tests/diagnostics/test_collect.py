@@ -20,6 +20,7 @@ from gpukeras.diagnostics import collect
 from gpukeras.diagnostics.collect import explain_no_import, explain_no_proof, explain_skip
 from gpukeras.diagnostics.rules.session import find_unheeded
 from gpukeras.diagnostics.verdict import diagnose
+from gpukeras.system.facts import parse_facts
 from gpukeras.system.packages import read_build
 
 CHECK = """
@@ -27,8 +28,10 @@ import json
 from dataclasses import asdict
 from gpukeras.diagnostics.verdict import diagnose
 from gpukeras.diagnostics.collect import read_facts
+from gpukeras.system.facts import parse_facts
 facts = read_facts({session!r}, root={root!r})
-print(json.dumps({{"facts": facts, "diagnosis": asdict(diagnose(facts))}}, default=str))
+diagnosis = asdict(diagnose(parse_facts(facts)))
+print(json.dumps({{"facts": facts, "diagnosis": diagnosis}}, default=str))
 """
 
 
@@ -136,7 +139,7 @@ def test_a_variable_that_hides_the_card_is_proven_by_leaving_it_out(computer, va
     assert found["facts"]["cuda_shown"]["count"] == 1
     # On this computer TensorFlow may be built without CUDA: then that is mended first.
     build = {"build": HEALTHY["build"], "requirements": [], "libraries": HEALTHY["libraries"]}
-    diagnosis = diagnose(change(found["facts"], build))
+    diagnosis = diagnose(parse_facts(change(found["facts"], build)))
     assert (diagnosis.verdict, diagnosis.cause_id) == ("NOT USED", "D1")
 
 
@@ -144,7 +147,7 @@ def test_nvml_that_is_missing_is_the_cause_once_tensorflow_lists_no_gpu(computer
     found = check(computer, stub_environment(("cuda",)))
     assert found["facts"]["nvml"]["loaded"] is False
     probed = {name: found["facts"][name] for name in ("cuda", "nvml")}
-    diagnosis = diagnose(change(UNLISTED, probed))
+    diagnosis = diagnose(parse_facts(change(UNLISTED, probed)))
     assert diagnosis.cause_id == "B2"
     assert "libnvidia-ml.so.1: cannot open shared object file" in diagnosis.evidence[0]
 
@@ -194,7 +197,9 @@ def test_a_driver_that_lists_a_card_which_cannot_be_used(settings, cause, said):
         check=True,
     )
     answer = json.loads(child.stdout.splitlines()[-1])
-    diagnosis = diagnose(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
+    diagnosis = diagnose(
+        parse_facts(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
+    )
     findings = {finding.id: finding for finding in diagnosis.findings}
     assert findings[cause].status == "problem"
     assert said in findings[cause].evidence
@@ -211,7 +216,9 @@ def test_a_blackwell_card_is_a_known_bug_before_anything_is_tried():
         check=True,
     )
     answer = json.loads(child.stdout.splitlines()[-1])
-    diagnosis = diagnose(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
+    diagnosis = diagnose(
+        parse_facts(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
+    )
     (bug,) = [finding for finding in diagnosis.findings if finding.id == "Blackwell"]
     assert "compute capability 12.0" in bug.evidence
     assert "gpukeras trains without XLA here" in bug.evidence
@@ -281,11 +288,12 @@ def test_without_a_place_to_write_the_check_goes_on(computer):
     import resource, tempfile
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # no process of this tree may write a file
     tempfile.tempdir = "/nowhere"
-    from dataclasses import asdict
     from gpukeras.diagnostics.verdict import diagnose
     from gpukeras.diagnostics.collect import read_facts
+    from gpukeras.system.facts import parse_facts
     facts = read_facts(root={str(computer)!r})
-    answer = [facts["cuda"]["count"], asdict(diagnose(facts))["verdict"], facts["unread"]]
+    verdict = diagnose(parse_facts(facts)).verdict
+    answer = [facts["cuda"]["count"], verdict, facts["unread"]]
     """
     count, verdict, unread = run_stub_script(script)
     assert (count, verdict, unread) == (1, "NOT USED", {})
@@ -305,35 +313,38 @@ def test_nothing_is_written_outside_the_temporary_folder(computer, tmp_path):
 
 
 def test_a_session_that_lists_a_gpu_needs_no_other_list():
-    assert explain_skip("listings", LISTED) == "this session lists a GPU already"
-    assert explain_skip("session", LISTED) == ""
-    assert explain_skip("compute", LISTED) == ""
+    assert explain_skip("listings", parse_facts(LISTED)) == "this session lists a GPU already"
+    assert explain_skip("session", parse_facts(LISTED)) == ""
+    assert explain_skip("compute", parse_facts(LISTED)) == ""
 
 
 def test_a_proven_cause_ends_the_search():
     unseen = {"physical_gpus": None, "visible_gpus": None}
     broken = {"cuda": {"init": 803}, "tensorflow": unseen, "listings": None}
-    for layer in ("listings", "session", "compute"):
-        assert explain_skip(layer, change(LISTED, broken)) == "A5 was found before"
+    facts = change(LISTED, broken, {"skipped": {}})
+    collect.read_layers(facts, {})
+    assert facts["skipped"] == dict.fromkeys(collect.LAYERS, "A5 was found before")
 
 
 def test_tensorflow_is_not_imported_where_it_ended_a_child():
     killed = {"as it is": {"ok": None, "error": "killed by SIGSEGV"}}
     facts = change(HEALTHY, {"tensorflow": {"imported": False}, "listings": killed})
-    assert "not safe here: killed by SIGSEGV" in explain_no_import(facts)
-    assert explain_no_import(HEALTHY) == ""
+    assert "not safe here: killed by SIGSEGV" in explain_no_import(parse_facts(facts))
+    assert explain_no_import(parse_facts(HEALTHY)) == ""
     mended = change(facts, {"listings": {"preloaded": {"ok": True, "error": ""}}})
-    assert explain_no_import(mended) == ""
+    assert explain_no_import(parse_facts(mended)) == ""
 
 
 def test_an_exclusive_gpu_that_this_session_holds_is_not_asked_again():
     busy = {"nvml": {"devices": [{"compute_mode": 3}]}, "tensorflow": {"started": True}}
-    assert "one process at a time" in explain_no_proof(change(HEALTHY, busy))
-    assert explain_no_proof(change(HEALTHY, {"nvml": busy["nvml"]})) == ""
+    assert "one process at a time" in explain_no_proof(parse_facts(change(HEALTHY, busy)))
+    assert explain_no_proof(parse_facts(change(HEALTHY, {"nvml": busy["nvml"]}))) == ""
     full = {"nvml": {"devices": [{"free_bytes": 2.0**28}]}, "tensorflow": {"started": True}}
-    assert "holds the GPU's memory" in explain_no_proof(change(HEALTHY, full))
-    assert "simulated" in explain_no_proof(change(HEALTHY, {"cuda": {"simulated": True}}))
-    assert "lists no GPU" in explain_no_proof({})
+    assert "holds the GPU's memory" in explain_no_proof(parse_facts(change(HEALTHY, full)))
+    assert "simulated" in explain_no_proof(
+        parse_facts(change(HEALTHY, {"cuda": {"simulated": True}}))
+    )
+    assert "lists no GPU" in explain_no_proof(parse_facts({}))
 
 
 # This computer -----------------------------------------------------------------------------------
@@ -367,5 +378,7 @@ def test_a_python_behind_a_link_is_the_one_that_was_asked_for(tmp_path):
     other = {"requested_python": str(tmp_path / "other/bin/python")}
     assert not collect.read_python(other)["is_requested"]
     unlisted = {"build": {"is_cuda_build": False}, "session": asked}
-    assert find_unheeded({**unlisted, "python": collect.read_python(asked)}) == ""
-    assert find_unheeded({**unlisted, "session": other, "python": collect.read_python(other)})
+    assert find_unheeded(parse_facts({**unlisted, "python": collect.read_python(asked)})) == ""
+    assert find_unheeded(
+        parse_facts({**unlisted, "session": other, "python": collect.read_python(other)})
+    )

@@ -11,10 +11,11 @@ from gpukeras.diagnostics.findings import (
     describe_tensorflow,
     take_inventory,
 )
+from gpukeras.system.facts import parse_facts
 
 
 def test_a_healthy_computer_is_told_part_by_part():
-    found = {finding.id: finding.evidence for finding in take_inventory(HEALTHY)}
+    found = {finding.id: finding.evidence for finding in take_inventory(parse_facts(HEALTHY))}
     assert found == {
         "platform": "Linux 6.8.0-45-generic x86_64",
         "hardware": "NVIDIA GeForce RTX 3090",
@@ -25,23 +26,22 @@ def test_a_healthy_computer_is_told_part_by_part():
         "compute": "matrix product right, convolution right, training right, "
         "training with XLA right",
     }
-    assert {finding.status for finding in take_inventory(HEALTHY)} == {"ok"}
+    assert {finding.status for finding in take_inventory(parse_facts(HEALTHY))} == {"ok"}
 
 
 def test_on_jax_the_parts_name_jax():
-    found = {finding.id: finding.evidence for finding in take_inventory(JAX)}
+    found = {finding.id: finding.evidence for finding in take_inventory(parse_facts(JAX))}
     assert list(found)[4:] == ["jax", "gpus", "memory", "compute"]
     assert found["jax"] == "0.7.1, jaxlib 0.7.1, CUDA 12 plugin 0.7.1"
     assert found["gpus"] == "GPU:0 (in a new process)"
     assert found["memory"] == "XLA_PYTHON_CLIENT_PREALLOCATE is false"
-    assert describe_gpus(JAX_UNLISTED) == "none listed (in a new process)"
-    assert describe_gpus({"keras": {"backend": "jax"}, "skipped": {"listings": "A1"}}) == (
-        "not asked for (A1)"
-    )
+    assert describe_gpus(parse_facts(JAX_UNLISTED)) == "none listed (in a new process)"
+    facts = parse_facts({"keras": {"backend": "jax"}, "skipped": {"listings": "A1"}})
+    assert describe_gpus(facts) == "not asked for (A1)"
 
 
 def test_what_is_missing_is_a_note_and_never_a_no():
-    found = take_inventory({})
+    found = take_inventory(parse_facts({}))
     assert {finding.evidence for finding in found} == {"not determined"}
     assert {finding.status for finding in found} == {"note"}
 
@@ -67,17 +67,18 @@ def test_what_is_missing_is_a_note_and_never_a_no():
     ],
 )
 def test_each_part_tells_what_is_known(describe, changes, said):
-    assert said in describe(change(HEALTHY, changes))
+    assert said in describe(parse_facts(change(HEALTHY, changes)))
 
 
 def test_a_list_that_was_not_asked_for_says_why():
     facts = change(UNLISTED, {"tensorflow": {"physical_gpus": None}, "skipped": {"session": "A1"}})
-    assert describe_gpus(facts) == "not asked for (A1)"
+    assert describe_gpus(parse_facts(facts)) == "not asked for (A1)"
 
 
 def test_no_card_and_no_driver_are_none():
-    assert describe_hardware({"hardware": {"nvidia_gpus": []}}) == "none on the PCI bus"
-    assert describe_driver({"cuda": {"loaded": False}}) == "none loaded"
+    facts = parse_facts({"hardware": {"nvidia_gpus": []}, "cuda": {"loaded": False}})
+    assert describe_hardware(facts) == "none on the PCI bus"
+    assert describe_driver(facts) == "none loaded"
 
 
 @pytest.mark.parametrize(
@@ -85,8 +86,8 @@ def test_no_card_and_no_driver_are_none():
 )
 def test_a_product_without_its_figures_is_none(stage):
     right = HEALTHY["proof"]["stages"][0]
-    assert describe_product(HEALTHY)
-    assert describe_product({"proof": {"stages": [{**right, **stage}]}}) is None
+    assert describe_product(parse_facts(HEALTHY))
+    assert describe_product(parse_facts({"proof": {"stages": [{**right, **stage}]}})) is None
 
 
 @pytest.mark.parametrize(
@@ -100,5 +101,9 @@ def test_a_product_without_its_figures_is_none(stage):
     ],
 )
 def test_a_driver_is_right_only_if_all_of_its_answers_are(changes, status, said):
-    (row,) = [part for part in take_inventory(change(HEALTHY, changes)) if part.id == "driver"]
+    (row,) = [
+        part
+        for part in take_inventory(parse_facts(change(HEALTHY, changes)))
+        if part.id == "driver"
+    ]
     assert (row.status, said in row.evidence) == (status, True)

@@ -64,7 +64,7 @@ def test_a_platform_that_jax_cannot_start_is_an_error_in_its_words():
 @pytest.mark.process
 def test_the_cpu_proves_itself_on_jax():
     with child_probes.quiet_environment("jax") as environment:
-        proof = child_probes.prove_device("CPU:0", FACTS, jax_environment(environment))
+        proof = child_probes.prove_device("CPU:0", sys.executable, jax_environment(environment))
     assert (proof["ok"], proof["ended"], proof["error"]) == (True, "", "")
     assert [stage["name"] for stage in proof["stages"]] == ["product", "convolution", "fit"]
     use = proof["use"]

@@ -7,6 +7,7 @@ from recorded import HEALTHY, JAX, UNLISTED, change
 
 from gpukeras.diagnostics.report import format_check
 from gpukeras.diagnostics.verdict import diagnose, name_situation
+from gpukeras.system.facts import parse_facts
 
 NO_HARDWARE = {
     "hardware": {"nvidia_gpus": []},
@@ -44,7 +45,7 @@ def test_missing_and_odd_facts_never_crash(data):
     facts = copy.deepcopy(data.draw(st.sampled_from([HEALTHY, UNLISTED])))
     for path in data.draw(st.lists(st.sampled_from(list_paths(HEALTHY)), max_size=6)):
         replace_fact(facts, path, data.draw(ODD))
-    diagnosis = diagnose(facts)
+    diagnosis = diagnose(parse_facts(facts))
     assert diagnosis.verdict in VERDICTS
     assert (diagnosis.cause is None) == (diagnosis.cause_id is None) == (diagnosis.fix == "")
     assert diagnosis.evidence
@@ -53,7 +54,7 @@ def test_missing_and_odd_facts_never_crash(data):
 
 @given(ODD)
 def test_facts_that_are_no_facts_are_unproven(facts):
-    diagnosis = diagnose(facts)
+    diagnosis = diagnose(parse_facts(facts))
     assert (diagnosis.verdict, diagnosis.cause) == ("UNPROVEN", None)
 
 
@@ -86,15 +87,15 @@ NO_SESSION = {"tensorflow": {"imported": False, "physical_gpus": None, "visible_
 )
 def test_situations_lead_to_verdicts(changes, situation, verdict):
     facts = change(HEALTHY, changes)
-    assert name_situation(facts) == situation
-    assert diagnose(facts).verdict == verdict
+    assert name_situation(parse_facts(facts)) == situation
+    assert diagnose(parse_facts(facts)).verdict == verdict
 
 
 # The proof of use --------------------------------------------------------------------------------
 
 
 def test_a_confirmed_gpu_shows_result_memory_kernels_and_whose_training_it_was():
-    product, memory, kernels, whose = diagnose(HEALTHY).evidence
+    product, memory, kernels, whose = diagnose(parse_facts(HEALTHY)).evidence
     assert "1.0e-07, tolerance 2.0e-03" in product
     assert "took 3.8 MiB of the GPU's memory; its rows and gradients need 0.4 MiB" in memory
     assert "saw 420 kernels on the GPU's streams, 62 % of the time" in kernels
@@ -126,7 +127,7 @@ OWN = {
     ],
 )
 def test_three_things_prove_the_use_of_a_gpu(changes, verdict, said):
-    diagnosis = diagnose(change(HEALTHY, {"use": change(OWN, changes)}))
+    diagnosis = diagnose(parse_facts(change(HEALTHY, {"use": change(OWN, changes)})))
     assert diagnosis.verdict == verdict
     assert said in " ".join(diagnosis.evidence)
 
@@ -134,7 +135,7 @@ def test_three_things_prove_the_use_of_a_gpu(changes, verdict, said):
 def test_no_right_product_is_no_proof():
     nothing = {"stages": [{"name": "product", "ok": None}], "use": {"numeric": None}}
     facts = change(HEALTHY, {"proof": nothing})
-    diagnosis = diagnose(facts)
+    diagnosis = diagnose(parse_facts(facts))
     assert diagnosis.verdict == "UNPROVEN"
     assert diagnosis.evidence[-1] == "Not determined: a right result."
 
@@ -142,16 +143,16 @@ def test_no_right_product_is_no_proof():
 def test_a_models_own_right_output_is_a_right_result_too():
     numeric = {"ok": True, "deviation": 2e-4, "tolerance": 0.05}
     facts = change(HEALTHY, {"proof": None, "use": change(OWN, {"numeric": numeric})})
-    assert name_situation(facts) == "works"
-    assert diagnose(facts).verdict == "CONFIRMED"
-    assert "deviates from the CPU's by 2.0e-04" in diagnose(facts).evidence[0]
+    assert name_situation(parse_facts(facts)) == "works"
+    assert diagnose(parse_facts(facts)).verdict == "CONFIRMED"
+    assert "deviates from the CPU's by 2.0e-04" in diagnose(parse_facts(facts)).evidence[0]
     for other in ({"device": "CPU:0"}, {"numeric": {"ok": False}}, {"numeric": None}):
-        assert name_situation(change(facts, {"use": other})) == "untested"
+        assert name_situation(parse_facts(change(facts, {"use": other}))) == "untested"
 
 
 @pytest.mark.parametrize("part", ["cuda", "nvml"])
 def test_a_simulated_driver_confirms_nothing(part):
-    diagnosis = diagnose(change(HEALTHY, {part: {"simulated": True}}))
+    diagnosis = diagnose(parse_facts(change(HEALTHY, {part: {"simulated": True}})))
     assert diagnosis.verdict == "UNPROVEN"
     assert "simulated" in diagnosis.evidence[-1]
     findings = {finding.id: finding.evidence for finding in diagnosis.findings}
@@ -172,7 +173,7 @@ def test_on_jax_rows_and_results_on_the_gpu_are_the_proof(changes, verdict, said
     use = change(JAX["proof"]["use"], changes)
     if changes.get("variables"):
         use["variables"] = changes["variables"]
-    diagnosis = diagnose({**JAX, "proof": {**JAX["proof"], "use": use}})
+    diagnosis = diagnose(parse_facts({**JAX, "proof": {**JAX["proof"], "use": use}}))
     assert diagnosis.verdict == verdict
     assert said in " ".join(diagnosis.evidence)
     assert "TensorFlow" not in " ".join(diagnosis.evidence)
@@ -189,7 +190,7 @@ def test_on_jax_rows_and_results_on_the_gpu_are_the_proof(changes, verdict, said
 )
 def test_a_plugin_that_cannot_start_is_a_gpu_that_fails(listing, situation):
     facts = change(JAX, {"listings": {"as it is": listing}, "proof": None})
-    assert name_situation(facts) == situation
+    assert name_situation(parse_facts(facts)) == situation
 
 
 # What is not determined --------------------------------------------------------------------------
@@ -208,12 +209,18 @@ def test_a_plugin_that_cannot_start_is_a_gpu_that_fails(listing, situation):
     ],
 )
 def test_a_listed_gpu_that_was_not_tried_is_not_determined(changes, said):
-    assert diagnose(change(HEALTHY, changes)).evidence[0].endswith("not determined" + said)
+    assert (
+        diagnose(parse_facts(change(HEALTHY, changes)))
+        .evidence[0]
+        .endswith("not determined" + said)
+    )
 
 
 def test_a_listing_that_ended_badly_says_how():
     tried = {"as it is": {"ok": None, "gpus": None, "error": "killed by SIGSEGV"}}
-    diagnosis = diagnose(change(HEALTHY, NO_SESSION, {"listings": tried, "proof": None}))
+    diagnosis = diagnose(
+        parse_facts(change(HEALTHY, NO_SESSION, {"listings": tried, "proof": None}))
+    )
     assert diagnosis.verdict == "UNPROVEN"
     assert diagnosis.evidence == (
         "Whether TensorFlow sees a GPU is not determined: killed by SIGSEGV.",
@@ -221,7 +228,7 @@ def test_a_listing_that_ended_badly_says_how():
 
 
 def test_no_gpu_and_no_proven_cause_is_not_determined():
-    diagnosis = diagnose(UNLISTED)
+    diagnosis = diagnose(parse_facts(UNLISTED))
     assert (diagnosis.verdict, diagnosis.cause) == ("NOT USED", None)
     assert diagnosis.evidence == ("TensorFlow lists no GPU; the cause is not determined.",)
     assert format_check(diagnosis)[1] == "Cause: not determined"
@@ -230,13 +237,17 @@ def test_no_gpu_and_no_proven_cause_is_not_determined():
 def test_the_inventory_is_always_whole():
     shown = ["platform", "hardware", "driver", "python", "tensorflow", "gpus", "compute"]
     for facts in (HEALTHY, UNLISTED, {}):
-        found = [finding for finding in diagnose(facts).findings if finding.id in shown]
+        found = [
+            finding for finding in diagnose(parse_facts(facts)).findings if finding.id in shown
+        ]
         assert [finding.id for finding in found] == shown
-    assert {finding.evidence for finding in diagnose({}).findings} == {"not determined"}
+    assert {finding.evidence for finding in diagnose(parse_facts({})).findings} == {
+        "not determined"
+    }
 
 
 def test_a_check_is_one_screen_of_lines():
-    lines = format_check(diagnose(change(UNLISTED, NO_HARDWARE)))
+    lines = format_check(diagnose(parse_facts(change(UNLISTED, NO_HARDWARE))))
     assert lines[:4] == [
         "GPU: NOT USED",
         "Cause: This computer has no NVIDIA GPU. [A1]",

@@ -1,4 +1,5 @@
 import math
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -9,41 +10,49 @@ from gpukeras.system.facts import (
     WHEELS,
     count_gpus,
     describe_readings,
-    find_dict,
-    find_fact,
-    find_list,
-    find_number,
-    find_records,
-    find_text,
     hides_gpus,
     is_heavy,
     is_simulated,
     list_uncoded,
+    parse_facts,
     parse_numbers,
 )
 
 ANY = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers())
 
 
-@given(ANY, st.lists(st.text(), max_size=3))
-def test_what_is_no_fact_is_not_determined(facts, path):
-    assert find_fact(facts, "a", *path) is None
-    assert find_text(facts, "a", *path) is None
-    assert find_list(facts, "a", *path) is None
-    assert find_number(facts, "a", *path) is None
-    assert find_dict(facts, "a", *path) == {}
-    assert find_records(facts, "a", *path) == []
+NOTHING = parse_facts({})
 
 
-def test_facts_are_found_by_their_path_and_kind():
-    facts = {"a": {"text": "x", "list": [1, {"b": 2}], "number": 2.5, "flag": True}}
-    assert find_text(facts, "a", "text") == "x"
-    assert find_list(facts, "a", "list") == [1, {"b": 2}]
-    assert find_records(facts, "a", "list") == [{"b": 2}]
-    assert find_number(facts, "a", "number") == 2.5
-    assert find_number(facts, "a", "flag") is None
-    assert find_text(facts, "a", "number") is None
-    assert find_number({"a": math.nan}, "a") is None
+@given(ANY, st.sampled_from([field.name for field in fields(NOTHING)]))
+def test_what_is_no_fact_is_not_determined(odd, group):
+    assert parse_facts(odd) == NOTHING
+    found = getattr(parse_facts({group: odd}), group)
+    assert found == getattr(NOTHING, group) or group == "toolkits"
+
+
+def test_facts_are_read_by_their_type():
+    facts = parse_facts(
+        {
+            "driver": {"version": "x", "device_nodes": [], "access": {"a": "ok", "b": 7}, "dxg": 1},
+            "nvml": {
+                "init": 4.0,
+                "count": True,
+                "devices": [7, {"free_bytes": 2.5, "status": 0.5}],
+            },
+            "cuda": {"init": math.nan, "error": 3, "devices": None},
+            "hardware": {"nvidia_gpus": None},
+            "environment": {"X": {"c": None, "python": "1"}},
+        }
+    )
+    assert (facts.driver.version, facts.driver.device_nodes, facts.driver.dxg) == ("x", (), None)
+    assert facts.driver.access == {"a": "ok"}
+    assert (facts.nvml.init, facts.nvml.count) == (4, None)
+    assert [(gpu.free_bytes, gpu.status) for gpu in facts.nvml.devices] == [(2.5, None)]
+    assert (facts.cuda.init, facts.cuda.error, facts.cuda.devices) == (None, None, ())
+    assert facts.hardware.nvidia_gpus is None
+    assert facts.readings("X") == {"c": None, "python": "1"}
+    assert facts.readings("Y") == {}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +70,6 @@ def test_facts_are_found_by_their_path_and_kind():
         ("7", None, False),  # how many there are is not determined
         ("GPU-8932f937", 1, False),
         ("MIG-5c5d", 1, False),
-        (3, 1, False),
     ],
 )
 def test_values_that_hide_all_gpus(value, gpus, hidden):
@@ -83,19 +91,22 @@ def test_numbers_of_a_version(text, numbers):
 def test_cards_without_code_in_the_build_are_known(capability, uncoded):
     card = {"cuda": {"devices": [{"capability": capability}]}}
     facts = change(HEALTHY, card, {"listings": None})
-    assert bool(list_uncoded(facts)) == uncoded
-    assert list_uncoded(change(facts, {"build": None})) == []
+    assert bool(list_uncoded(parse_facts(facts))) == uncoded
+    assert list_uncoded(parse_facts(change(facts, {"build": None}))) == []
 
 
 def test_gpus_are_counted_by_device_nodes_or_on_the_bus():
-    assert count_gpus(HEALTHY) == 1
-    assert count_gpus(change(HEALTHY, {"driver": {"device_nodes": []}})) == 1
-    assert count_gpus({}) is None
+    assert count_gpus(parse_facts(HEALTHY)) == 1
+    assert count_gpus(parse_facts(change(HEALTHY, {"driver": {"device_nodes": []}}))) == 1
+    assert count_gpus(parse_facts({})) is None
 
 
 def test_the_readings_of_a_variable_are_told_apart():
     facts = {"environment": {"X": {"c": "-1", "python": None, "r": "-1", "start": None}}}
-    assert describe_readings(facts, "X") == "of X C reads '-1', Python reads nothing, R reads '-1'"
+    assert (
+        describe_readings(parse_facts(facts), "X")
+        == "of X C reads '-1', Python reads nothing, R reads '-1'"
+    )
 
 
 @pytest.mark.parametrize("op", ["MatMul", "_MklMatMul", "_FusedConv2D", "CudnnRNNV3", "XlaLaunch"])
@@ -109,8 +120,8 @@ def test_ops_that_do_not_compute(op):
 
 
 def test_a_driver_that_says_so_is_simulated():
-    assert not is_simulated(HEALTHY)
-    assert is_simulated(change(HEALTHY, {"nvml": {"simulated": True}}))
+    assert not is_simulated(parse_facts(HEALTHY))
+    assert is_simulated(parse_facts(change(HEALTHY, {"nvml": {"simulated": True}})))
 
 
 def test_wheels_are_the_names_that_own_the_module():

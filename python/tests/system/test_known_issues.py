@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from recorded import HEALTHY, change
 
 from gpukeras.system import known_issues
+from gpukeras.system.facts import parse_facts
 from gpukeras.system.known_issues import KNOWN_BUGS, find_bugs
 
 BY_ID = {bug.id: bug for bug in KNOWN_BUGS}
@@ -77,18 +78,18 @@ CPU = {"build": {"is_cuda_build": False, "cuda_version": None}}
     ],
 )
 def test_bugs_are_found_in_the_versions_that_have_them(bug, changes, sign):
-    found = BY_ID[bug].applies(change(HEALTHY, *changes))
+    found = BY_ID[bug].applies(parse_facts(change(HEALTHY, *changes)))
     assert found is None if sign is None else sign in found
 
 
 def test_a_healthy_computer_has_only_the_bug_that_everybody_has():
-    assert [bug.id for bug, _ in find_bugs(HEALTHY)] == []
-    assert find_bugs({}) == ()
+    assert [bug.id for bug, _ in find_bugs(parse_facts(HEALTHY))] == []
+    assert find_bugs(parse_facts({})) == ()
 
 
 def test_bugs_are_found_together():
     facts = change(HEALTHY, LOST, card("6.1"), cudnn(92800))
-    assert [bug.id for bug, _ in find_bugs(facts)] == ["cusolver", "new cuDNN"]
+    assert [bug.id for bug, _ in find_bugs(parse_facts(facts))] == ["cusolver", "new cuDNN"]
 
 
 def test_records_are_whole():
@@ -115,7 +116,7 @@ def test_records_are_whole():
     ],
 )
 def test_cudnn_counts_its_versions(number, version):
-    assert known_issues.find_cudnn_version({"cudnn": {"version": number}}) == version
+    assert known_issues.find_cudnn_version(parse_facts({"cudnn": {"version": number}})) == version
 
 
 ODD = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.just([{}])
@@ -123,5 +124,5 @@ ODD = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size
 
 @given(st.dictionaries(st.sampled_from(sorted(HEALTHY)), ODD), st.sampled_from(KNOWN_BUGS))
 def test_odd_facts_have_no_bug_and_end_nothing(odd, bug):
-    assert bug.applies(odd) is None
-    bug.applies({**HEALTHY, **odd})
+    assert bug.applies(parse_facts(odd)) is None
+    bug.applies(parse_facts({**HEALTHY, **odd}))

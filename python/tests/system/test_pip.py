@@ -7,6 +7,7 @@ from children import CORE
 
 from gpukeras.diagnostics.rules.rule import fill_fix
 from gpukeras.system import pip
+from gpukeras.system.facts import parse_facts
 
 SYSTEM = Path("/usr/bin/python3")
 ASK = (
@@ -63,8 +64,8 @@ def test_only_a_module_that_is_missing_is_told_to_be_installed():
 
 def test_a_fix_for_a_managed_python_begins_with_an_environment():
     facts = {"python": {"executable": "/usr/bin/python3", "is_managed": True}}
-    fix = fill_fix("{python} -m pip install keras", facts)
+    fix = fill_fix("{python} -m pip install keras", parse_facts(facts))
     assert fix.startswith("This Python is the operating system's")
     assert '"/usr/bin/python3" -m venv ~/.virtualenvs/r-gpukeras' in fix
     assert fix.endswith("~/.virtualenvs/r-gpukeras/bin/python -m pip install keras")
-    assert fill_fix("Restart R.", facts) == "Restart R."
+    assert fill_fix("Restart R.", parse_facts(facts)) == "Restart R."

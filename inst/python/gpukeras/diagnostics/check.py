@@ -15,11 +15,12 @@ from gpukeras.core.keras_types import Model
 from gpukeras.diagnostics.collect import read_facts
 from gpukeras.diagnostics.report import format_check, format_facts, redact
 from gpukeras.diagnostics.verdict import Diagnosis, diagnose
+from gpukeras.system.facts import parse_facts
 
 
 @dataclass(frozen=True)
 class Check(Diagnosis):
-    """A diagnosis with the facts it is based on."""
+    """A diagnosis with the facts it is based on, as they were recorded."""
 
     facts: dict[str, Any]
 
@@ -40,7 +41,7 @@ def check(
         ModelError, DataError, SpecError: if the model or the data cannot be trained at all.
     """
     facts = read_facts(session, model, data)
-    return Check(**vars(diagnose(facts)), facts=facts)
+    return Check(**vars(diagnose(parse_facts(facts))), facts=facts)
 
 
 def report(session: Mapping[str, Any] | None = None) -> str:

@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from gpukeras.backend import cuda_preload, xla_cache
@@ -17,14 +18,7 @@ from gpukeras.diagnostics.probes.compute import parse_stages
 from gpukeras.diagnostics.tf_log import VERBOSE, parse_log
 from gpukeras.system import packages
 from gpukeras.system.environment import current_variables
-from gpukeras.system.facts import (
-    find_backend,
-    find_fact,
-    find_list,
-    find_records,
-    find_session,
-    list_jax_plugins,
-)
+from gpukeras.system.facts import Facts, list_jax_plugins, parse_facts
 
 DRIVER_LIMIT_S = 20  # cuInit takes 0.1 to 3 s; a hanging driver never returns
 LISTING_LIMIT_S = 60
@@ -63,7 +57,7 @@ def quiet_environment(backend: str = "tensorflow") -> Iterator[dict[str, str]]:
 
 
 def run_probe(
-    facts: Mapping[str, Any],
+    python: str,
     program: str,
     environment: Mapping[str, str],
     limit_s: float,
@@ -71,10 +65,10 @@ def run_probe(
     arguments: tuple[str, ...] = (),
     changes: Mapping[str, str | None] | None = None,
 ) -> ChildEnd:
-    """Runs a program of `probes` with this session's Python.
+    """Runs a program of `probes`.
 
     Args:
-        facts: Facts with the Python executable.
+        python: Path of Python.
         program: Module of `probes`, relative to `gpukeras`.
         environment: The child's environment.
         limit_s: Time limit in seconds.
@@ -83,7 +77,6 @@ def run_probe(
     """
     merged = {**environment, **(changes or {})}
     own = {name: value for name, value in merged.items() if value is not None}
-    python = (facts.get("python") or {}).get("executable") or sys.executable
     return run_child(python, ("-m", f"gpukeras.{program}", *arguments), own, limit_s)
 
 
@@ -97,12 +90,18 @@ def parse_answer(end: ChildEnd) -> dict[str, Any]:
     return {"error": f"the child process gave no answer ({end.problem or 'no output'})"}
 
 
+def find_python(facts: Mapping[str, Any]) -> str:
+    """Returns the path of the recorded Python, else of this process's."""
+    return parse_facts(facts).python.executable or sys.executable
+
+
 def read_driver_answers(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Queries libcuda, NVML and cuDNN; libcuda again without CUDA_VISIBLE_DEVICES if it is set."""
-    cudnn = tuple(path for path in (packages.find_cudnn(facts.get("build") or {}),) if path)
-    end = run_probe(
-        facts, "diagnostics.probes.driver", environment, DRIVER_LIMIT_S, arguments=cudnn
+    ask = partial(
+        run_probe, find_python(facts), "diagnostics.probes.driver", environment, DRIVER_LIMIT_S
     )
+    cudnn = tuple(path for path in (packages.find_cudnn(facts.get("build") or {}),) if path)
+    end = ask(arguments=cudnn)
     answer = parse_answer(end)
     for part in ("cuda", "nvml", "cudnn"):
         found = answer.get(part)
@@ -112,22 +111,22 @@ def read_driver_answers(facts: dict[str, Any], environment: Mapping[str, str]) -
         facts["unread"]["cuda"] = end.problem or (said if isinstance(said, str) else "no answer")
     facts["cuda_shown"] = None
     if "CUDA_VISIBLE_DEVICES" in environment:
-        shown = {"CUDA_VISIBLE_DEVICES": None}
-        end = run_probe(
-            facts, "diagnostics.probes.driver", environment, DRIVER_LIMIT_S, changes=shown
-        )
-        found = parse_answer(end).get("cuda")
+        found = parse_answer(ask(changes={"CUDA_VISIBLE_DEVICES": None})).get("cuda")
         facts["cuda_shown"] = found if isinstance(found, dict) else None
 
 
 def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Lists the backend's GPUs in new processes, one variation at a time until a GPU is listed."""
+    known = parse_facts(facts)
     facts["listings"] = {}
-    parse = parse_jax_log if find_backend(facts) == "jax" else parse_log
-    for variation in plan_listings(facts, environment):
-        changes = {**VERBOSE, **VARIATIONS[variation]}
+    parse = parse_jax_log if known.backend == "jax" else parse_log
+    for variation in plan_listings(known, environment):
         end = run_probe(
-            facts, "diagnostics.probes.listing", environment, LISTING_LIMIT_S, changes=changes
+            find_python(facts),
+            "diagnostics.probes.listing",
+            environment,
+            LISTING_LIMIT_S,
+            changes={**VERBOSE, **VARIATIONS[variation]},
         )
         answer = parse_answer(end)
         facts["listings"][variation] = {
@@ -141,9 +140,9 @@ def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None
             break
 
 
-def plan_listings(facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+def plan_listings(facts: Facts, environment: Mapping[str, str]) -> list[str]:
     """Returns the variations that apply here, in order; each takes a process of 3 to 6 s."""
-    cuda_build = find_fact(facts, "build", "is_cuda_build") is True
+    cuda_build = facts.build.is_cuda_build is True
     has_cuda = cuda_build or bool(list_jax_plugins(facts))
     requested = {
         "as it is": True,
@@ -154,38 +153,35 @@ def plan_listings(facts: Mapping[str, Any], environment: Mapping[str, str]) -> l
     return [variation for variation, worth in requested.items() if worth]
 
 
-def list_visible(facts: Mapping[str, Any]) -> list[str]:
+def list_visible(facts: Facts) -> list[str]:
     """Returns the GPUs that can compute: of this session, or of a new process if it has no list."""
-    visible = find_list(find_session(facts), "visible_gpus")
+    visible = facts.runtime.visible_gpus
     if visible is None:
-        fresh = find_records(facts, "listings", "as it is", "gpus")
-        visible = [gpu.get("name") for gpu in fresh]
-    return list(map(str, visible))
+        return [str(gpu.name) for gpu in facts.listing("as it is").gpus or ()]
+    return list(visible)
 
 
 def read_proof(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Runs a product, a convolution and a small training on the first visible GPU in a child."""
-    facts["proof"] = prove_device(list_visible(facts)[0], facts, environment)
+    device = list_visible(parse_facts(facts))[0]
+    facts["proof"] = prove_device(device, find_python(facts), environment)
 
 
-def prove_device(
-    device: str, facts: Mapping[str, Any], environment: Mapping[str, str]
-) -> dict[str, Any]:
+def prove_device(device: str, python: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """Computes on a device in a child process, so that a crash becomes a fact.
 
     Args:
         device: Device name such as "GPU:0" or "CPU:0".
-        facts: Facts with the Python executable.
+        python: Path of Python.
         environment: The child's environment.
     """
-    changes = {"TF_CPP_MIN_LOG_LEVEL": "0"}
     end = run_probe(
-        facts,
+        python,
         "diagnostics.probes.compute",
         environment,
         COMPUTE_LIMIT_S,
         arguments=(device,),
-        changes=changes,
+        changes={"TF_CPP_MIN_LOG_LEVEL": "0"},
     )
     stages = parse_stages(end.stdout)
     return {"device": device, **stages, "ended": end.problem, "log": parse_log(end.stderr)}

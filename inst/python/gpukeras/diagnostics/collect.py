@@ -30,20 +30,9 @@ from gpukeras.diagnostics.child_probes import (
     read_listings,
     read_proof,
 )
-from gpukeras.diagnostics.verdict import diagnose
+from gpukeras.diagnostics.verdict import find_root_id
 from gpukeras.system import host, packages, pip
-from gpukeras.system.facts import (
-    find_backend,
-    find_dict,
-    find_fact,
-    find_list,
-    find_number,
-    find_records,
-    find_session,
-    find_text,
-    is_simulated,
-    name_backend,
-)
+from gpukeras.system.facts import Facts, is_simulated, parse_facts
 
 # GPU memory that a second TensorFlow needs before it computes: its CUDA context with cuDNN and
 # cuBLAS takes some 500 MiB, and TensorFlow leaves the rest of a small card to the system.
@@ -72,17 +61,12 @@ def read_facts(
     seen_by_r = dict(readings) if isinstance(readings, Mapping) else {} if known else None
     facts: dict[str, Any] = {"session": known, "skipped": {}, "unread": {}}
     read_files(facts, seen_by_r, Path(root))
-    backend = find_backend(facts)
+    backend = parse_facts(facts).backend
     _read_into(facts, backend, read_imported)
     read_import_error(facts)
     with quiet_environment(backend) as environment:
         read_driver_answers(facts, environment)
-        for name, read in LAYERS.items():
-            reason = explain_skip(name, facts)
-            if reason:
-                facts["skipped"][name] = reason
-            else:
-                read(facts, environment)
+        read_layers(facts, environment)
         if model is not None:
             read_own_use(facts, model, data)
     facts["preload"] = None if cuda_preload.done is None else asdict(cuda_preload.done)
@@ -90,12 +74,28 @@ def read_facts(
     return facts
 
 
-def explain_skip(layer: str, facts: Mapping[str, Any]) -> str:
-    """Returns why a layer is skipped, or ""; the first proven root cause ends the search."""
-    cause = diagnose(facts).cause_id
-    if cause:
-        return f"{cause} was found before"
-    if layer == "listings" and find_list(find_session(facts), "physical_gpus"):
+def read_layers(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """Reads the layers in order; the first proven root cause ends the search.
+
+    Args:
+        facts: The facts so far, changed in place.
+        environment: The child processes' environment.
+    """
+    known = parse_facts(facts)
+    cause = find_root_id(known)
+    for name, read in LAYERS.items():
+        reason = f"{cause} was found before" if cause else explain_skip(name, known)
+        if reason:
+            facts["skipped"][name] = reason
+            continue
+        read(facts, environment)
+        known = parse_facts(facts)
+        cause = find_root_id(known)
+
+
+def explain_skip(layer: str, facts: Facts) -> str:
+    """Returns why a layer is skipped although no root cause is proven, or ""."""
+    if layer == "listings" and facts.runtime.physical_gpus:
         return "this session lists a GPU already"
     if layer == "session":
         return explain_no_import(facts) or explain_no_start(facts)
@@ -104,37 +104,36 @@ def explain_skip(layer: str, facts: Mapping[str, Any]) -> str:
     return ""
 
 
-def explain_no_import(facts: Mapping[str, Any]) -> str:
+def explain_no_import(facts: Facts) -> str:
     """Returns why the backend is not imported here, such as a crash in a child process, or ""."""
-    if find_fact(find_session(facts), "imported") is True:
+    if facts.runtime.imported is True:
         return ""
-    ends = [find_text(tried, "error") or "" for tried in find_dict(facts, "listings").values()]
+    ends = [listing.error or "" for listing in facts.listings.values()]
     last = ends[-1] if ends else ""
     fatal = last.startswith(("killed", "did not end"))
-    return f"importing {name_backend(facts)} is not safe here: {last}" if fatal else ""
+    return f"importing {facts.backend_name} is not safe here: {last}" if fatal else ""
 
 
-def explain_no_start(facts: Mapping[str, Any]) -> str:
+def explain_no_start(facts: Facts) -> str:
     """Returns why this session's GPUs are not listed: JAX would start them; or ""."""
-    jax = find_backend(facts) == "jax" and find_fact(facts, "jax", "started") is not True
-    if jax and find_fact(facts, "listings", "as it is", "ok") is False:
+    jax = facts.backend == "jax" and facts.jax.started is not True
+    if jax and facts.listing("as it is").ok is False:
         return ""  # whether the import fails here too
     return "JAX has not started in this session, and listing its devices would" if jax else ""
 
 
-def explain_no_proof(facts: Mapping[str, Any]) -> str:
+def explain_no_proof(facts: Facts) -> str:
     """Returns why no computation runs in a child process, or ""."""
     if not list_visible(facts):
-        return f"{name_backend(facts)} lists no GPU that could compute"
-    modes = [find_number(gpu, "compute_mode") for gpu in find_records(facts, "nvml", "devices")]
+        return f"{facts.backend_name} lists no GPU that could compute"
     if is_simulated(facts):
         return "the driver is simulated, nothing can be computed on it"
-    if find_fact(find_session(facts), "started") is not True:
+    if facts.runtime.started is not True:
         return ""
-    if EXCLUSIVE_PROCESS in modes:
+    gpus = facts.nvml.devices
+    if any(gpu.compute_mode == EXCLUSIVE_PROCESS for gpu in gpus):
         return "the GPU admits one process at a time, and this session is the one"
-    free = [find_number(gpu, "free_bytes") for gpu in find_records(facts, "nvml", "devices")]
-    if any(left is not None and left < CHILD_BYTES for left in free):
+    if any(gpu.free_bytes is not None and gpu.free_bytes < CHILD_BYTES for gpu in gpus):
         return "this session holds the GPU's memory; give model and data to prove its own training"
     return ""
 
@@ -178,7 +177,7 @@ def read_files(facts: dict[str, Any], seen_by_r: Mapping[str, str] | None, root:
     }
     for name, read in readers.items():
         _read_into(facts, name, read)
-    if find_backend(facts) == "jax":  # then TensorFlow, if there is one, explains nothing
+    if parse_facts(facts).backend == "jax":  # then TensorFlow, if there is one, explains nothing
         facts |= dict.fromkeys(OF_TENSORFLOW)
     else:
         _read_into(facts, "libraries", lambda: packages.read_libraries(facts["build"] or {}))
@@ -261,20 +260,22 @@ def read_session(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
 
     JAX is only imported, which starts none.
     """
-    if find_backend(facts) == "jax":
+    known = parse_facts(facts)
+    if known.backend == "jax":
         with suppress(RuntimeMissingError):
             jax()
         _read_into(facts, "jax", read_imported)
-    elif find_list(facts, "tensorflow", "physical_gpus") is None:
+    elif known.tensorflow.physical_gpus is None:
         _read_into(facts, "tensorflow", read_tensorflow)
     read_import_error(facts)
 
 
 def read_import_error(facts: dict[str, Any]) -> None:
     """Reads why the backend cannot be imported in this session, if that was tried."""
-    error, backend = find_text(find_session(facts), "error"), find_backend(facts)
+    known = parse_facts(facts)
+    error = known.runtime.error
     if error:
-        _read_into(facts, "import_error", lambda: load_errors.read_load_error(error, backend))
+        _read_into(facts, "import_error", lambda: load_errors.read_load_error(error, known.backend))
 
 
 def read_own_use(facts: dict[str, Any], model: Model, data: Any) -> None:

@@ -8,17 +8,9 @@ from dataclasses import dataclass
 
 from gpukeras.system.facts import (
     Facts,
+    ProofStage,
     count_fresh,
     count_gpus,
-    find_backend,
-    find_dict,
-    find_fact,
-    find_list,
-    find_number,
-    find_records,
-    find_session,
-    find_text,
-    is_cuda_build,
     is_simulated,
     list_jax_plugins,
 )
@@ -58,79 +50,76 @@ def take_inventory(facts: Facts) -> list[Finding]:
 
 def fails_driver(facts: Facts) -> bool:
     """Whether one of the driver's libraries does not load or returns an error."""
-    errors = [("cuda", "init"), ("cuda", "count_status"), ("nvml", "init")]
-    absent = any(find_fact(facts, part, "loaded") is False for part in ("cuda", "nvml"))
-    return absent or any(find_number(facts, *path) for path in errors)
+    cuda, nvml = facts.cuda, facts.nvml
+    absent = cuda.loaded is False or nvml.loaded is False
+    return absent or any((cuda.init, cuda.count_status, nvml.init))
 
 
 def describe_platform(facts: Facts) -> str | None:
     """Describes operating system, release and machine type."""
-    parts = [find_text(facts, "platform", key) for key in ("system", "release", "machine")]
+    parts = (facts.platform.system, facts.platform.release, facts.platform.machine)
     return " ".join(part for part in parts if part) or None
 
 
 def describe_hardware(facts: Facts) -> str | None:
     """Describes the computer's NVIDIA GPUs, by name if the driver reports it."""
-    known = find_records(facts, "nvml", "devices") or find_records(facts, "cuda", "devices")
-    names = [name for gpu in known if (name := find_text(gpu, "name"))]
+    names = [gpu.name for gpu in facts.nvml.devices or facts.cuda.devices if gpu.name]
     if names:
         return ", ".join(names)
     count = count_gpus(facts)
     if count is None:
-        return "none on the PCI bus" if find_list(facts, "hardware", "nvidia_gpus") == [] else None
+        return "none on the PCI bus" if facts.hardware.nvidia_gpus == () else None
     return f"{count} NVIDIA GPU"
 
 
 def describe_driver(facts: Facts) -> str | None:
     """Describes the driver's version, from NVML or the kernel module, and its return codes."""
-    text = find_text(facts, "nvml", "driver") or find_text(facts, "driver", "version")
-    loaded = find_fact(facts, "cuda", "loaded")
+    text = facts.nvml.driver or facts.driver.version
+    loaded = facts.cuda.loaded
     if not text and loaded is not True:
         return "none loaded" if text == "" or loaded is False else None
     version = re.search(r"\d+\.\d+(\.\d+)?", text or "")
     shown = version.group() if version else (text or "of unknown version")[:60]
-    asked = {"cuInit": ("cuda", "init"), "cuDeviceGetCount": ("cuda", "count_status")}
-    codes = {name: find_number(facts, *path) for name, path in asked.items()}
+    codes = {"cuInit": facts.cuda.init, "cuDeviceGetCount": facts.cuda.count_status}
     said = [
-        f", {name} returns {code:.0f}"
+        f", {name} returns {code}"
         for name, code in codes.items()
         if code or (code == 0 and name == "cuInit")
     ]
-    failed = find_number(facts, "nvml", "init")
-    said += [f", NVML returns {failed:.0f}"] if failed else []
+    failed = facts.nvml.init
+    said += [f", NVML returns {failed}"] if failed else []
     simulated = " (simulated)" if is_simulated(facts) else ""
     return f"{shown}{''.join(said)}{simulated}"
 
 
 def describe_python(facts: Facts) -> str | None:
     """Describes the running Python and what selected it."""
-    executable = find_text(facts, "python", "executable")
+    executable = facts.python.executable
     if not executable:
         return None
-    forced = find_text(facts, "session", "forced")
+    forced = facts.session.forced
     chosen = f", chosen by {forced}" if forced else ""
-    return f"{find_text(facts, 'python', 'version') or ''} {executable}{chosen}".strip()
+    return f"{facts.python.version or ''} {executable}{chosen}".strip()
 
 
 def describe_tensorflow(facts: Facts) -> str | None:
     """Describes version and build of the imported or installed TensorFlow."""
-    version = find_text(facts, "tensorflow", "version") or find_text(facts, "build", "version")
+    version = facts.tensorflow.version or facts.build.version
     if not version:
         return None
-    cuda = find_text(facts, "build", "cuda_version")
+    cuda = facts.build.cuda_version
     build = {True: f"built with CUDA {cuda or ''}".strip(), False: "built without CUDA"}
-    known = is_cuda_build(facts)
+    known = facts.build.is_cuda_build
     return version if known is None else f"{version}, {build[known]}"
 
 
 def describe_jax(facts: Facts) -> str | None:
     """Describes the versions of JAX, jaxlib and the CUDA plugin."""
-    packages = find_dict(facts, "packages")
-    version = find_text(facts, "jax", "version") or find_text(packages, "jax")
+    version = facts.jax.version or facts.packages.get("jax")
     if not version:
         return None
     plugins = [f"CUDA {cuda} plugin {found}" for cuda, found in list_jax_plugins(facts).items()]
-    library = find_text(packages, "jaxlib")
+    library = facts.packages.get("jaxlib")
     parts = [f"jaxlib {library}" if library else "", *(plugins or ["no CUDA plugin"])]
     return ", ".join([version, *filter(None, parts)])
 
@@ -138,7 +127,7 @@ def describe_jax(facts: Facts) -> str | None:
 def describe_memory(facts: Facts) -> str | None:
     """Describes how JAX takes a GPU's memory, by the variables that it reads."""
     names = [f"XLA_PYTHON_CLIENT_{name}" for name in ("PREALLOCATE", "MEM_FRACTION", "ALLOCATOR")]
-    readings = {name: find_dict(facts, "environment", name) for name in names}
+    readings = {name: facts.readings(name) for name in names}
     known = {name: read.get("python") or read.get("c") for name, read in readings.items()}
     texts = [f"{name} is {value}" for name, value in known.items() if value]
     if not any(readings.values()):
@@ -151,50 +140,48 @@ def describe_gpus(facts: Facts) -> str | None:
 
     JAX would start them: before it has, those of a new process are described.
     """
-    physical = find_list(find_session(facts), "physical_gpus")
-    if physical is None and find_backend(facts) == "jax" and count_fresh(facts) is not None:
-        fresh = find_records(facts, "listings", "as it is", "gpus")
-        names = [find_text(gpu, "name") or "a GPU" for gpu in fresh]
+    physical = facts.runtime.physical_gpus
+    if physical is None and facts.backend == "jax" and count_fresh(facts) is not None:
+        names = [gpu.name or "a GPU" for gpu in facts.listing("as it is").gpus or ()]
         return f"{', '.join(names) or 'none listed'} (in a new process)"
     if physical is None:
-        reason = find_text(facts, "skipped", "listings") or find_text(facts, "skipped", "session")
+        reason = facts.skipped.get("listings") or facts.skipped.get("session")
         return f"not asked for ({reason})" if reason else None
-    visible = find_list(find_session(facts), "visible_gpus")
+    visible = facts.runtime.visible_gpus
     if not physical:
         return "none listed"
     hidden = "" if visible is None or visible == physical else f" ({len(visible)} visible)"
-    return ", ".join(str(name) for name in physical) + hidden
+    return ", ".join(physical) + hidden
 
 
 def describe_proof(facts: Facts) -> str | None:
     """Describes the result of each stage of the computation in a child process."""
-    stages = find_records(facts, "proof", "stages")
+    stages = facts.proof.stages
     if not stages:
-        skipped = find_text(facts, "skipped", "compute")
-        return f"not made ({skipped})" if skipped else find_text(facts, "proof", "error") or None
-    ended = find_text(facts, "proof", "ended")
+        skipped = facts.skipped.get("compute")
+        return f"not made ({skipped})" if skipped else facts.proof.error or None
+    ended = facts.proof.ended
     texts = [f"{_name_stage(stage)} {_grade(stage)}" for stage in stages]
     return ", ".join(texts) + (f" ({ended})" if ended else "")
 
 
-def _name_stage(stage: Facts) -> str:
-    name = find_text(stage, "name") or "a test"
+def _name_stage(stage: ProofStage) -> str:
+    name = stage.name or "a test"
     return STAGE_NAMES.get(name, name)
 
 
-def _grade(stage: Facts) -> str:
-    ok = find_fact(stage, "ok")
-    return "right" if ok is True else "failed" if ok is False else "not ended"
+def _grade(stage: ProofStage) -> str:
+    return {True: "right", False: "failed", None: "not ended"}[stage.ok]
 
 
 def describe_product(facts: Facts) -> str | None:
     """Describes a correct matrix product on the GPU with its deviation; None without one."""
-    for stage in find_records(facts, "proof", "stages"):
-        error, bound = find_number(stage, "deviation"), find_number(stage, "tolerance")
-        right = stage.get("name") == "product" and stage.get("ok") is True
+    for stage in facts.proof.stages:
+        error, bound = stage.deviation, stage.tolerance
+        right = stage.name == "product" and stage.ok is True
         if right and error is not None and bound is not None:
-            device = find_text(facts, "proof", "device")
-            how = " with soft placement off" if find_backend(facts) == "tensorflow" else ""
+            device = facts.proof.device
+            how = " with soft placement off" if facts.backend == "tensorflow" else ""
             return (
                 f"A matrix product on {device}{how} deviates from NumPy by {error:.1e}, "
                 f"tolerance {bound:.1e}."
@@ -234,4 +221,4 @@ PARTS = tuple(
 
 def choose_inventory(facts: Facts) -> Sequence[Part]:
     """Returns the parts of a report on the backend that was asked."""
-    return (*COMPUTER, *BACKENDS[find_backend(facts)], TEST)
+    return (*COMPUTER, *BACKENDS[facts.backend], TEST)

@@ -10,6 +10,7 @@ from typing import Any
 from gpukeras.diagnostics.load_errors import read_load_error
 from gpukeras.diagnostics.verdict import diagnose
 from gpukeras.system import pip
+from gpukeras.system.facts import parse_facts
 
 
 def check_core(said: str, executable: str) -> dict[str, Any]:
@@ -28,4 +29,4 @@ def check_core(said: str, executable: str) -> dict[str, Any]:
         },
         "import_error": read_load_error(said, "gpukeras"),
     }
-    return {**asdict(diagnose(facts)), "facts": facts}
+    return {**asdict(diagnose(parse_facts(facts))), "facts": facts}

@@ -9,19 +9,7 @@ from gpukeras.diagnostics.findings import Finding, describe_product, take_invent
 from gpukeras.diagnostics.rules.catalog import CAUSES
 from gpukeras.diagnostics.rules.jax import find_start_error
 from gpukeras.diagnostics.rules.rule import Cause, fill_fix
-from gpukeras.system.facts import (
-    Facts,
-    count_fresh,
-    find_dict,
-    find_fact,
-    find_list,
-    find_number,
-    find_session,
-    find_text,
-    is_heavy,
-    is_simulated,
-    name_backend,
-)
+from gpukeras.system.facts import NOT_USED, Facts, UseFacts, count_fresh, is_heavy, is_simulated
 from gpukeras.system.known_issues import find_bugs
 
 SIMULATED = "The driver is simulated, for tests: nothing is proven of a GPU."
@@ -67,6 +55,13 @@ def diagnose(facts: Facts) -> Diagnosis:
     return Diagnosis("NOT USED", title, cause.id, fix, (sign,), tuple(findings))
 
 
+def find_root_id(facts: Facts) -> str | None:
+    """Returns the id of the root cause that the facts prove so far, or None."""
+    situation = name_situation(facts)
+    roots = (cause for cause in CAUSES if situation in cause.situations)
+    return next((cause.id for cause in roots if cause.find(facts)), None)
+
+
 def _report_cause(cause: Cause, sign: str, root_id: str | None, facts: Facts) -> Finding:
     # Without a GPU, for example, a CPU build is correct: only the root is certainly a problem.
     status = "problem" if cause.id == root_id or cause.is_problem(facts) else "note"
@@ -104,14 +99,14 @@ def name_situation(facts: Facts) -> str:
     lists none, but a new process with the same environment does; "unlisted": none is listed;
     "unknown".
     """
-    physical, fresh = find_list(find_session(facts), "physical_gpus"), count_fresh(facts)
+    physical, fresh = facts.runtime.physical_gpus, count_fresh(facts)
     if find_start_error(facts) and not physical:
         return "failed"
-    if physical == [] and fresh:
+    if physical == () and fresh:
         return "late"
     # If the session has no list, the list of a child process counts.
     listed = fresh if physical is None else len(physical)
-    visible = find_list(find_session(facts), "visible_gpus")
+    visible = facts.runtime.visible_gpus
     if listed if visible is None else visible:
         return name_proof(facts)
     if listed:
@@ -121,10 +116,10 @@ def name_situation(facts: Facts) -> str:
 
 def name_proof(facts: Facts) -> str:
     """Returns "works", "failed" or "untested", from the child process or the user's model here."""
-    proven = find_fact(facts, "proof", "ok")
+    proven = facts.proof.ok
     if proven is True or proven is False:
         return "works" if proven else "failed"
-    return "works" if describe_numeric(find_dict(facts, "use")) else "untested"
+    return "works" if describe_numeric(facts.use) else "untested"
 
 
 # Without a proven cause -------------------------------------------------------------------------
@@ -134,10 +129,10 @@ def judge_situation(situation: str, facts: Facts) -> tuple[str, tuple[str, ...]]
     """Returns verdict and evidence if no cause is proven."""
     if situation == "works":
         return judge_use(facts)
-    name = name_backend(facts)
+    name = facts.backend_name
     if situation in ("failed", "untested"):
-        reason = find_text(facts, "proof", "error") or find_text(facts, "proof", "ended")
-        reason = reason or find_text(facts, "skipped", "compute") or "no test was run"
+        reason = facts.proof.error or facts.proof.ended
+        reason = reason or facts.skipped.get("compute") or "no test was run"
         return "UNPROVEN", (
             f"{name} lists a GPU; whether it computes is not determined: {reason}.",
         )
@@ -150,8 +145,8 @@ def judge_situation(situation: str, facts: Facts) -> tuple[str, tuple[str, ...]]
 
 def explain_unknown(facts: Facts) -> str:
     """Returns why the backend's list of GPUs is unknown, as the end of a sentence."""
-    tried = find_dict(facts, "listings").values()
-    errors = [error for listing in tried if (error := find_text(listing, "error"))]
+    tried = facts.listings.values()
+    errors = [error for listing in tried if (error := listing.error)]
     return f": {errors[-1]}" if errors else ""
 
 
@@ -162,11 +157,11 @@ def judge_use(facts: Facts) -> tuple[str, tuple[str, ...]]:
     step allocated on the GPU, and kernels on its streams (or, if profiling is forbidden, heavy ops
     placed on it). PARTIAL: heavy ops run on the CPU as well.
     """
-    own = find_dict(facts, "use")
-    use = own or find_dict(facts, "proof", "use")
+    own = facts.use != NOT_USED
+    use = facts.use if own else facts.proof.use
     whose = "your model" if own else "a small model, in a child process"
     computed = describe_product(facts) or describe_numeric(use)
-    memory, ran = judge_memory(use), judge_kernels(use)
+    memory, ran = judge_memory(use), judge_kernels(use, facts.backend)
     seen = tuple(text for text in (computed, memory, ran) if text)
     on_cpu = list_heavy(use, "CPU")
     if on_cpu and list_heavy(use, "GPU"):
@@ -182,14 +177,11 @@ def judge_use(facts: Facts) -> tuple[str, tuple[str, ...]]:
     return "UNPROVEN", (*seen, f"Not determined: {lacking}.")
 
 
-def describe_numeric(use: Facts) -> str | None:
+def describe_numeric(use: UseFacts) -> str | None:
     """Describes a model's correct output on a GPU with its deviation; None without one."""
-    device = find_text(use, "device") or ""
-    error, bound = (
-        find_number(use, "numeric", "deviation"),
-        find_number(use, "numeric", "tolerance"),
-    )
-    right = find_fact(use, "numeric", "ok") is True and device.startswith("GPU")
+    device = use.device or ""
+    error, bound = use.numeric.deviation, use.numeric.tolerance
+    right = use.numeric.ok is True and device.startswith("GPU")
     if not right or error is None or bound is None:
         return None
     return (
@@ -198,10 +190,10 @@ def describe_numeric(use: Facts) -> str | None:
     )
 
 
-def judge_memory(use: Facts) -> str:
+def judge_memory(use: UseFacts) -> str:
     """Describes the memory that a training step took on the GPU, or ""."""
-    rise, held = find_number(use, "peak_rise_bytes"), find_number(use, "held_bytes")
-    expected = find_number(use, "expected_bytes")
+    rise, held = use.peak_rise_bytes, use.held_bytes
+    expected = use.expected_bytes
     if held is not None and expected and held >= expected:
         return (
             f"JAX held {held / 2**20:.1f} MiB more of the GPU's memory for a step's rows, which "
@@ -215,32 +207,31 @@ def judge_memory(use: Facts) -> str:
     )
 
 
-def judge_kernels(use: Facts) -> str:
+def judge_kernels(use: UseFacts, backend: str) -> str:
     """Describes the kernels that ran on the GPU, or else the ops placed on it, or ""."""
-    kernel_s = find_number(use, "trace", "kernel_s") or 0.0
-    kernels = find_number(use, "trace", "kernels") or 0
-    if kernel_s > 0 and kernels > 0:
-        busy = find_number(use, "trace", "busy_share")
+    trace = use.trace
+    if (trace.kernel_s or 0.0) > 0 and (trace.kernels or 0) > 0:
+        busy = trace.busy_share
         share = "" if busy is None else f", {100 * busy:.0f} % of the time"
-        return f"The profiler saw {kernels:.0f} kernels on the GPU's streams{share}."
-    if "held_bytes" in use:  # JAX: see jax_usage
-        return describe_variables(find_dict(use, "variables"))
+        return f"The profiler saw {trace.kernels} kernels on the GPU's streams{share}."
+    if backend == "jax":  # see jax_usage
+        return describe_variables(use.variables)
     placed = list_heavy(use, "GPU")
     return f"TensorFlow placed on the GPU: {', '.join(placed)}." if placed else ""
 
 
-def describe_variables(devices: Facts) -> str:
+def describe_variables(devices: Mapping[str, int]) -> str:
     """Describes the variables that JAX's steps left on GPUs alone, or ""."""
-    if not devices or not all(str(device).startswith("GPU") for device in devices):
+    if not devices or not all(device.startswith("GPU") for device in devices):
         return ""
     counts = " and ".join(f"{count} on {device}" for device, count in devices.items())
     return f"The variables that JAX's steps computed are there: {counts}."
 
 
-def list_heavy(use: Facts, kind: str) -> list[str]:
+def list_heavy(use: UseFacts, kind: str) -> list[str]:
     """Returns the heavy ops with their number on all devices of a kind ("CPU" or "GPU")."""
     found = []
-    for device, ops in find_dict(use, "placement").items():
-        if str(device).startswith(kind) and isinstance(ops, Mapping):
-            found += [f"{count} {op}" for op, count in ops.items() if is_heavy(str(op))]
+    for device, ops in use.placement.items():
+        if device.startswith(kind):
+            found += [f"{count} {op}" for op, count in ops.items() if is_heavy(op)]
     return found

@@ -9,6 +9,7 @@ The file is moved to its path only if its predictions agree.
 from __future__ import annotations
 
 import io
+import sys
 import tempfile
 import time
 import warnings
@@ -279,7 +280,12 @@ def _run(
         no_gpu = {"CUDA_VISIBLE_DEVICES": "-1"}  # the session uses the GPU
         answer = parse_answer(
             run_probe(
-                {}, "export.run_exported", environment, LIMIT_S, arguments=arguments, changes=no_gpu
+                sys.executable,
+                "export.run_exported",
+                environment,
+                LIMIT_S,
+                arguments=arguments,
+                changes=no_gpu,
             )
         )
         if answer.get("error"):

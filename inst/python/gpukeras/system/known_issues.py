@@ -9,17 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpukeras.system.facts import (
-    Facts,
-    find_dict,
-    find_fact,
-    find_number,
-    find_release,
-    find_text,
-    is_cuda_build,
-    list_capabilities,
-    parse_numbers,
-)
+from gpukeras.system.facts import Facts, find_release, list_capabilities, parse_numbers
 
 # CUDA's compilers support Blackwell, compute capability 10.0 and later, since 12.8 (release notes).
 BLACKWELL = (10, 0)
@@ -70,17 +60,17 @@ def find_bugs(facts: Facts) -> tuple[tuple[KnownBug, str], ...]:
 
 def has_cusolver_bug(facts: Facts) -> str | None:
     """Returns evidence that the wheel's cusolver is in a folder that TensorFlow does not search."""
-    path = find_text(facts, "libraries", "libcusolver.so.11") or ""
-    lost = find_fact(facts, "build", "searches_cusolver") is False
-    if is_cuda_build(facts) is not True or not lost or "/nvidia/cusolver/" not in path:
+    path = facts.libraries.get("libcusolver.so.11", "")
+    lost = facts.build.searches_cusolver is False
+    if facts.build.is_cuda_build is not True or not lost or "/nvidia/cusolver/" not in path:
         return None
     return f"{path} is there, but libtensorflow_framework does not search that folder"
 
 
 def has_path_bug(facts: Facts) -> str | None:
     """Returns evidence of TensorFlow 2.16.1 with CUDA libraries from wheels."""
-    wheels = [name for name in find_dict(facts, "packages") if str(name).startswith("nvidia-cu")]
-    if find_release(facts) != (2, 16, 1) or is_cuda_build(facts) is not True or not wheels:
+    wheels = [name for name in facts.packages if name.startswith("nvidia-cu")]
+    if find_release(facts) != (2, 16, 1) or facts.build.is_cuda_build is not True or not wheels:
         return None
     return f"tensorflow 2.16.1 does not search the folders of {len(wheels)} nvidia wheels"
 
@@ -101,7 +91,7 @@ def has_old_cudnn(facts: Facts) -> str | None:
     """Returns evidence of a cuDNN older than the one TensorFlow was compiled with."""
     version, release = find_cudnn_version(facts), find_release(facts)
     needed = next((cudnn for since, cudnn in BUILT_FOR_CUDNN if release >= since), ())
-    if is_cuda_build(facts) is not True or not version or version >= needed:
+    if facts.build.is_cuda_build is not True or not version or version >= needed:
         return None
     return (
         f"cuDNN {format_version(version)} is loaded, TensorFlow {format_version(release)} was "
@@ -111,9 +101,9 @@ def has_old_cudnn(facts: Facts) -> str | None:
 
 def has_blackwell_bug(facts: Facts) -> str | None:
     """Returns evidence of an XLA whose CUDA version does not support one of the GPUs."""
-    cuda = find_text(facts, "build", "cuda_version")
+    cuda = facts.build.cuda_version
     aborting = [card for card in list_capabilities(facts) if aborts_xla(card, parse_numbers(cuda))]
-    if is_cuda_build(facts) is not True or not aborting:
+    if facts.build.is_cuda_build is not True or not aborting:
         return None
     return (
         f"compute capability {format_version(aborting[0])}, and a TensorFlow built with CUDA {cuda}"
@@ -127,9 +117,9 @@ def aborts_xla(capability: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
 
 def has_broken_metal(facts: Facts) -> str | None:
     """Returns evidence of a tensorflow-metal that the installed TensorFlow cannot load."""
-    metal = find_text(facts, "packages", "tensorflow-metal")
+    metal = facts.packages.get("tensorflow-metal")
     release = find_release(facts)
-    if find_text(facts, "platform", "system") != "Darwin" or not metal or release < (2, 18):
+    if facts.platform.system != "Darwin" or not metal or release < (2, 18):
         return None
     return f"tensorflow-metal {metal} with TensorFlow {format_version(release)}"
 
@@ -139,11 +129,11 @@ def find_cudnn_version(facts: Facts) -> tuple[int, ...]:
 
     The major version counts 10,000 in cuDNN 9 and 1,000 in cuDNN 8 (cudnn_version.h).
     """
-    number = find_number(facts, "cudnn", "version")
-    if number is None or number != int(number) or number < 1000:
+    number = facts.cudnn.version
+    if number is None or number < 1000:
         return ()
     unit = 10_000 if number >= 90_000 else 1_000
-    major, rest = divmod(int(number), unit)
+    major, rest = divmod(number, unit)
     return major, rest // 100, rest % 100
 
 

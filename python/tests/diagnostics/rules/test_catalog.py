@@ -11,6 +11,7 @@ from recorded import BASES, CASES, HEALTHY, JAX, UNLISTED, build_facts, change
 from gpukeras.diagnostics.rules.catalog import CAUSES
 from gpukeras.diagnostics.rules.rule import STAGES, fill_fix
 from gpukeras.diagnostics.verdict import diagnose, name_situation
+from gpukeras.system.facts import parse_facts
 
 BY_ID = {cause.id: cause for cause in CAUSES}
 ROOTS = [case for case in CASES if case.get("root")]
@@ -32,11 +33,11 @@ def visible(c, python=None, r=None):
 
 def find_claims(facts):
     """The causes that claim to be the root: of the first stage in which one is detected."""
-    situation, found = name_situation(facts), []
+    situation, found = name_situation(parse_facts(facts)), []
     for cause in CAUSES:  # in the order of their stages
         if found and cause.stage != found[0].stage:
             break
-        if situation in cause.situations and cause.find(facts):
+        if situation in cause.situations and cause.find(parse_facts(facts)):
             found.append(cause)
     return [cause.id for cause in found]
 
@@ -48,7 +49,7 @@ def failing(checks):
 
 def look_at_root(case):
     facts = build_facts(case)
-    found = diagnose(facts)
+    found = diagnose(parse_facts(facts))
     return {
         "the cause": found.cause_id == case["root"],
         "the verdict": found.verdict == case.get("verdict", "NOT USED"),
@@ -78,7 +79,7 @@ def test_two_things_broken_at_once_have_one_root(pair):
 
 
 def look_at_finding(case):
-    found = {one.id: one.evidence for one in diagnose(build_facts(case)).findings}
+    found = {one.id: one.evidence for one in diagnose(parse_facts(build_facts(case))).findings}
     return {"the evidence": case.get("evidence", "") in found.get(case["finding"], [])}
 
 
@@ -104,8 +105,9 @@ def look_at_cause(cause):
         "a sentence": cause.title.endswith((".", "{evidence}")),
         "a fix": bool(cause.fix),
         "says what it detects": cause.detect.__doc__.startswith(f"Detects {cause.id}: "),
-        "silent where all is well": cause.detect(HEALTHY) is None and cause.find(JAX) is None,
-        "silent where nothing is known": cause.detect({}) is None,
+        "silent where all is well": cause.detect(parse_facts(HEALTHY)) is None
+        and cause.find(parse_facts(JAX)) is None,
+        "silent where nothing is known": cause.detect(parse_facts({})) is None,
     }
 
 
@@ -151,20 +153,22 @@ def test_odd_and_conflicting_facts_never_end_the_check(data):
         path = data.draw(st.sampled_from(list_paths(facts)))
         cut = data.draw(st.integers(1, len(path)))
         facts = replace_leaf(facts, path[:cut], data.draw(ODD))
-    diagnosis = diagnose(facts)
+    diagnosis = diagnose(parse_facts(facts))
     assert diagnosis.verdict in ("CONFIRMED", "PARTIAL", "UNPROVEN", "NOT USED")
     if diagnosis.cause_id is not None:
-        assert BY_ID[diagnosis.cause_id].detect(facts)
+        assert BY_ID[diagnosis.cause_id].detect(parse_facts(facts))
 
 
 def test_a_missing_part_is_never_taken_as_a_no():
     for name in HEALTHY.keys() - {"tensorflow"}:
-        diagnosis = diagnose({key: part for key, part in UNLISTED.items() if key != name})
+        diagnosis = diagnose(
+            parse_facts({key: part for key, part in UNLISTED.items() if key != name})
+        )
         assert (diagnosis.verdict, diagnosis.cause) == ("NOT USED", None), name
 
 
 def test_other_causes_are_notes_beside_the_root():
-    diagnosis = diagnose(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, CPU_BUILD))
+    diagnosis = diagnose(parse_facts(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, CPU_BUILD)))
     statuses = {finding.id: finding.status for finding in diagnosis.findings}
     assert statuses["A1"] == "problem"
     assert statuses["C1"] == "note"
@@ -194,7 +198,7 @@ def recorded(start):
 )
 def test_what_hides_the_gpu_is_listed_as_what_comes_next(start, value, changes):
     facts = change(recorded(start), visible(value, value, value), changes)
-    diagnosis = diagnose(facts)
+    diagnosis = diagnose(parse_facts(facts))
     assert diagnosis.cause_id == start.partition(" ")[0].rstrip(":")
     hidden = {finding.id: finding for finding in diagnosis.findings}["D1"]
     assert hidden.status == "problem"
@@ -205,29 +209,29 @@ def test_what_hides_the_gpu_is_listed_as_what_comes_next(start, value, changes):
 def test_a_variable_is_no_fault_where_there_is_nothing_to_hide():
     none = {"driver": {"device_nodes": []}, "cuda_shown": {"loaded": False, "init": None}}
     facts = change(UNLISTED, NO_PCI_GPU, NO_DRIVER, CPU_BUILD, none, visible("-1"))
-    diagnosis = diagnose(facts)
+    diagnosis = diagnose(parse_facts(facts))
     assert diagnosis.cause_id == "A1"
     assert [one.status for one in diagnosis.findings if one.id == "D1"] in ([], ["note"])
 
 
 def test_signs_of_jetson_and_of_windows_are_no_missing_gpu():
     for sign in ({"tegra": True}, {"dxg": True, "wsl_libcuda": True}):
-        diagnosis = diagnose(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, {"driver": sign}))
+        diagnosis = diagnose(parse_facts(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, {"driver": sign})))
         assert diagnosis.cause_id != "A1"
 
 
 def test_a_build_for_amd_is_no_build_for_the_cpu():
     rocm = {"build": {"is_cuda_build": False, "is_rocm_build": True}}
-    assert diagnose(change(UNLISTED, rocm)).cause is None
+    assert diagnose(parse_facts(change(UNLISTED, rocm))).cause is None
 
 
 def test_two_packages_are_no_cause_while_the_cuda_build_is_in_place():
     both = {"packages": {"tensorflow-cpu": "2.21.0"}}
-    assert diagnose(change(UNLISTED, both)).cause is None
+    assert diagnose(parse_facts(change(UNLISTED, both))).cause is None
 
 
 def test_the_three_readings_are_shown():
-    diagnosis = diagnose(change(UNLISTED, visible("-1", None, "-1")))
+    diagnosis = diagnose(parse_facts(change(UNLISTED, visible("-1", None, "-1"))))
     assert diagnosis.evidence == (
         "of CUDA_VISIBLE_DEVICES C reads '-1', Python reads nothing, R reads '-1'",
     )
@@ -235,21 +239,21 @@ def test_the_three_readings_are_shown():
 
 def test_fixes_can_be_copied():
     fix = next(cause.fix for cause in CAUSES if cause.id == "C7")
-    assert fill_fix(fix, HEALTHY) == (
+    assert fill_fix(fix, parse_facts(HEALTHY)) == (
         '"/env/bin/python" -m pip install "tensorflow[and-cuda]==2.21.0"'
     )
     nightly = change(HEALTHY, {"tensorflow": {"version": "2.22.0-dev2025"}})
-    assert fill_fix(fix, nightly).endswith('"tensorflow[and-cuda]"')
-    assert fill_fix(fix, {}) == 'python -m pip install "tensorflow[and-cuda]"'
+    assert fill_fix(fix, parse_facts(nightly)).endswith('"tensorflow[and-cuda]"')
+    assert fill_fix(fix, parse_facts({})) == 'python -m pip install "tensorflow[and-cuda]"'
 
 
 def test_fixes_for_jax_keep_its_version_and_its_cuda():
     fix = BY_ID["J8"].fix
-    assert '"/env/bin/python" -m pip' in fill_fix(fix, JAX)
-    assert '"jax[cuda12]==0.7.1"' in fill_fix(fix, JAX)
+    assert '"/env/bin/python" -m pip' in fill_fix(fix, parse_facts(JAX))
+    assert '"jax[cuda12]==0.7.1"' in fill_fix(fix, parse_facts(JAX))
     newer = change(JAX, {"packages": {"jax-cuda13-plugin": "0.7.1"}})
-    assert '"jax[cuda13]==0.7.1"' in fill_fix(fix, newer)
-    assert '"jax[cuda12]"' in fill_fix(fix, {})
+    assert '"jax[cuda13]==0.7.1"' in fill_fix(fix, parse_facts(newer))
+    assert '"jax[cuda12]"' in fill_fix(fix, parse_facts({}))
 
 
 @pytest.mark.parametrize("cause", ["C3", "C16", "C17", "C21"])
@@ -269,5 +273,5 @@ def test_what_tensorflow_lacks_and_jax_has_is_said(cause):
 )
 def test_a_card_that_needs_a_newer_driver_is_told_that_one(cause, capability, driver):
     facts = change(HEALTHY, {"cuda": {"devices": [{"capability": capability}]}})
-    fix = fill_fix(BY_ID[cause].fix, facts)
+    fix = fill_fix(BY_ID[cause].fix, parse_facts(facts))
     assert fix.startswith(f"Update the NVIDIA driver to {driver} or later, and reboot.")

@@ -9,20 +9,12 @@ from gpukeras.diagnostics.rules.hardware import (
     describe_cuinit,
     describe_nvml,
     driver_works,
-    find_cuinit,
 )
 from gpukeras.diagnostics.rules.packages import is_cpu_build
 from gpukeras.diagnostics.rules.rule import AT_FIRST_USE, UNLISTED, Cause
 from gpukeras.system.facts import (
     Facts,
-    find_dict,
     find_errors,
-    find_fact,
-    find_list,
-    find_number,
-    find_records,
-    find_text,
-    is_cuda_build,
     is_wsl,
     list_capabilities,
     list_uncoded,
@@ -50,7 +42,7 @@ NO_JIT = re.compile(
 
 def list_denied(facts: Facts) -> list[str]:
     """Returns the device nodes without access, if the GPU needs one of them."""
-    access = {str(node): state for node, state in find_dict(facts, "driver", "access").items()}
+    access = facts.driver.access
     denied = [node for node, state in access.items() if state == "denied"]
     cards = [node for node in access if re.fullmatch(r"/dev/nvidia\d+", node)]
     shared = [node for node in denied if node not in cards]  # nodes that every GPU needs
@@ -59,42 +51,41 @@ def list_denied(facts: Facts) -> list[str]:
 
 def is_cut_off(facts: Facts) -> bool:
     """Whether a container has device nodes to which it lost access."""
-    cut = find_number(facts, "nvml", "init") in (NO_PERMISSION, NVML_UNKNOWN)
-    nodes = find_list(facts, "driver", "device_nodes") != []
-    return bool(find_text(facts, "container", "marker")) and cut and nodes
+    cut = facts.nvml.init in (NO_PERMISSION, NVML_UNKNOWN)
+    nodes = facts.driver.device_nodes != ()
+    return bool(facts.container.marker) and cut and nodes
 
 
 def find_foreign_library(facts: Facts) -> str:
     """Returns the file of a libcuda that is not from Windows, in WSL; else ""."""
-    path = find_text(facts, "cuda", "path") or ""
+    path = facts.cuda.path or ""
     if not is_wsl(facts) or path.startswith(WSL_LIBRARIES) or detect_compat(facts):
         return ""
-    return path if find_cuinit(facts) not in (None, 0, NOT_READY, STUB_LIBRARY) else ""
+    return path if facts.cuda.init not in (None, 0, NOT_READY, STUB_LIBRARY) else ""
 
 
 def find_build_cuda(facts: Facts) -> tuple[int, ...]:
     """Returns the CUDA version of TensorFlow's build, such as (12, 5)."""
-    return parse_numbers(find_fact(facts, "build", "cuda_version"))[:2]
+    return parse_numbers(facts.build.cuda_version)[:2]
 
 
 def find_driver_cuda(facts: Facts) -> tuple[int, int] | None:
     """Returns the newest CUDA version that the driver supports, such as (12, 4)."""
-    version = find_number(facts, "cuda", "driver_version")
-    version = version or find_number(facts, "nvml", "cuda_version")
-    return (int(version) // 1000, int(version) % 1000 // 10) if version else None
+    version = facts.cuda.driver_version or facts.nvml.cuda_version
+    return (version // 1000, version % 1000 // 10) if version else None
 
 
 def names_cause(facts: Facts) -> bool:
     """Whether the driver's libraries return a code that identifies its cause."""
-    mismatch = find_number(facts, "nvml", "init") == LIBRARY_MISMATCH
-    return mismatch or find_cuinit(facts) in TELLING
+    mismatch = facts.nvml.init == LIBRARY_MISMATCH
+    return mismatch or facts.cuda.init in TELLING
 
 
 def describe_versions(facts: Facts) -> str:
     """Describes the version of the loaded kernel module and the file of libcuda."""
-    text = find_text(facts, "driver", "version") or ""
+    text = facts.driver.version or ""
     module = re.search(r"\d+\.\d+(\.\d+)?", text)
-    path = find_text(facts, "cuda", "path")
+    path = facts.cuda.path
     parts = [f"the loaded kernel module is {module.group()}"] if module else []
     return "; ".join([*parts, *([f"libcuda is {path}"] if path else [])])
 
@@ -104,15 +95,15 @@ def describe_versions(facts: Facts) -> str:
 
 def detect_no_driver(facts: Facts) -> str | None:
     """Detects A2: a GPU on the bus, but no kernel module."""
-    gpus = find_records(facts, "hardware", "nvidia_gpus")
-    loaded = find_text(facts, "driver", "version") != "" or driver_works(facts)
+    gpus = facts.hardware.nvidia_gpus
+    loaded = facts.driver.version != "" or driver_works(facts)
     if not gpus or loaded or is_wsl(facts):
         return None
-    no_nodes = find_list(facts, "driver", "device_nodes") == []
-    says_so = find_number(facts, "nvml", "init") == NOT_LOADED
+    no_nodes = facts.driver.device_nodes == ()
+    says_so = facts.nvml.init == NOT_LOADED
     if names_cause(facts) or not (no_nodes or says_so):
         return None
-    drivers = sorted({find_text(gpu, "driver") or "none" for gpu in gpus})
+    drivers = sorted({gpu.driver or "none" for gpu in gpus})
     missing = "/proc/driver/nvidia/version" + (" and /dev/nvidia* are" if no_nodes else " is")
     return (
         f"{len(gpus)} NVIDIA GPU on the PCI bus with kernel driver {', '.join(drivers)}; "
@@ -124,12 +115,12 @@ def detect_old_driver(facts: Facts) -> str | None:
     """Detects A3: the driver is older than the CUDA of TensorFlow's build by a major version."""
     # The fix for a CPU build is a CUDA build, which would then use this driver.
     planned = is_cpu_build(facts) and driver_works(facts)
-    if is_cuda_build(facts) is False and not planned:
+    if facts.build.is_cuda_build is False and not planned:
         return None
     newest, built = find_driver_cuda(facts), find_build_cuda(facts) or CUDA_OF_BUILDS
     if newest is None or newest[0] >= built[0]:
         return None
-    driver = find_text(facts, "nvml", "driver")
+    driver = facts.nvml.driver
     return (
         f"the driver{f' {driver}' if driver else ''} runs CUDA up to {format_version(newest)}, "
         f"TensorFlow {'needs' if planned else 'is built with'} CUDA {format_version(built)}"
@@ -138,7 +129,7 @@ def detect_old_driver(facts: Facts) -> str | None:
 
 def detect_no_jit(facts: Facts) -> str | None:
     """Detects A4: the driver cannot compile this build's PTX, its only code for the card."""
-    if detect_old_driver(facts) or is_cuda_build(facts) is False:
+    if detect_old_driver(facts) or facts.build.is_cuda_build is False:
         return None
     said = next((text for text in find_errors(facts) if NO_JIT.search(text)), "")
     newest, built = find_driver_cuda(facts), find_build_cuda(facts)
@@ -154,22 +145,22 @@ def detect_no_jit(facts: Facts) -> str | None:
 
 def detect_mismatch(facts: Facts) -> str | None:
     """Detects A5: the driver's libraries and the loaded kernel module differ in version."""
-    code = find_cuinit(facts)
+    code = facts.cuda.init
     named_otherwise = code in TELLING and code != MISMATCH
     if named_otherwise or detect_compat(facts) or find_foreign_library(facts):
         return None
     codes = [describe_cuinit(facts)] if code == MISMATCH else []
-    if find_number(facts, "nvml", "init") == LIBRARY_MISMATCH:
+    if facts.nvml.init == LIBRARY_MISMATCH:
         codes.append(describe_nvml(LIBRARY_MISMATCH))
     return "; ".join([*codes, describe_versions(facts)]).rstrip("; ") if codes else None
 
 
 def detect_broken_uvm(facts: Facts) -> str | None:
     """Detects A6: the kernel module nvidia_uvm, which only CUDA needs, is missing or broken."""
-    missing = find_fact(facts, "driver", "access", "/dev/nvidia-uvm") == "missing"
+    missing = facts.driver.access.get("/dev/nvidia-uvm") == "missing"
     codes = (UNKNOWN, OPERATING_SYSTEM) if missing else (UNKNOWN,)
-    shown = find_number(facts, "nvml", "init") == 0
-    if find_cuinit(facts) not in codes or not shown or is_wsl(facts) or list_denied(facts):
+    shown = facts.nvml.init == 0
+    if facts.cuda.init not in codes or not shown or is_wsl(facts) or list_denied(facts):
         return None
     node = "/dev/nvidia-uvm is missing" if missing else "/dev/nvidia-uvm is there"
     return f"{describe_cuinit(facts)} while NVML works; {node}"
@@ -177,7 +168,7 @@ def detect_broken_uvm(facts: Facts) -> str | None:
 
 def detect_compat(facts: Facts) -> str | None:
     """Detects A7: NVIDIA's forward compatibility library on an unsupported card."""
-    code, path = find_cuinit(facts), find_text(facts, "cuda", "path") or ""
+    code, path = facts.cuda.init, facts.cuda.path or ""
     if code != NO_COMPAT and not (code == MISMATCH and "/compat/" in path):
         return None
     return describe_cuinit(facts) + (f"; libcuda is {path}" if path else "")
@@ -185,7 +176,7 @@ def detect_compat(facts: Facts) -> str | None:
 
 def detect_no_fabric(facts: Facts) -> str | None:
     """Detects A8: a computer with NVSwitch whose fabric manager is not running."""
-    return describe_cuinit(facts) if find_cuinit(facts) == NOT_READY else None
+    return describe_cuinit(facts) if facts.cuda.init == NOT_READY else None
 
 
 def detect_denied(facts: Facts) -> str | None:
@@ -195,7 +186,7 @@ def detect_denied(facts: Facts) -> str | None:
     works, denied = driver_works(facts), list_denied(facts)
     if denied and not works:
         return f"no permission to read and write {', '.join(denied)}"
-    refused = find_number(facts, "nvml", "init") == NO_PERMISSION
+    refused = facts.nvml.init == NO_PERMISSION
     # Not every TensorFlow needs NVML: if CUDA works, TensorFlow's list of GPUs decides.
     unused = not works or lists_none(facts) or is_cpu_build(facts)
     return describe_nvml(NO_PERMISSION) if refused and unused else None
@@ -203,19 +194,19 @@ def detect_denied(facts: Facts) -> str | None:
 
 def detect_stub_library(facts: Facts) -> str | None:
     """Detects A15: libcuda is a CUDA toolkit's stub for linking, which does not call the driver."""
-    if find_cuinit(facts) != STUB_LIBRARY or names_cause(facts) or detect_denied(facts):
+    if facts.cuda.init != STUB_LIBRARY or names_cause(facts) or detect_denied(facts):
         return None
     if is_wsl(facts):
-        lent = [find_fact(facts, "driver", part) for part in ("dxg", "wsl_libcuda")]
+        lent = (facts.driver.dxg, facts.driver.wsl_libcuda)
         return None if False in lent else _describe_stub(facts)
-    inside = find_text(facts, "container", "marker") or find_text(facts, "driver", "version") == ""
-    withheld = find_list(facts, "driver", "device_nodes") == [] and inside
-    withheld = withheld and not find_number(facts, "nvml", "count")
+    inside = facts.container.marker or facts.driver.version == ""
+    withheld = facts.driver.device_nodes == () and inside
+    withheld = withheld and not facts.nvml.count
     return None if withheld or detect_no_driver(facts) else _describe_stub(facts)
 
 
 def _describe_stub(facts: Facts) -> str:
-    path = find_text(facts, "cuda", "path")
+    path = facts.cuda.path
     return describe_cuinit(facts) + (f"; libcuda is {path}" if path else "")
 
 

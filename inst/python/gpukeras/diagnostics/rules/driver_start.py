@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpukeras.diagnostics.rules import driver, shared_gpus
 from gpukeras.diagnostics.rules.hardware import (
     describe_cuinit,
     describe_nvml,
     driver_works,
     find_count_error,
-    find_cuinit,
     shows_none,
 )
 from gpukeras.diagnostics.rules.rule import Cause
-from gpukeras.system.facts import Facts, find_dict, find_fact, find_number, find_text
+from gpukeras.system.facts import Facts
 
 
 def _is_explained(facts: Facts) -> bool:
@@ -20,41 +21,41 @@ def _is_explained(facts: Facts) -> bool:
     known = [*driver.CAUSES, *shared_gpus.CAUSES]
     if any(cause.find(facts) for cause in known if cause.stage == "driver"):
         return True
-    return driver_works({"cuda": find_dict(facts, "cuda_shown")})
+    return driver_works(replace(facts, cuda=facts.cuda_shown))
 
 
 def detect_refusal(facts: Facts) -> str | None:
     """Detects A16: libcuda returns an error that no other cause explains."""
-    failed = find_cuinit(facts) or find_count_error(facts)
+    failed = facts.cuda.init or find_count_error(facts)
     if not failed or shows_none(facts) or _is_explained(facts):
         return None
-    words = find_text(facts, "cuda", "error") if find_cuinit(facts) else ""
+    words = facts.cuda.error if facts.cuda.init else ""
     parts = [describe_cuinit(facts) + (f": {words}" if words else "")]
-    code = find_number(facts, "nvml", "init")
+    code = facts.nvml.init
     parts += [describe_nvml(code)] if code else []
-    if find_fact(facts, "nvml", "loaded") is False:
-        parts.append(find_text(facts, "nvml", "error") or "libnvidia-ml.so.1 does not load")
+    if facts.nvml.loaded is False:
+        parts.append(facts.nvml.error or "libnvidia-ml.so.1 does not load")
     return "; ".join(parts)
 
 
 def detect_no_cuda(facts: Facts) -> str | None:
     """Detects B12: the driver is installed without its CUDA library."""
-    absent = find_fact(facts, "cuda", "loaded") is False and find_cuinit(facts) is None
+    absent = facts.cuda.loaded is False and facts.cuda.init is None
     seen = _describe_driver(facts)
     if not absent or not seen or _is_explained(facts):
         return None
-    reason = find_text(facts, "cuda", "error") or "libcuda.so.1 does not load"
-    promised = find_text(facts, "container", "nvidia_driver_capabilities")
+    reason = facts.cuda.error or "libcuda.so.1 does not load"
+    promised = facts.container.nvidia_driver_capabilities
     given = f"; NVIDIA_DRIVER_CAPABILITIES is {promised}" if promised else ""
     return f"{seen}, but {reason}{given}"
 
 
 def _describe_driver(facts: Facts) -> str:
     """Describes the evidence of a driver, from NVML or its files, or ""."""
-    count = find_number(facts, "nvml", "count")
+    count = facts.nvml.count
     if count:
-        return f"NVML counts {count:.0f} GPU"
-    return "the driver's kernel module is loaded" if find_text(facts, "driver", "version") else ""
+        return f"NVML counts {count} GPU"
+    return "the driver's kernel module is loaded" if facts.driver.version else ""
 
 
 CAUSES = (

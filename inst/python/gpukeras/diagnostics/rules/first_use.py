@@ -13,7 +13,7 @@ from gpukeras.diagnostics.rules import (
     visibility,
 )
 from gpukeras.diagnostics.rules.rule import Cause
-from gpukeras.system.facts import Facts, find_fact, find_logs, find_records, find_session, find_text
+from gpukeras.system.facts import Facts, find_logs
 
 _FAMILIES = (hardware, driver, shared_gpus, packages, libraries, visibility, session, jax)
 REASONS = tuple(  # known reasons of a failed computation; each is more specific than P1
@@ -23,23 +23,21 @@ REASONS = tuple(  # known reasons of a failed computation; each is more specific
 
 def detect_failed_proof(facts: Facts) -> str | None:
     """Detects P1: a GPU is listed, and computing on it failed for no known reason."""
-    if find_fact(facts, "proof", "ok") is not False or is_own_shortage(facts):
+    if facts.proof.ok is not False or is_own_shortage(facts):
         return None
     if any(cause.find(facts) for cause in REASONS) or jax.find_start_error(facts):
         return None
-    stages = find_records(facts, "proof", "stages")
-    failed = next((stage for stage in stages if stage.get("ok") is False), {})
-    error = find_text(failed, "error") or find_text(facts, "proof", "error")
-    ended = find_text(facts, "proof", "ended")
-    error = error or ended or "the test computation failed without a message"
-    name = find_text(failed, "name")
-    return f"{name}: {error}" if name else error
+    proof = facts.proof
+    failed = next((stage for stage in proof.stages if stage.ok is False), None)
+    error = (failed and failed.error) or proof.error or proof.ended
+    error = error or "the test computation failed without a message"
+    return f"{failed.name}: {error}" if failed and failed.name else error
 
 
 def is_own_shortage(facts: Facts) -> bool:
     """Whether a child process ran out of memory because this session's TensorFlow holds it."""
-    started = find_fact(find_session(facts), "started") is True
-    return started and any(log.get("out_of_memory") is True for log in find_logs(facts))
+    started = facts.runtime.started is True
+    return started and any(log.out_of_memory is True for log in find_logs(facts))
 
 
 def detect_failed_start(facts: Facts) -> str | None:

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
 
 from gpukeras.diagnostics.probes.codes import CU_RESULTS, NVML_RETURNS
 from gpukeras.diagnostics.rules.rule import UNLISTED, Cause
-from gpukeras.system.facts import (
-    Facts,
-    count_fresh,
-    find_fact,
-    find_list,
-    find_number,
-    find_records,
-    find_session,
-    find_text,
-    is_linux,
-    is_wsl,
-)
+from gpukeras.system.facts import CudaGpu, Facts, NvmlGpu, count_fresh, is_linux, is_wsl
 
 STUB_LIBRARY, NO_DEVICE = 34, 100  # CUresult; a library that calls no driver returns the first
 GPU_IS_LOST = 15  # nvmlReturn_t
@@ -41,68 +30,60 @@ TOO_FEW = re.compile(r"\(device: (\d+), name: ([^,]+),.*?with core count: (\d+)"
 # Driver results, for this and later families ------------------------------------------------------
 
 
-def find_cuinit(facts: Facts) -> int | None:
-    """Returns the result of cuInit, or None."""
-    code = find_number(facts, "cuda", "init")
-    return None if code is None else int(code)
-
-
 def driver_works(facts: Facts) -> bool:
     """Whether libcuda is known to initialize and to show a GPU."""
-    return find_cuinit(facts) == 0 and (find_number(facts, "cuda", "count") or 0) > 0
+    return facts.cuda.init == 0 and (facts.cuda.count or 0) > 0
 
 
 def shows_none(facts: Facts) -> bool:
     """Whether libcuda is known to show no GPU, from cuInit or cuDeviceGetCount."""
-    code = find_cuinit(facts)
-    counted = find_number(facts, "cuda", "count") == 0 or find_count_error(facts) == NO_DEVICE
+    code = facts.cuda.init
+    counted = facts.cuda.count == 0 or find_count_error(facts) == NO_DEVICE
     return code == NO_DEVICE or (code == 0 and counted)
 
 
 def find_count_error(facts: Facts) -> int | None:
     """Returns the error of cuDeviceGetCount, or None."""
-    code = find_number(facts, "cuda", "count_status")
-    return int(code) if code and find_cuinit(facts) == 0 else None
+    code = facts.cuda.count_status
+    return code if code and facts.cuda.init == 0 else None
 
 
 def describe_cuinit(facts: Facts) -> str:
     """Describes the result of cuInit, or of cuDeviceGetCount if only that failed."""
     failed = find_count_error(facts)
-    code = find_cuinit(facts) if failed is None else failed
+    code = facts.cuda.init if failed is None else failed
     name = CU_RESULTS.get(code) if code is not None else None
     asked = "cuInit" if failed is None else "cuDeviceGetCount"
     return f"{asked} returns {code}" + (f" ({name})" if name else "")
 
 
-def describe_nvml(code: float) -> str:
+def describe_nvml(code: int) -> str:
     """Describes a return code of NVML."""
-    name = NVML_RETURNS.get(int(code))
-    return f"NVML returns {int(code)}" + (f" ({name})" if name else "")
+    name = NVML_RETURNS.get(code)
+    return f"NVML returns {code}" + (f" ({name})" if name else "")
 
 
-def list_nvml_gpus(facts: Facts) -> list[dict[str, Any]]:
+def list_nvml_gpus(facts: Facts) -> Sequence[NvmlGpu]:
     """Returns NVML's records of the GPUs that CUDA shows, or of all GPUs if these are unknown."""
-    records = find_records(facts, "nvml", "devices")
-    shown = [gpu.get("uuid") for gpu in find_records(facts, "cuda", "devices")]
-    chosen = [gpu for gpu in records if find_text(gpu, "uuid") and gpu["uuid"] in shown]
-    return chosen or records
+    shown = [gpu.uuid for gpu in facts.cuda.devices]
+    chosen = [gpu for gpu in facts.nvml.devices if gpu.uuid and gpu.uuid in shown]
+    return chosen or facts.nvml.devices
 
 
-def find_tested_gpu(facts: Facts) -> tuple[dict[str, Any], dict[str, Any]]:
+def find_tested_gpu(facts: Facts) -> tuple[CudaGpu | None, NvmlGpu | None]:
     """Returns CUDA's and NVML's records of the GPU to test, which is TensorFlow's first."""
-    digits = re.search(r"\d+$", find_text(facts, "proof", "device") or "")
+    digits = re.search(r"\d+$", facts.proof.device or "")
     number = int(digits.group()) if digits else 0
-    devices = find_records(facts, "cuda", "devices")[number : number + 1]
-    cuda = devices[0] if devices else {}
-    records = find_records(facts, "nvml", "devices")
-    same = [gpu for gpu in records if find_text(gpu, "uuid") and gpu["uuid"] == cuda.get("uuid")]
-    same = same or (records if len(records) == 1 else [])
-    return cuda, same[0] if same else {}
+    cuda = next(iter(facts.cuda.devices[number:]), None)
+    records = facts.nvml.devices
+    same = [gpu for gpu in records if cuda and gpu.uuid and gpu.uuid == cuda.uuid]
+    only = records[0] if len(records) == 1 else None
+    return cuda, next(iter(same), only)
 
 
-def name_gpu(gpu: Facts) -> str:
+def name_gpu(gpu: NvmlGpu) -> str:
     """Returns a GPU's product name."""
-    return find_text(gpu, "name") or "the GPU"
+    return gpu.name or "the GPU"
 
 
 # Causes ------------------------------------------------------------------------------------------
@@ -110,12 +91,13 @@ def name_gpu(gpu: Facts) -> str:
 
 def detect_no_gpu(facts: Facts) -> str | None:
     """Detects A1: no GPU on the bus and no other sign of one, as WSL and Jetson have."""
-    absent = find_fact(facts, "hardware", "nvidia_gpus") == []
-    signs = [find_fact(facts, "driver", key) for key in ("version", "device_nodes", "dxg", "tegra")]
+    absent = facts.hardware.nvidia_gpus == ()
+    driver = facts.driver
+    signs = (driver.version, driver.device_nodes, driver.dxg, driver.tegra)
     if not absent or any(signs) or is_wsl(facts) or not is_linux(facts):
         return None
-    silent = find_cuinit(facts) in (None, STUB_LIBRARY) or shows_none(facts)
-    if not silent or find_number(facts, "nvml", "count"):
+    silent = facts.cuda.init in (None, STUB_LIBRARY) or shows_none(facts)
+    if not silent or facts.nvml.count:
         return None  # some clouds show a GPU to its driver but not on the bus
     if detect_prime(facts) or detect_lost_gpu(facts):
         return None
@@ -124,12 +106,12 @@ def detect_no_gpu(facts: Facts) -> str | None:
 
 def detect_prime(facts: Facts) -> str | None:
     """Detects A11: a notebook whose NVIDIA card prime-select switched off."""
-    off = find_text(facts, "driver", "prime") == "intel"
-    works = driver_works(facts) or find_number(facts, "nvml", "count")
-    if not off or find_text(facts, "driver", "version") != "" or works or detect_lost_gpu(facts):
+    off = facts.driver.prime == "intel"
+    works = driver_works(facts) or facts.nvml.count
+    if not off or facts.driver.version != "" or works or detect_lost_gpu(facts):
         return None
-    seen = find_list(facts, "hardware", "nvidia_gpus")
-    if not seen and find_fact(facts, "cuda", "loaded") is not True:
+    seen = facts.hardware.nvidia_gpus
+    if not seen and facts.cuda.loaded is not True:
         return None
     # With this profile Ubuntu also removes the card from the bus; NVIDIA's libraries then show it.
     found = f"{len(seen)} NVIDIA GPU on the PCI bus" if seen else "libcuda.so.1 is installed"
@@ -138,13 +120,12 @@ def detect_prime(facts: Facts) -> str | None:
 
 def detect_lost_gpu(facts: Facts) -> str | None:
     """Detects A10: the GPU fell off the bus while the computer ran."""
-    records = find_records(facts, "nvml", "devices")
-    lost = [str(i) for i, gpu in enumerate(records) if gpu.get("status") == GPU_IS_LOST]
-    codes = [find_number(facts, "nvml", key) for key in ("init", "count_status")]
-    if GPU_IS_LOST in codes:
+    records = facts.nvml.devices
+    lost = [str(i) for i, gpu in enumerate(records) if gpu.status == GPU_IS_LOST]
+    if GPU_IS_LOST in (facts.nvml.init, facts.nvml.count_status):
         return describe_nvml(GPU_IS_LOST)
     # If other GPUs remain, the lost one does not explain that TensorFlow lists none.
-    explains = len(lost) == len(records) or find_list(find_session(facts), "physical_gpus")
+    explains = len(lost) == len(records) or facts.runtime.physical_gpus
     if not lost or not explains:
         return None
     return f"{describe_nvml(GPU_IS_LOST)} for GPU {', '.join(lost)} of {len(records)}"
@@ -153,8 +134,8 @@ def detect_lost_gpu(facts: Facts) -> str | None:
 def detect_ignored_gpu(facts: Facts) -> str | None:
     """Detects A14: TensorFlow ignores a GPU with under 8 multiprocessors next to a better one."""
     ignored = _list_ignored(facts)
-    count = find_number(facts, "cuda", "count")
-    listed = find_list(find_session(facts), "physical_gpus") or count_fresh(facts)
+    count = facts.cuda.count
+    listed = facts.runtime.physical_gpus or count_fresh(facts)
     if not ignored or (not listed and (count is None or len(ignored) < count)):
         return None
     texts = [f"{name} (GPU {i}, {cores} multiprocessors)" for i, name, cores in ignored]
@@ -162,9 +143,8 @@ def detect_ignored_gpu(facts: Facts) -> str | None:
 
 
 def _list_ignored(facts: Facts) -> list[tuple[str, str, str]]:
-    logs = [find_fact(facts, "listings", name, "log") for name in ("as it is", "preloaded")]
-    logs.append(find_fact(facts, "proof", "log"))
-    lines = [str(line) for log in logs for line in find_list({"log": log}, "log", "ignored") or ()]
+    logs = (facts.listing("as it is").log, facts.listing("preloaded").log, facts.proof.log)
+    lines = [line for log in logs for line in log.ignored]
     found = [match.groups() for line in lines if (match := TOO_FEW.search(line))]
     return sorted({(index, name, cores) for index, name, cores in found})
 
@@ -173,7 +153,7 @@ def detect_throttling(facts: Facts) -> str | None:
     """Detects A12: temperature or power supply slows the card."""
     texts = []
     for gpu in list_nvml_gpus(facts):
-        bits = int(find_number(gpu, "throttle") or 0)
+        bits = gpu.throttle or 0
         reasons = [reason for bit, reason in SLOWED.items() if bits & bit]
         reasons += ["power cap"] if reasons and bits & POWER_CAP else []
         if reasons:
@@ -186,14 +166,9 @@ def detect_power_cap(facts: Facts) -> str | None:
     if detect_throttling(facts):
         return None
     for gpu in list_nvml_gpus(facts):
-        bits, load = find_number(gpu, "throttle"), find_number(gpu, "utilization")
-        if (
-            bits is not None
-            and int(bits) & POWER_CAP
-            and load is not None
-            and load < LOADED_PERCENT
-        ):
-            return f"{name_gpu(gpu)}: power cap (bits {int(bits):#x}) at {load:.0f} % utilization"
+        bits, load = gpu.throttle, gpu.utilization
+        if bits is not None and bits & POWER_CAP and load is not None and load < LOADED_PERCENT:
+            return f"{name_gpu(gpu)}: power cap (bits {bits:#x}) at {load:.0f} % utilization"
     return None
 
 
@@ -202,16 +177,16 @@ def detect_narrow_link(facts: Facts) -> str | None:
     return next((text for gpu in list_nvml_gpus(facts) if (text := _describe_link(gpu))), None)
 
 
-def _describe_link(gpu: Facts) -> str:
-    width, widest = find_number(gpu, "link_width"), find_number(gpu, "link_width_max")
+def _describe_link(gpu: NvmlGpu) -> str:
+    width, widest = gpu.link_width, gpu.link_width_max
     if width and widest and width * NARROW <= widest:
-        return f"{width:.0f} of {widest:.0f} PCI Express lanes"
+        return f"{width} of {widest} PCI Express lanes"
     # An idle card lowers its link generation to save power, so it counts only under load.
-    now, most = find_number(gpu, "link_generation"), find_number(gpu, "link_generation_max")
-    load = find_number(gpu, "utilization") or 0
+    now, most = gpu.link_generation, gpu.link_generation_max
+    load = gpu.utilization or 0
     if not now or not most or now >= most or load < LOADED_PERCENT:
         return ""
-    return f"PCI Express generation {now:.0f} of {most:.0f} at {load:.0f} % utilization"
+    return f"PCI Express generation {now} of {most} at {load:.0f} % utilization"
 
 
 CAUSES = (

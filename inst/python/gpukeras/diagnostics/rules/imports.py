@@ -7,15 +7,15 @@ taken from a child process, since this one would not survive it.
 from __future__ import annotations
 
 from gpukeras.diagnostics.rules.rule import LATE, LISTED, UNLISTED, Cause
-from gpukeras.system.facts import Facts, find_dict, find_fact, find_session, find_text
+from gpukeras.system.facts import Facts
 
 HERE = (*UNLISTED, *LATE, *LISTED)  # a GPU that other processes list is of no use to this one
 
 
 def find_kind(facts: Facts) -> str:
     """Returns the kind of the import error in this session, see `load_errors`, or ""."""
-    imported = find_fact(find_session(facts), "imported") is True
-    return "" if imported else find_text(facts, "import_error", "kind") or ""
+    imported = facts.runtime.imported is True
+    return "" if imported else facts.import_error.kind or ""
 
 
 def fails_otherwise(facts: Facts) -> bool:
@@ -27,13 +27,13 @@ def describe_version(facts: Facts, kind: str) -> str | None:
     """Describes the library that this process has loaded and the version that it lacks."""
     if find_kind(facts) != kind:
         return None
-    error = {name: str(text) for name, text in find_dict(facts, "import_error").items() if text}
-    if "version" not in error:
-        return error.get("said")
-    needs = error.get("needed_by", "a package")
-    seen = f"{needs} needs {error['version']}; this process has {error.get('mapped', 'none')}"
-    seen += f", which ends with {error['newest']}" if "newest" in error else ""
-    return seen + (f"; {error['newer']} has it" if "newer" in error else "")
+    error = facts.import_error
+    if not error.version:
+        return error.said or None
+    needs, loaded = error.needed_by or "a package", error.mapped or "none"
+    seen = f"{needs} needs {error.version}; this process has {loaded}"
+    seen += f", which ends with {error.newest}" if error.newest else ""
+    return seen + (f"; {error.newer} has it" if error.newer else "")
 
 
 def detect_old_cxx(facts: Facts) -> str | None:
@@ -63,8 +63,8 @@ def detect_damaged_library(facts: Facts) -> str | None:
 
 def detect_illegal(facts: Facts) -> str | None:
     """Detects C27: a process that imports the backend or computes dies by SIGILL."""
-    ends = [find_text(tried, "error") for tried in find_dict(facts, "listings").values()]
-    ends.append(find_text(facts, "proof", "ended"))
+    ends = [tried.error for tried in facts.listings.values()]
+    ends.append(facts.proof.ended)
     died = "killed by SIGILL" in ends and not find_kind(facts)
     return "a process that only imports and computes is killed by SIGILL" if died else None
 

@@ -13,11 +13,6 @@ from gpukeras.system.facts import (
     Facts,
     count_listed,
     describe_readings,
-    find_backend,
-    find_dict,
-    find_fact,
-    find_list,
-    find_text,
     is_linux,
     list_jax_plugins,
     parse_numbers,
@@ -36,22 +31,22 @@ STARTED_ALL = ""  # JAX chooses among all platforms
 
 def find_said(facts: Facts, name: str) -> str:
     """Returns a line that JAX printed when it listed its GPUs (see `jax_log`), or ""."""
-    return find_text(facts, "listings", "as it is", "log", "jax", name) or ""
+    return getattr(facts.listing("as it is").log.jax, name) or ""
 
 
 def find_start_error(facts: Facts) -> str:
     """Returns the error with which JAX ended when it started its GPUs, or ""."""
-    tried = find_dict(facts, "listings", "as it is")
-    if find_backend(facts) != "jax" or tried.get("gpus") != []:
+    tried = facts.listing("as it is")
+    if facts.backend != "jax" or tried.gpus != ():
         return ""
-    return find_text(tried, "error") or ""
+    return tried.error or ""
 
 
 def read_jax(facts: Facts, name: str) -> str | None:
     """Returns the value of a variable that JAX reads when it is imported, or None."""
-    readings = find_dict(facts, "environment", name)
-    known = readings.get("python"), readings.get("c")
-    return next((value for value in known if isinstance(value, str)), None)
+    readings = facts.readings(name)
+    value = readings.get("python")
+    return readings.get("c") if value is None else value
 
 
 # JAX itself --------------------------------------------------------------------------------------
@@ -59,32 +54,29 @@ def read_jax(facts: Facts, name: str) -> str | None:
 
 def detect_other_system(facts: Facts) -> str | None:
     """Detects J1: an operating system for which JAX has no CUDA."""
-    system = find_text(facts, "platform", "system")
+    system = facts.platform.system
     return system if system in ("Darwin", "Windows") else None
 
 
 def detect_no_jax(facts: Facts) -> str | None:
     """Detects J2: JAX cannot be imported."""
-    if fails_otherwise(facts) and find_text(facts, "import_error", "kind") != "other":
+    if fails_otherwise(facts) and facts.import_error.kind != "other":
         return None
-    own = find_text(facts, "jax", "error")
-    failed = find_fact(facts, "listings", "as it is", "ok") is False
-    listed = find_list(facts, "listings", "as it is", "gpus")
-    fresh = find_text(facts, "listings", "as it is", "error") if failed and listed is None else ""
+    own = facts.jax.error
+    failed = facts.listing("as it is").ok is False
+    listed = facts.listing("as it is").gpus
+    fresh = facts.listing("as it is").error if failed and listed is None else ""
     return own or fresh or None
 
 
 def detect_no_plugin(facts: Facts) -> str | None:
     """Detects J3: JAX without a CUDA plugin."""
-    packages = find_dict(facts, "packages")
-    if not is_linux(facts) or not packages.get("jaxlib") or list_jax_plugins(facts):
+    jaxlib = facts.packages.get("jaxlib")
+    if not is_linux(facts) or not jaxlib or list_jax_plugins(facts):
         return None
-    if find_list(facts, "listings", "as it is", "gpus"):  # another build, such as conda's
+    if facts.listing("as it is").gpus:  # another build, such as conda's
         return None
-    return (
-        f"jaxlib {packages['jaxlib']} is installed, and neither jax-cuda12-plugin nor "
-        "jax-cuda13-plugin"
-    )
+    return f"jaxlib {jaxlib} is installed, and neither jax-cuda12-plugin nor jax-cuda13-plugin"
 
 
 def detect_old_driver(facts: Facts) -> str | None:
@@ -92,7 +84,7 @@ def detect_old_driver(facts: Facts) -> str | None:
     newest, plugins = find_driver_cuda(facts), list_jax_plugins(facts)
     if newest is None or not plugins or newest[0] >= min(plugins):
         return None
-    driver = find_text(facts, "nvml", "driver")
+    driver = facts.nvml.driver
     return (
         f"the driver{f' {driver}' if driver else ''} runs CUDA up to {format_version(newest)}, "
         f"jax-cuda{min(plugins)}-plugin needs CUDA {min(plugins)}"
@@ -104,7 +96,7 @@ def detect_old_driver(facts: Facts) -> str | None:
 
 def detect_platforms(facts: Facts) -> str | None:
     """Detects J5: JAX_PLATFORMS or JAX's configuration leaves out GPUs."""
-    own, read = find_text(facts, "jax", "platforms"), read_jax(facts, PLATFORMS)
+    own, read = facts.jax.platforms, read_jax(facts, PLATFORMS)
     value = read if own is None else own
     chosen = [name.strip() for name in (value or STARTED_ALL).split(",")]
     if not value or any(name in GPU_PLATFORMS for name in chosen) or describe_hiding(facts):
@@ -127,13 +119,13 @@ def detect_path_clash(facts: Facts) -> str | None:
 
 def detect_unequal_versions(facts: Facts) -> str | None:
     """Detects J7: JAX's CUDA plugin and jaxlib have different versions."""
-    packages, own = find_dict(facts, "packages"), find_text(facts, "packages", "jaxlib")
+    own = facts.packages.get("jaxlib")
     names = [f"jax-cuda{cuda}-{part}" for cuda in (12, 13) for part in ("plugin", "pjrt")]
-    present = {name: packages[name] for name in names if isinstance(packages.get(name), str)}
     other = [
         f"{name} {version}"
-        for name, version in present.items()
-        if parse_numbers(version) != parse_numbers(own)
+        for name in names
+        if (version := facts.packages.get(name)) is not None
+        and parse_numbers(version) != parse_numbers(own)
     ]
     if not own or not other or detect_path_clash(facts):
         return None
@@ -154,11 +146,11 @@ def detect_lacking_library(facts: Facts) -> str | None:
 
 def detect_two_backends(facts: Facts) -> str | None:
     """Detects J9: TensorFlow may use the same GPUs in this session."""
-    gpus = find_list(facts, "jax", "tensorflow", "visible_gpus")
+    gpus = facts.jax.tensorflow.visible_gpus
     if not gpus:
         return None
-    started = find_fact(facts, "jax", "tensorflow", "started") is True
-    shown = ", ".join(map(str, gpus))
+    started = facts.jax.tensorflow.started is True
+    shown = ", ".join(gpus)
     state = "has started its devices" if started else "has not started its devices yet"
     return f"TensorFlow is imported in this session too, may use {shown} and {state}"
 
@@ -167,7 +159,7 @@ def detect_preallocation(facts: Facts) -> str | None:
     """Detects J10: JAX takes most of the GPU's memory as soon as it starts."""
     on_demand = read_jax(facts, PREALLOCATE) in OFF or read_jax(facts, ALLOCATOR) == "platform"
     # Where JAX is not imported yet, gpukeras switches it off.
-    if on_demand or find_fact(facts, "jax", "imported") is not True:
+    if on_demand or facts.jax.imported is not True:
         return None
     return describe_readings(facts, PREALLOCATE)
 

@@ -13,15 +13,7 @@ from gpukeras.diagnostics.rules.packages import (
 )
 from gpukeras.diagnostics.rules.rule import LATE, UNLISTED, Cause, of_tensorflow
 from gpukeras.system import known_issues
-from gpukeras.system.facts import (
-    Facts,
-    count_listed,
-    find_dict,
-    find_fact,
-    find_list,
-    find_session,
-    find_text,
-)
+from gpukeras.system.facts import Facts, count_listed
 from gpukeras.system.known_issues import KnownBug
 
 PATH = "LD_LIBRARY_PATH"
@@ -36,7 +28,7 @@ def describe_preloading(facts: Facts, bug: KnownBug) -> str | None:
     listed = count_listed(facts, "preloaded")
     if listed and count_listed(facts, "as it is") == 0:
         return f"{sign}; TensorFlow lists none, and {listed} GPU with the libraries loaded first"
-    mended = listed != 0 and find_text(facts, "preload", "status") == "done"
+    mended = listed != 0 and facts.preload.status == "done"
     return f"{sign}; gpukeras loaded the libraries first, which mends it" if mended else None
 
 
@@ -70,15 +62,15 @@ def _describe_lost(name: str, why: str) -> str:
 
 def describe_path(facts: Facts) -> str:
     """Describes LD_LIBRARY_PATH as the processes had it, and whether R set it."""
-    value = find_text(facts, "environment", PATH, "c") or ""
-    own = find_text(facts, "session", "ldpaths") or ""
+    value = facts.readings(PATH).get("c") or ""
+    own = facts.session.ldpaths or ""
     by_r = ", which begins with what R's etc/ldpaths puts there" if own else ""
     return f"{PATH} is {value}" + (by_r if value.startswith(own) else "")
 
 
 def changed_path(facts: Facts) -> bool:
     """Whether LD_LIBRARY_PATH differs from its value at process start."""
-    readings = find_dict(facts, "environment", PATH)
+    readings = facts.readings(PATH)
     if not {"c", "start"} <= readings.keys():
         return False
     return (readings["c"] or "") != (readings["start"] or "")
@@ -86,7 +78,7 @@ def changed_path(facts: Facts) -> bool:
 
 def detect_path_clash(facts: Facts) -> str | None:
     """Detects C14: libraries on LD_LIBRARY_PATH precede those of the wheels."""
-    value = find_text(facts, "environment", PATH, "c")
+    value = facts.readings(PATH).get("c")
     if count_listed(facts, "as it is") != 0 or not value or changed_path(facts):
         return None
     listed = count_listed(facts, WITHOUT_PATH)
@@ -103,7 +95,7 @@ def detect_path_clash(facts: Facts) -> str | None:
 
 def list_spoilt(facts: Facts) -> list[str]:
     """Returns the loader's reasons for existing libraries that it could not load."""
-    logged = find_dict(facts, "listings", "as it is", "log", "missing_libraries")
+    logged = facts.listing("as it is").log.missing_libraries
     missing = select_needed(logged)
     if known_issues.CUSOLVER.applies(facts):
         missing.pop("libcusolver.so.11", None)
@@ -112,13 +104,13 @@ def list_spoilt(facts: Facts) -> list[str]:
 
 def detect_late_path(facts: Facts) -> str | None:
     """Detects F5: LD_LIBRARY_PATH was set after process start, so only new processes use it."""
-    if not changed_path(facts) or find_fact(facts, "session", "forked") is True:
+    if not changed_path(facts) or facts.session.forked is True:
         return None
-    readings = find_dict(facts, "environment", PATH)
+    readings = facts.readings(PATH)
     before, now = (readings[who] or "unset" for who in ("start", "c"))
     change = f"{PATH} was {before} at the start and is {now} now"
-    own, fresh = find_list(find_session(facts), "physical_gpus"), count_listed(facts, "as it is")
-    if own == [] and fresh:
+    own, fresh = facts.runtime.physical_gpus, count_listed(facts, "as it is")
+    if own == () and fresh:
         return f"{change}; a process started now lists {fresh} GPU, this one none"
     listed = count_listed(facts, WITHOUT_PATH)
     if fresh == 0 and listed:

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from gpukeras.diagnostics.rules.rule import REINSTALL, Cause, of_tensorflow
 from gpukeras.system import known_issues
-from gpukeras.system.facts import (
-    Facts,
-    count_listed,
-    find_dict,
-    find_fact,
-    find_list,
-    find_records,
-    find_text,
-    is_cuda_build,
-    is_linux,
-    list_wheels,
-    parse_numbers,
-)
+from gpukeras.system.facts import Facts, count_listed, is_linux, list_wheels, parse_numbers
 from gpukeras.system.known_issues import OR_JAX
 
 ARM = ("aarch64", "arm64")
@@ -48,10 +35,10 @@ MANY = 4  # from this many missing libraries of 7, none was installed
 
 def detect_macos(facts: Facts) -> str | None:
     """Detects C4: macOS."""
-    if find_text(facts, "platform", "system") != "Darwin":
+    if facts.platform.system != "Darwin":
         return None
     broken = known_issues.METAL.applies(facts)
-    metal = find_text(facts, "packages", "tensorflow-metal")
+    metal = facts.packages.get("tensorflow-metal")
     return "macOS" + (
         f"; {broken}" if broken else f" with tensorflow-metal {metal}" if metal else ""
     )
@@ -59,9 +46,9 @@ def detect_macos(facts: Facts) -> str | None:
 
 def detect_windows(facts: Facts) -> str | None:
     """Detects C2: native Windows."""
-    if find_text(facts, "platform", "system") != "Windows" or is_cuda_build(facts) is True:
+    if facts.platform.system != "Windows" or facts.build.is_cuda_build is True:
         return None
-    return f"Windows {find_text(facts, 'platform', 'release') or ''}".strip()
+    return f"Windows {facts.platform.release or ''}".strip()
 
 
 # The build ---------------------------------------------------------------------------------------
@@ -69,13 +56,13 @@ def detect_windows(facts: Facts) -> str | None:
 
 def is_cpu_build(facts: Facts) -> bool:
     """Whether TensorFlow on Linux is known to be built without any GPU support."""
-    rocm = find_fact(facts, "build", "is_rocm_build") is True
-    return is_linux(facts) and is_cuda_build(facts) is False and not rocm
+    rocm = facts.build.is_rocm_build is True
+    return is_linux(facts) and facts.build.is_cuda_build is False and not rocm
 
 
 def detect_arm_build(facts: Facts) -> str | None:
     """Detects C3: the wheel for 64-bit Arm, which is built without CUDA."""
-    if not is_cpu_build(facts) or find_text(facts, "platform", "machine") not in ARM:
+    if not is_cpu_build(facts) or facts.platform.machine not in ARM:
         return None
     return "Linux on aarch64, and TensorFlow says is_cuda_build False"
 
@@ -90,7 +77,7 @@ def detect_two_wheels(facts: Facts) -> str | None:
 
 def detect_conda_build(facts: Facts) -> str | None:
     """Detects C5: conda installed one of its CPU builds."""
-    build = find_text(facts, "installation", "conda_build") or ""
+    build = facts.installation.conda_build or ""
     # conda-forge: cpu_...; Anaconda's channel, without GPUs since 2.4: mkl_... and eigen_...
     if not build.startswith(("cpu", "mkl", "eigen")) or not is_cpu_build(facts):
         return None
@@ -101,17 +88,16 @@ def detect_conda_build(facts: Facts) -> str | None:
 
 def detect_required_cpu(facts: Facts) -> str | None:
     """Detects F3: `py_require()` requested `tensorflow-cpu` on a computer with a GPU."""
-    nodes = find_list(facts, "driver", "device_nodes") or []
-    nodes += ["/dev/dxg"] if find_fact(facts, "driver", "dxg") is True else []
-    by_reticulate = find_dict(facts, "session") and find_fact(facts, "installation", "uv") is True
-    cpu = find_text(facts, "packages", "tensorflow-cpu")
+    nodes = [*(facts.driver.device_nodes or ()), *(["/dev/dxg"] if facts.driver.dxg else [])]
+    by_reticulate = facts.session.reticulate and facts.installation.uv is True
+    cpu = facts.packages.get("tensorflow-cpu")
     if not nodes or not by_reticulate or not cpu or not is_cpu_build(facts):
         return None
     if any(detect(facts) for detect in (detect_arm_build, detect_two_wheels, detect_conda_build)):
         return None
     return (
         f"uv made this environment for the session with tensorflow-cpu {cpu}, although "
-        f"{', '.join(map(str, nodes))} exists"
+        f"{', '.join(nodes)} exists"
     )
 
 
@@ -132,34 +118,40 @@ def list_missing(facts: Facts) -> dict[str, str]:
 
     Empty unless child processes ran and none listed a GPU. Read from a child's log, else files.
     """
-    counts = [count_listed(facts, name) for name in find_dict(facts, "listings")]
-    if is_cuda_build(facts) is not True or not is_linux(facts) or 0 not in counts or any(counts):
+    counts = [count_listed(facts, name) for name in facts.listings]
+    if (
+        facts.build.is_cuda_build is not True
+        or not is_linux(facts)
+        or 0 not in counts
+        or any(counts)
+    ):
         return {}
     tried = "preloaded" if count_listed(facts, "preloaded") == 0 else "as it is"
-    logged = find_dict(facts, "listings", tried, "log", "missing_libraries")
-    absent = {name: "" for name, path in find_dict(facts, "libraries").items() if path == ""}
+    logged = facts.listing(tried).log.missing_libraries
+    absent = {name: "" for name, path in facts.libraries.items() if path == ""}
     known = select_needed(logged or absent)
     if known_issues.CUSOLVER.applies(facts) and (tried == "as it is" or len(known) > 1):
         known.pop("libcusolver.so.11", None)  # present, and preloaded if the others are
     return known
 
 
-def select_needed(libraries: Mapping[Any, Any]) -> dict[str, str]:
+def select_needed(libraries: Mapping[str, str]) -> dict[str, str]:
     """Selects from missing libraries those without which TensorFlow lists no GPU."""
-    owned = {str(name): str(why) for name, why in libraries.items() if find_owner(name)}
-    return {name: why for name, why in owned.items() if not name.startswith(OPTIONAL)}
+    return {
+        name: why
+        for name, why in libraries.items()
+        if find_owner(name) and not name.startswith(OPTIONAL)
+    }
 
 
-def find_owner(library: object) -> str:
+def find_owner(library: str) -> str:
     """Returns the wheel that contains a library, or ""."""
-    name = str(library)
-    return next((wheel for stem, wheel in OWNERS.items() if name.startswith(stem)), "")
+    return next((wheel for stem, wheel in OWNERS.items() if library.startswith(stem)), "")
 
 
 def list_absent_wheels(facts: Facts) -> list[str]:
     """Returns the CUDA wheels that TensorFlow's extra requires and that are not installed."""
-    asked = find_records(facts, "requirements")
-    return [str(item.get("name")) for item in asked if item.get("installed") == ""]
+    return [str(item.name) for item in facts.requirements if item.installed == ""]
 
 
 def describe_no_libraries(facts: Facts) -> str | None:
@@ -176,8 +168,8 @@ def describe_no_libraries(facts: Facts) -> str | None:
 
 def detect_newer_toolkit(facts: Facts) -> str | None:
     """Detects C15: only CUDA 13 is installed, whose libraries have different names."""
-    built = parse_numbers(find_text(facts, "build", "cuda_version"))
-    toolkits = [str(folder) for folder in find_list(facts, "toolkits") or ()]
+    built = parse_numbers(facts.build.cuda_version)
+    toolkits = facts.toolkits
     majors = [int(found) for folder in toolkits for found in re.findall(r"cuda-(\d+)", folder)]
     missing = describe_no_libraries(facts)
     if not missing or not built or not majors or min(majors) <= built[0]:
@@ -187,7 +179,7 @@ def detect_newer_toolkit(facts: Facts) -> str | None:
 
 def detect_wrong_extra(facts: Facts) -> str | None:
     """Detects C8: an environment of `keras3::install_keras()`, which requested an unknown extra."""
-    prefix = (find_text(facts, "python", "prefix") or "").rstrip("/")
+    prefix = (facts.python.prefix or "").rstrip("/")
     missing = describe_no_libraries(facts)
     if not missing or not list_absent_wheels(facts) or detect_newer_toolkit(facts):
         return None

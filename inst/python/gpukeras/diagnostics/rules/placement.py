@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from gpukeras.core.messages import count_of
 from gpukeras.diagnostics.rules.rule import Cause
-from gpukeras.system.facts import Facts, find_dict, find_list, find_number, find_text, is_heavy
+from gpukeras.system.facts import Facts, UseFacts, is_heavy
 
 NAMES_SHOWN = 6
 UNPLACED = re.compile(r"Cannot assign a device for operation '?\{*(?:node )?([^\s:'}]+)")
@@ -21,54 +21,51 @@ INTEGER = re.compile(r"\bT=DT_(U?INT\d+|BOOL)")
 # Facts --------------------------------------------------------------------------------------------
 
 
-def uses_gpu(facts: Facts) -> bool:
+def uses_gpu(use: UseFacts) -> bool:
     """Whether the measured training was meant to run on a GPU."""
-    return (find_text(facts, "use", "device") or "").startswith("GPU")
+    return (use.device or "").startswith("GPU")
 
 
-def count_ops(facts: Facts, kind: str) -> Counter[str]:
+def count_ops(use: UseFacts, kind: str) -> Counter[str]:
     """Counts the training step's ops of each type on a kind of device ("CPU", "GPU")."""
     found: Counter[str] = Counter()
-    for device, ops in find_dict(facts, "use", "placement").items():
-        if str(device).startswith(kind) and isinstance(ops, Mapping):
-            found.update({op: int(find_number(ops, op) or 0) for op in ops if isinstance(op, str)})
+    for device, ops in use.placement.items():
+        if device.startswith(kind):
+            found.update(ops)
     return +found
 
 
-def count_heavy(facts: Facts, kind: str) -> Counter[str]:
+def count_heavy(use: UseFacts, kind: str) -> Counter[str]:
     """Counts only the heavy ops, which do most of a network's computation."""
-    return Counter({op: count for op, count in count_ops(facts, kind).items() if is_heavy(op)})
+    return Counter({op: count for op, count in count_ops(use, kind).items() if is_heavy(op)})
 
 
-def count_weights(facts: Facts, kind: str) -> int:
+def count_weights(use: UseFacts, kind: str) -> int:
     """Counts the model's variables on a kind of device."""
-    places = find_dict(facts, "use", "variables")
-    return sum(int(find_number(places, p) or 0) for p in places if str(p).startswith(kind))
+    return sum(count for device, count in use.variables.items() if device.startswith(kind))
 
 
-def runs_on_cpu(facts: Facts) -> bool:
+def runs_on_cpu(use: UseFacts) -> bool:
     """Whether all observed computation of the training was on the CPU and none on its GPU."""
-    ran = find_number(facts, "use", "trace", "kernels")
-    placed = count_heavy(facts, "CPU") and not count_heavy(facts, "GPU")
-    return uses_gpu(facts) and not ran and bool(placed)
+    ran = use.trace.kernels
+    placed = count_heavy(use, "CPU") and not count_heavy(use, "GPU")
+    return uses_gpu(use) and not ran and bool(placed)
 
 
-def find_unplaced(facts: Facts) -> str:
+def find_unplaced(use: UseFacts) -> str:
     """Returns the op type that has GPU kernels, but none for its dtype; or ""."""
-    error = find_text(facts, "use", "hard_placement_error") or ""
+    error = use.hard_placement_error or ""
     named = UNPLACED.search(error)
-    if not uses_gpu(facts) or not named or "no supported kernel for GPU" not in error:
+    if not uses_gpu(use) or not named or "no supported kernel for GPU" not in error:
         return ""
     op = re.sub(r"_\d+$", "", named[1].rpartition("/")[2])
-    lacking = find_list(facts, "use", "cpu_only_ops") or ()
-    return op if is_heavy(op) and op not in lacking else ""
+    return op if is_heavy(op) and op not in use.cpu_only_ops else ""
 
 
-def list_movable(facts: Facts) -> Counter[str]:
+def list_movable(use: UseFacts) -> Counter[str]:
     """Counts the heavy ops on the CPU that have GPU kernels."""
-    lacking = {str(op) for op in find_list(facts, "use", "cpu_only_ops") or ()}
-    lacking.add(find_unplaced(facts))
-    heavy = count_heavy(facts, "CPU").items() if uses_gpu(facts) else ()
+    lacking = {*use.cpu_only_ops, find_unplaced(use)}
+    heavy = count_heavy(use, "CPU").items() if uses_gpu(use) else ()
     return Counter({op: count for op, count in heavy if op not in lacking})
 
 
@@ -85,37 +82,37 @@ def name_ops(ops: Mapping[str, int]) -> str:
 
 def detect_model_on_cpu(facts: Facts) -> str | None:
     """Detects E1: the step runs on the CPU, because the model's weights are there."""
-    weights = count_weights(facts, "CPU")
-    if not runs_on_cpu(facts) or weights <= count_weights(facts, "GPU"):
+    weights = count_weights(facts.use, "CPU")
+    if not runs_on_cpu(facts.use) or weights <= count_weights(facts.use, "GPU"):
         return None
-    return f"{weights} variables are on the CPU; {_describe_cpu(facts)}"
+    return f"{weights} variables are on the CPU; {_describe_cpu(facts.use)}"
 
 
 def detect_step_on_cpu(facts: Facts) -> str | None:
     """Detects E2: the step runs on the CPU although the GPU has kernels for its ops."""
-    if not runs_on_cpu(facts) or detect_model_on_cpu(facts) or not list_movable(facts):
+    if not runs_on_cpu(facts.use) or detect_model_on_cpu(facts) or not list_movable(facts.use):
         return None
-    return _describe_cpu(facts)
+    return _describe_cpu(facts.use)
 
 
 def detect_no_gpu_kernels(facts: Facts) -> str | None:
     """Detects E3: the step runs on the CPU, because none of its ops has a GPU kernel."""
-    if not runs_on_cpu(facts) or detect_model_on_cpu(facts) or list_movable(facts):
+    if not runs_on_cpu(facts.use) or detect_model_on_cpu(facts) or list_movable(facts.use):
         return None
-    lacking = find_list(facts, "use", "cpu_only_ops") or ()
-    without = {op: n for op, n in count_heavy(facts, "CPU").items() if op in lacking}
+    lacking, heavy = facts.use.cpu_only_ops, count_heavy(facts.use, "CPU")
+    without = {op: count for op, count in heavy.items() if op in lacking}
     return f"no GPU kernel for {name_ops(without)}" if without else None
 
 
-def _describe_cpu(facts: Facts) -> str:
-    return f"on the CPU run {name_ops(count_heavy(facts, 'CPU'))}, on the GPU no such op"
+def _describe_cpu(use: UseFacts) -> str:
+    return f"on the CPU run {name_ops(count_heavy(use, 'CPU'))}, on the GPU no such op"
 
 
 def detect_some_weights_on_cpu(facts: Facts) -> str | None:
     """Detects E1p: the step computes on the GPU, and most weights are on the CPU."""
     # A few variables belong on the CPU, such as the seeds of Dropout.
-    there, here = count_weights(facts, "CPU"), count_weights(facts, "GPU")
-    if not uses_gpu(facts) or runs_on_cpu(facts) or there <= here:
+    there, here = count_weights(facts.use, "CPU"), count_weights(facts.use, "GPU")
+    if not uses_gpu(facts.use) or runs_on_cpu(facts.use) or there <= here:
         return None
     return (
         f"{there} of {count_of(there + here, 'variable')} are on the CPU, and are "
@@ -125,33 +122,33 @@ def detect_some_weights_on_cpu(facts: Facts) -> str | None:
 
 def detect_some_ops_on_cpu(facts: Facts) -> str | None:
     """Detects E2p: some of the step's ops run on the CPU although the GPU has kernels for them."""
-    moved = list_movable(facts)
-    if runs_on_cpu(facts) or not moved:
+    moved = list_movable(facts.use)
+    if runs_on_cpu(facts.use) or not moved:
         return None
     share = sum(moved.values()) / sum(
-        (count_heavy(facts, "CPU") + count_heavy(facts, "GPU")).values()
+        (count_heavy(facts.use, "CPU") + count_heavy(facts.use, "GPU")).values()
     )
     return f"{name_ops(moved)} on the CPU, {share:.0%} of the ops that do the computing"
 
 
 def detect_some_cpu_only_ops(facts: Facts) -> str | None:
     """Detects E3p: some of the step's ops have no GPU kernel."""
-    lacking = [str(op) for op in find_list(facts, "use", "cpu_only_ops") or ()]
-    if not uses_gpu(facts) or detect_no_gpu_kernels(facts) or not lacking:
+    lacking = facts.use.cpu_only_ops
+    if not uses_gpu(facts.use) or detect_no_gpu_kernels(facts) or not lacking:
         return None
-    placed = count_ops(facts, "CPU")
+    placed = count_ops(facts.use, "CPU")
     return f"no GPU kernel for {name_ops({op: placed[op] or 1 for op in lacking})}"
 
 
 def detect_integer_product(facts: Facts) -> str | None:
     """Detects E4: a product of a dtype without a GPU kernel, such as int32."""
-    op = find_unplaced(facts)
+    op = find_unplaced(facts.use)
     if not op:
         return None
-    error = find_text(facts, "use", "hard_placement_error") or ""
+    error = facts.use.hard_placement_error or ""
     integer = INTEGER.search(error)
     kind = f" of {integer[1].lower()}" if integer else ""
-    count = count_ops(facts, "CPU")[op]
+    count = count_ops(facts.use, "CPU")[op]
     times = f", {count} on the CPU" if count else ""
     said = re.sub(r"\{\{node ([^}]*)\}\}", r"\1", error)[:160]
     return f"{op}{kind} has no GPU kernel for its type{times}: {said}"

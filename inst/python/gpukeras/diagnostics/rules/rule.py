@@ -7,15 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gpukeras.system import pip
-from gpukeras.system.facts import (
-    Facts,
-    find_backend,
-    find_fact,
-    find_records,
-    find_text,
-    list_capabilities,
-    list_jax_plugins,
-)
+from gpukeras.system.facts import Facts, list_capabilities, list_jax_plugins
 
 # Situations in which a cause can be the root: see verdict.name_situation().
 UNLISTED = ("unlisted", "unknown")
@@ -87,7 +79,7 @@ class Cause:
 
     def find(self, facts: Facts) -> str | None:
         """Returns the evidence, or None if it is not proven or of another backend."""
-        return self.detect(facts) if self.backend in ("", find_backend(facts)) else None
+        return self.detect(facts) if self.backend in ("", facts.backend) else None
 
     def is_problem(self, facts: Facts) -> bool:
         """Whether it is a problem, where it is detected and not the root cause."""
@@ -116,14 +108,14 @@ def fill_fix(fix: str, facts: Facts) -> str:
     version = find_version(facts)
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         fix = fix.replace("=={version}", "")
-    executable = find_text(facts, "python", "executable")
+    executable = facts.python.executable
     python = f'"{executable}"' if executable else "python"
     recent = any(card >= BLACKWELL for card in list_capabilities(facts))
     fix = re.sub(r"\{driver:([\d.]+)\}", BLACKWELL_DRIVER if recent else r"\1", fix)
     fix = fix.replace("{jax}", name_jax(facts))
-    newer = find_text(facts, "import_error", "newer") or "/path/to/environment/lib/libstdc++.so.6"
+    newer = facts.import_error.newer or "/path/to/environment/lib/libstdc++.so.6"
     fix = fix.replace("{newer}", newer).replace("{version}", version)
-    if find_fact(facts, "python", "is_managed") is True and "{python} -m pip" in fix:
+    if facts.python.is_managed is True and "{python} -m pip" in fix:
         fix = MANAGED.replace("{python}", python) + fix.replace("{python}", pip.PYTHON)
     filled = fix.replace("{python}", python)
     return filled.replace("{elsewhere}", find_elsewhere(facts) or "/path/to/python")
@@ -131,18 +123,17 @@ def fill_fix(fix: str, facts: Facts) -> str:
 
 def name_jax(facts: Facts) -> str:
     """Returns the requirement of JAX with CUDA, such as "jax[cuda12]==0.7.1"."""
-    version = find_text(facts, "packages", "jax")
+    version = facts.packages.get("jax")
     cuda = max(list_jax_plugins(facts), default=JAX_CUDA)
     return f"jax[cuda{cuda}]" + (f"=={version}" if version else "")
 
 
 def find_elsewhere(facts: Facts) -> str:
     """Returns the Python of another environment with a CUDA build of TensorFlow, or ""."""
-    others = find_records(facts, "elsewhere")
-    built = [other for other in others if other.get("is_cuda_build") is True]
-    return (find_text(built[0], "python") or "") if built else ""
+    built = [other for other in facts.elsewhere if other.is_cuda_build is True]
+    return (built[0].python or "") if built else ""
 
 
 def find_version(facts: Facts) -> str:
     """Returns the version of the imported or installed TensorFlow, or ""."""
-    return find_text(facts, "tensorflow", "version") or find_text(facts, "build", "version") or ""
+    return facts.tensorflow.version or facts.build.version or ""

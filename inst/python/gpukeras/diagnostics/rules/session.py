@@ -8,18 +8,7 @@ from gpukeras.diagnostics.load_errors import parse_load_error
 from gpukeras.diagnostics.rules.imports import fails_otherwise
 from gpukeras.diagnostics.rules.packages import list_missing
 from gpukeras.diagnostics.rules.rule import LATE, NEVER, Cause
-from gpukeras.system.facts import (
-    Facts,
-    describe_readings,
-    find_dict,
-    find_fact,
-    find_list,
-    find_records,
-    find_release,
-    find_text,
-    is_cuda_build,
-    parse_numbers,
-)
+from gpukeras.system.facts import Facts, describe_readings, find_release, parse_numbers
 from gpukeras.system.known_issues import OR_JAX
 
 NUMPY_2 = (1, 38)  # "Internal updates for NumPy 2.0 (#1621)": reticulate's NEWS, 1.38.0
@@ -34,9 +23,9 @@ MEANT = ("CUDA_", "LD_LIBRARY_PATH", "XLA_", "KERAS_BACKEND", "TF_", "NVIDIA_", 
 
 def find_import_error(facts: Facts) -> str:
     """Returns what an import says if TensorFlow is missing, here or in a new process, or ""."""
-    own = find_text(facts, "tensorflow", "error")
-    failed = find_fact(facts, "listings", "as it is", "ok") is False
-    fresh = find_text(facts, "listings", "as it is", "error") if failed else None
+    own = facts.tensorflow.error
+    failed = facts.listing("as it is").ok is False
+    fresh = facts.listing("as it is").error if failed else None
     error = own or fresh or ""
     return error if parse_load_error(error, "tensorflow").kind == "missing" else ""
 
@@ -48,18 +37,18 @@ def needs_other_python(facts: Facts) -> str | None:
     error = find_import_error(facts)
     if error:
         return f"TensorFlow cannot be imported here ({error})"
-    return "TensorFlow here is built without CUDA" if is_cuda_build(facts) is False else None
+    return "TensorFlow here is built without CUDA" if facts.build.is_cuda_build is False else None
 
 
 def find_unheeded(facts: Facts) -> str:
     """Returns the Python in RETICULATE_PYTHON if another one is running; else ""."""
-    asked = find_text(facts, "session", "requested_python") or ""
-    runs = find_text(facts, "python", "executable") or ""
-    prefix = find_text(facts, "python", "prefix") or ""
+    asked = facts.session.requested_python or ""
+    runs = facts.python.executable or ""
+    prefix = facts.python.prefix or ""
     path = PureWindowsPath(asked) if "\\" in asked else PurePosixPath(asked)
     if not path.is_absolute() or not runs or not prefix:  # such as "managed", or a relative path
         return ""
-    linked = find_fact(facts, "python", "is_requested") is True
+    linked = facts.python.is_requested is True
     same = linked or asked == runs or prefix in (str(path.parent), str(path.parent.parent))
     return "" if same else asked
 
@@ -67,9 +56,9 @@ def find_unheeded(facts: Facts) -> str:
 def detect_ignored_request(facts: Facts) -> str | None:
     """Detects F2: Python was already running when another one was requested."""
     asked, lack = find_unheeded(facts), needs_other_python(facts)
-    if find_fact(facts, "session", "python_before") is not True or not asked or not lack:
+    if facts.session.python_before is not True or not asked or not lack:
         return None
-    runs = find_text(facts, "python", "executable")
+    runs = facts.python.executable
     return (
         f"Python had started before gpukeras was loaded: {runs} runs, RETICULATE_PYTHON asks for "
         f"{asked}; {lack}"
@@ -81,16 +70,14 @@ def detect_other_python(facts: Facts) -> str | None:
     lack = needs_other_python(facts)
     if not lack or detect_ignored_request(facts):
         return None
-    others = [
-        other for other in find_records(facts, "elsewhere") if other.get("is_cuda_build") is True
-    ]
+    others = [other for other in facts.elsewhere if other.is_cuda_build is True]
     if others:
-        version = others[0].get("tensorflow") or ""
-        return f"{lack}, {others[0].get('python')} has TensorFlow {version} with CUDA"
+        version = others[0].tensorflow or ""
+        return f"{lack}, {others[0].python} has TensorFlow {version} with CUDA"
     asked = find_unheeded(facts)
-    forced = find_text(facts, "session", "forced")
+    forced = facts.session.forced
     chosen = f", chosen by {forced}" if forced else ""
-    runs = find_text(facts, "python", "executable")
+    runs = facts.python.executable
     return f"{lack}: {runs} runs{chosen}, RETICULATE_PYTHON asks for {asked}" if asked else None
 
 
@@ -104,7 +91,7 @@ def detect_no_tensorflow(facts: Facts) -> str | None:
 
 def detect_new_python(facts: Facts) -> str | None:
     """Detects C21: a Python newer than any for which TensorFlow has packages."""
-    error, version = find_import_error(facts), find_text(facts, "python", "version")
+    error, version = find_import_error(facts), facts.python.version
     if not error or parse_numbers(version) < NEWER_PYTHON or find_release(facts):
         return None
     if fails_otherwise(facts) or detect_ignored_request(facts) or detect_other_python(facts):
@@ -119,22 +106,22 @@ def detect_new_python(facts: Facts) -> str | None:
 
 def detect_ephemeral(facts: Facts) -> str | None:
     """Detects F4: uv's environment for one session, which has no links to CUDA's libraries."""
-    uv = find_fact(facts, "installation", "uv") is True
-    lost = find_fact(facts, "build", "searches_cusolver") is False
-    mended = find_text(facts, "preload", "status") == "done"
+    uv = facts.installation.uv is True
+    lost = facts.build.searches_cusolver is False
+    mended = facts.preload.status == "done"
     if not uv or not lost or not mended:
         return None
-    prefix = find_text(facts, "python", "prefix") or "the environment"
+    prefix = facts.python.prefix or "the environment"
     return f"{prefix} is uv's; gpukeras loaded the CUDA libraries of its wheels first"
 
 
 def detect_bare_rstudio(facts: Facts) -> str | None:
     """Detects F6: RStudio was started without the shell's environment variables."""
-    readings = find_dict(facts, "environment", "LD_LIBRARY_PATH")
-    own = find_text(facts, "session", "ldpaths") or ""
+    readings = facts.readings("LD_LIBRARY_PATH")
+    own = facts.session.ldpaths or ""
     bare = "start" in readings and (readings["start"] or "") in ("", own)
     missing = sorted(list_missing(facts))
-    if find_fact(facts, "session", "rstudio") is not True or not bare or not missing:
+    if facts.session.rstudio is not True or not bare or not missing:
         return None
     given = "only R's own LD_LIBRARY_PATH" if readings["start"] else "no LD_LIBRARY_PATH"
     return f"RStudio started R with {given}, and TensorFlow does not find {', '.join(missing)}"
@@ -143,26 +130,26 @@ def detect_bare_rstudio(facts: Facts) -> str | None:
 def detect_differing_readings(facts: Facts) -> str | None:
     """Detects F7: a variable was set after Python started, so Python does not see it."""
     differing = []
-    for name, readings in find_dict(facts, "environment").items():
-        known = isinstance(readings, dict) and {"c", "python"} <= readings.keys()
-        if known and str(name).startswith(MEANT) and readings["c"] != readings["python"]:
+    for name, readings in facts.environment.items():
+        known = {"c", "python"} <= readings.keys()
+        if known and name.startswith(MEANT) and readings["c"] != readings["python"]:
             differing.append(describe_readings(facts, name))
     return "; ".join(differing) or None
 
 
 def detect_fork(facts: Facts) -> str | None:
     """Detects F9: this process is a fork of an R process that had initialized CUDA."""
-    if find_fact(facts, "session", "forked") is not True:
+    if facts.session.forked is not True:
         return None
-    own = find_list(facts, "tensorflow", "physical_gpus")
-    lost = "; it lists no GPU, a new process does" if own == [] else ""
+    own = facts.tensorflow.physical_gpus
+    lost = "; it lists no GPU, a new process does" if own == () else ""
     return f"this R process is a fork of the one that started Python{lost}"
 
 
 def detect_old_reticulate(facts: Facts) -> str | None:
     """Detects F11: NumPy 2 with a reticulate that supports only NumPy 1."""
-    reticulate = find_text(facts, "session", "reticulate")
-    numpy = find_text(facts, "packages", "numpy") or find_text(facts, "session", "numpy")
+    reticulate = facts.session.reticulate
+    numpy = facts.packages.get("numpy") or facts.session.numpy
     version = parse_numbers(reticulate)
     if not version or version >= NUMPY_2 or parse_numbers(numpy) < (2,):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from gpukeras.diagnostics.rules import driver
 from gpukeras.diagnostics.rules.driver import (
@@ -16,24 +16,12 @@ from gpukeras.diagnostics.rules.hardware import (
     describe_cuinit,
     describe_nvml,
     driver_works,
-    find_cuinit,
     find_tested_gpu,
     name_gpu,
     shows_none,
 )
 from gpukeras.diagnostics.rules.rule import Cause
-from gpukeras.system.facts import (
-    Facts,
-    find_dict,
-    find_fact,
-    find_list,
-    find_logs,
-    find_number,
-    find_records,
-    find_session,
-    find_text,
-    is_wsl,
-)
+from gpukeras.system.facts import Facts, GpuProcess, NvmlGpu, find_logs, is_wsl
 
 MPS = (805, 806, 807)  # CUresult: no MPS daemon, it does not answer, it is not ready
 PROHIBITED = 2
@@ -65,11 +53,11 @@ def has_driver_fault(facts: Facts) -> bool:
 
 def detect_slurm(facts: Facts) -> str | None:
     """Detects B6: a Slurm job without an allocated GPU."""
-    job = find_text(facts, "slurm", "job_id")
-    if not job or find_text(facts, "slurm", "gpus") != "":
+    job = facts.slurm.job_id
+    if not job or facts.slurm.gpus != "":
         return None
-    reading = find_text(facts, "environment", "CUDA_VISIBLE_DEVICES", "c")
-    without = find_list(facts, "driver", "device_nodes") == []
+    reading = facts.readings("CUDA_VISIBLE_DEVICES").get("c")
+    without = facts.driver.device_nodes == ()
     if not without and reading not in ("", "NoDevFiles"):
         return None
     return f"Slurm job {job} has no SLURM_JOB_GPUS, SLURM_STEP_GPUS or SLURM_GPUS_ON_NODE"
@@ -79,8 +67,8 @@ def detect_wsl(facts: Facts) -> str | None:
     """Detects B4: WSL without the components through which Windows shares its GPU."""
     if not is_wsl(facts) or driver_works(facts) or detect_container(facts):
         return None
-    needed = {"dxg": "/dev/dxg", "wsl_libcuda": f"{WSL_LIBRARIES}lib/libcuda.so.1"}
-    missing = [name for key, name in needed.items() if find_fact(facts, "driver", key) is False]
+    missing = ["/dev/dxg"] if facts.driver.dxg is False else []
+    missing += [f"{WSL_LIBRARIES}lib/libcuda.so.1"] if facts.driver.wsl_libcuda is False else []
     foreign = find_foreign_library(facts)
     if missing and (foreign or not names_cause(facts)):
         return f"this is WSL, and {' and '.join(missing)} is missing"
@@ -91,18 +79,18 @@ def detect_wsl(facts: Facts) -> str | None:
 
 def detect_container(facts: Facts) -> str | None:
     """Detects B1: a container without a mounted GPU."""
-    marker = find_text(facts, "container", "marker")
+    marker = facts.container.marker
     if not marker or driver_works(facts) or has_driver_fault(facts) or detect_mps(facts):
         return None
     if is_wsl(facts):
-        node, missing = "/dev/dxg", find_fact(facts, "driver", "dxg") is False
+        node, missing = "/dev/dxg", facts.driver.dxg is False
     else:
-        host_has_none = find_fact(facts, "hardware", "nvidia_gpus") == []
-        no_nodes = find_list(facts, "driver", "device_nodes") == []
+        host_has_none = facts.hardware.nvidia_gpus == ()
+        no_nodes = facts.driver.device_nodes == ()
         node, missing = "/dev/nvidia*", no_nodes and not host_has_none
     if not missing:
         return None
-    promised = find_text(facts, "container", "nvidia_visible_devices") or "unset"
+    promised = facts.container.nvidia_visible_devices or "unset"
     return f"{marker} marks a container, {node} is missing, NVIDIA_VISIBLE_DEVICES is {promised}"
 
 
@@ -111,20 +99,20 @@ def detect_container(facts: Facts) -> str | None:
 
 def detect_no_nvml(facts: Facts) -> str | None:
     """Detects B2: libcuda works but NVML, which TensorFlow needs to register a GPU, does not."""
-    if not driver_works(facts) or find_fact(facts, "driver", "tegra") is True:
+    if not driver_works(facts) or facts.driver.tegra is True:
         return None
     if has_driver_fault(facts) or detect_cut_off(facts):
         return None
-    code = find_number(facts, "nvml", "init")
-    if find_fact(facts, "nvml", "loaded") is False:
-        reason = find_text(facts, "nvml", "error") or "libnvidia-ml.so.1 does not load"
+    code = facts.nvml.init
+    if facts.nvml.loaded is False:
+        reason = facts.nvml.error or "libnvidia-ml.so.1 does not load"
     elif code:
         reason = describe_nvml(code)
     else:
         return None
-    promised = find_text(facts, "container", "nvidia_driver_capabilities")
+    promised = facts.container.nvidia_driver_capabilities
     given = f"; NVIDIA_DRIVER_CAPABILITIES is {promised}" if promised else ""
-    return f"libcuda shows {find_number(facts, 'cuda', 'count'):.0f} GPU, but {reason}{given}"
+    return f"libcuda shows {facts.cuda.count} GPU, but {reason}{given}"
 
 
 def _is_explained(facts: Facts) -> bool:
@@ -137,8 +125,8 @@ def detect_cut_off(facts: Facts) -> str | None:
     """Detects B3: a container that lost access to its GPU while it ran."""
     if not is_cut_off(facts) or _is_explained(facts):
         return None
-    code = find_number(facts, "nvml", "init") or NVML_UNKNOWN
-    marker = find_text(facts, "container", "marker")
+    code = facts.nvml.init or NVML_UNKNOWN
+    marker = facts.container.marker
     denied = driver.list_denied(facts)
     nodes = f"; {', '.join(denied)} may not be opened" if denied else ""
     return f"{describe_nvml(code)} in a container ({marker}) that has the device nodes{nodes}"
@@ -148,8 +136,8 @@ def detect_no_mig_device(facts: Facts) -> str | None:
     """Detects B7: a GPU in MIG mode without MIG slices."""
     if driver_works(facts) or _is_explained(facts) or detect_cut_off(facts):
         return None
-    gpus = find_records(facts, "nvml", "devices")
-    empty = [g for g in gpus if g.get("mig") is True and find_number(g, "mig_devices") == 0]
+    gpus = facts.nvml.devices
+    empty = [g for g in gpus if g.mig is True and g.mig_devices == 0]
     if not empty or len(empty) < len(gpus):  # another GPU is usable
         return None
     return f"MIG is on for {len(empty)} GPU ({name_gpu(empty[0])}), with 0 instances"
@@ -163,42 +151,42 @@ def detect_none_shown(facts: Facts) -> str | None:
     earlier = [cause for cause in CAUSES if cause.stage == "driver" and cause.id != "B11"]
     if has_driver_fault(facts) or any(cause.find(facts) for cause in earlier):
         return None
-    counted = find_number(facts, "cuda", "count") == 0
+    counted = facts.cuda.count == 0
     answer = "cuDeviceGetCount counts 0" if counted else describe_cuinit(facts)
     return f"{answer}, though {seen}"
 
 
 def _describe_cards(facts: Facts) -> str:
-    bus, count = find_list(facts, "hardware", "nvidia_gpus"), find_number(facts, "nvml", "count")
-    texts = [f"NVML counts {count:.0f}"] if count else []
+    bus, count = facts.hardware.nvidia_gpus, facts.nvml.count
+    texts = [f"NVML counts {count}"] if count else []
     texts += [f"the PCI bus has {len(bus)} NVIDIA GPU"] if bus else []
-    nodes = [] if texts else find_list(facts, "driver", "device_nodes") or []
+    nodes = () if texts else facts.driver.device_nodes or ()
     return " and ".join([*texts, *(f"{node} exists" for node in nodes)])
 
 
 def _is_limited(facts: Facts) -> bool:
     """Whether CUDA_VISIBLE_DEVICES is set and may alone hide all GPUs."""
-    if shows_none({"cuda": find_dict(facts, "cuda_shown")}):  # also none without the variable
+    if shows_none(replace(facts, cuda=facts.cuda_shown)):  # also none without the variable
         return False
-    readings = find_dict(facts, "environment", "CUDA_VISIBLE_DEVICES")
+    readings = facts.readings("CUDA_VISIBLE_DEVICES")
     return any(value is not None for value in readings.values())
 
 
 def detect_mps(facts: Facts) -> str | None:
     """Detects B9: CUDA uses the card through a daemon (MPS) that does not answer."""
-    if find_cuinit(facts) not in MPS:
+    if facts.cuda.init not in MPS:
         return None
-    pipe = find_text(facts, "environment", "CUDA_MPS_PIPE_DIRECTORY", "c")
+    pipe = facts.readings("CUDA_MPS_PIPE_DIRECTORY").get("c")
     return f"{describe_cuinit(facts)}; CUDA_MPS_PIPE_DIRECTORY is {pipe or 'unset'}"
 
 
 def detect_no_processes(facts: Facts) -> str | None:
     """Detects B5: NVML in WSL does not report the memory of each process."""
-    gpus = find_records(facts, "nvml", "devices")
+    gpus = facts.nvml.devices
     if not is_wsl(facts) or not gpus:
         return None
-    held = [find_number(p, "bytes") for gpu in gpus for p in find_records(gpu, "processes")]
-    listed = all(find_list(gpu, "processes") is not None for gpu in gpus)
+    held = [process.bytes for gpu in gpus for process in gpu.processes or ()]
+    listed = all(gpu.processes is not None for gpu in gpus)
     if listed and (not held or any(size is not None for size in held)):
         return None
     return "this is WSL, and NVML gives no memory by process"
@@ -207,51 +195,51 @@ def detect_no_processes(facts: Facts) -> str | None:
 # Use by other processes ---------------------------------------------------------------------------
 
 
-def list_others(facts: Facts, gpu: Facts) -> list[dict[str, Any]] | None:
+def list_others(facts: Facts, gpu: NvmlGpu | None) -> list[GpuProcess] | None:
     """Returns other processes that compute on a GPU, largest first; None if not determined."""
-    if find_list(gpu, "processes") is None:
+    if gpu is None or gpu.processes is None:
         return None
-    known, own = find_records(gpu, "processes"), find_number(facts, "python", "pid")
-    mine = [process for process in known if process.get("pid") == own]
+    known = gpu.processes
+    mine = [process for process in known if process.pid == facts.python.pid]
     # Process ids differ in a container, so a session that computes may not find itself.
-    if find_fact(find_session(facts), "started") is True and not mine:
+    if facts.runtime.started is True and not mine:
         return None
     others = [process for process in known if process not in mine]
-    return sorted(others, key=lambda process: -(find_number(process, "bytes") or 0))
+    return sorted(others, key=lambda process: -(process.bytes or 0))
 
 
-def describe_process(process: Facts) -> str:
+def describe_process(process: GpuProcess) -> str:
     """Describes a process by its id, program and memory."""
-    number, program = find_number(process, "pid"), find_text(process, "program")
-    held = find_number(process, "bytes")
+    number, program = process.pid, process.program
+    held = process.bytes
     memory = "" if held is None else f", {held / MIB:.0f} MiB"
-    shown = f"process {number:.0f}" if number else "a process"
+    shown = f"process {number}" if number else "a process"
     return f"{shown} ({program or 'its name is not shown'}{memory})"
 
 
 def detect_compute_mode(facts: Facts) -> str | None:
     """Detects B8: the card's compute mode admits no process, or only one."""
     cuda, nvml = find_tested_gpu(facts)
-    mode = find_number(cuda, "compute_mode")
-    mode = find_number(nvml, "compute_mode") if mode is None else mode
+    modes = [gpu.compute_mode for gpu in (cuda, nvml) if gpu and gpu.compute_mode is not None]
+    mode = next(iter(modes), None)
     older = driver.detect_old_driver(facts) or driver.detect_no_jit(facts)
-    if mode not in MODES or older or not driver_works(facts):
+    if mode is None or mode not in MODES or older or not driver_works(facts):
         return None
-    text = f"compute mode {mode:.0f} ({MODES[int(mode)]})"
+    text = f"compute mode {mode} ({MODES[mode]})"
     reason = "no process is admitted" if mode == PROHIBITED else _find_refusal(facts, nvml)
     return f"{text}; {reason}" if reason else None
 
 
-def _find_refusal(facts: Facts, gpu: Facts) -> str:
+def _find_refusal(facts: Facts, gpu: NvmlGpu | None) -> str:
     """Returns why a card for one process refuses this one, or "" (it may be that process)."""
     others, logs = list_others(facts, gpu), find_logs(facts)
     if others:
         return f"{describe_process(others[0])} has it"
-    if any(log.get("busy") is True for log in logs):
+    if any(log.busy is True for log in logs):
         return "CUDA says that the device is busy or unavailable"
-    told = any(log.get(sign) for log in logs for sign in REASONS)
-    passed = any(stage.get("ok") is True for stage in find_records(facts, "proof", "stages"))
-    if find_fact(facts, "proof", "ok") is not False or told or passed:
+    told = any(getattr(log, sign) for log in logs for sign in REASONS)
+    passed = any(stage.ok is True for stage in facts.proof.stages)
+    if facts.proof.ok is not False or told or passed:
         return ""
     return "the test computation was refused"
 
@@ -259,14 +247,16 @@ def _find_refusal(facts: Facts, gpu: Facts) -> str:
 def detect_memory_taken(facts: Facts) -> str | None:
     """Detects B10: other processes occupy the card's memory."""
     gpu = find_tested_gpu(facts)[1]
-    free, total = find_number(gpu, "free_bytes"), find_number(gpu, "total_bytes")
+    if gpu is None:
+        return None
+    free, total = gpu.free_bytes, gpu.total_bytes
     earlier = (driver.detect_old_driver, driver.detect_no_jit, detect_compute_mode)
     if not free or not total or any(detect(facts) for detect in earlier):
         return None
     others = list_others(facts, gpu)
-    refused = any(log.get("out_of_memory") is True for log in find_logs(facts))
+    refused = any(log.out_of_memory is True for log in find_logs(facts))
     low = free < min(LOW_SHARE * total, LOW_BYTES) or (refused and free < total / 2)
-    mine = find_fact(find_session(facts), "started") is True
+    mine = facts.runtime.started is True
     if not low or (not others and (mine or others == [] or not refused)):
         return None
     holder = f"most is held by {describe_process(others[0])}" if others else "NVML names no holder"

@@ -12,17 +12,7 @@ from gpukeras.diagnostics.rules import placement
 from gpukeras.diagnostics.rules.placement import count_heavy, uses_gpu
 from gpukeras.diagnostics.rules.rule import Cause
 from gpukeras.system.cards import find_chip_without_tensor_cores
-from gpukeras.system.facts import (
-    Facts,
-    find_dict,
-    find_fact,
-    find_list,
-    find_number,
-    find_records,
-    find_text,
-    list_capabilities,
-    parse_numbers,
-)
+from gpukeras.system.facts import NOT_TRACED, NOT_USED, Facts, list_capabilities, parse_numbers
 
 # A GPU idles between kernels that are shorter than the CPU's launch time (NVIDIA, Getting Started
 # with CUDA Graphs): published measurements are 4 to 6 us, plus TensorFlow's overhead.
@@ -41,14 +31,14 @@ HALF_PRECISION, BFLOAT16, TF32 = (7, 0), (8, 0), (8, 0)  # first capability with
 
 def find_capability(facts: Facts) -> tuple[int, ...]:
     """Returns the compute capability of the training's GPU, else of the first; () if unknown."""
-    own = parse_numbers(find_fact(facts, "use", "capability"))
+    own = parse_numbers(facts.use.capability)
     return own or next(iter(list_capabilities(facts)), ())
 
 
 def find_card(facts: Facts) -> str:
     """Returns the name of the training's GPU, else of the first; "" if unknown."""
-    names = [find_text(gpu, "name") for gpu in find_records(facts, "cuda", "devices")]
-    return find_text(facts, "use", "card") or next(filter(None, names), "")
+    names = [gpu.name for gpu in facts.cuda.devices]
+    return facts.use.card or next(filter(None, names), "")
 
 
 def is_set(facts: Facts, name: str, values: Iterable[str]) -> bool:
@@ -59,8 +49,8 @@ def is_set(facts: Facts, name: str, values: Iterable[str]) -> bool:
         name: Name of the variable.
         values: The values to look for.
     """
-    readings = [find_text(facts, "environment", name, who) for who in ("c", "python")]
-    return any(reading in values for reading in readings if reading is not None)
+    readings = facts.readings(name)
+    return not {readings.get("c"), readings.get("python")}.isdisjoint(values)
 
 
 # Slow steps ---------------------------------------------------------------------------------------
@@ -69,21 +59,21 @@ def is_set(facts: Facts, name: str, values: Iterable[str]) -> bool:
 def detect_slow_rnn(facts: Facts) -> str | None:
     """Detects E5: recurrent layers that cannot use cuDNN's fast kernels because of an argument."""
     texts = [
-        f"{find_text(layer, 'layer')} ({find_text(layer, 'class')}): {argument}"
-        for layer in find_records(facts, "use", "rnn")
-        if (argument := find_text(layer, "argument"))
+        f"{layer.get('layer')} ({layer.get('class')}): {argument}"
+        for layer in facts.use.rnn
+        if (argument := layer.get("argument"))
     ]
     return "; ".join(texts) or None
 
 
 def detect_eager(facts: Facts) -> str | None:
     """Detects E6: Python code runs within the step, or the step is retraced repeatedly."""
-    use = find_dict(facts, "use")
-    retraces, step = find_number(use, "retraces") or 0, find_number(use, "median_s")
-    reasons = ["run_eagerly is on"] if use.get("eager") is True else []
-    reasons += ["a Python function is part of the step"] if use.get("py_function") is True else []
+    use = facts.use
+    retraces, step = use.retraces or 0, use.median_s
+    reasons = ["run_eagerly is on"] if use.eager is True else []
+    reasons += ["a Python function is part of the step"] if use.py_function is True else []
     if retraces >= MANY_RETRACES:
-        steps = find_number(use, "steps")
+        steps = use.steps
         reasons.append(
             f"traced again {retraces:.0f} times" + (f" in {steps:.0f} steps" if steps else "")
         )
@@ -93,14 +83,14 @@ def detect_eager(facts: Facts) -> str | None:
 
 def detect_launch_bound(facts: Facts) -> str | None:
     """Detects E7: the GPU waits for the CPU to launch many short kernels."""
-    trace = find_dict(facts, "use", "trace")
-    share, kernels = find_number(trace, "busy_share"), find_number(trace, "kernels")
-    short = find_number(trace, "median_kernel_us")
-    if not uses_gpu(facts) or share is None or kernels is None or short is None:
+    trace = facts.use.trace
+    share, kernels = trace.busy_share, trace.kernels
+    short = trace.median_kernel_us
+    if not uses_gpu(facts.use) or share is None or kernels is None or short is None:
         return None
     if share >= IDLE_SHARE or kernels < MANY_KERNELS or short >= SHORT_KERNEL_US:
         return None
-    rows = find_number(facts, "use", "batch_size")
+    rows = facts.use.batch_size
     batch = f", with {rows:.0f} rows a batch" if rows else ""
     return (
         f"the GPU works {share:.0%} of the time, in {kernels:.0f} kernels, half of them shorter "
@@ -110,7 +100,7 @@ def detect_launch_bound(facts: Facts) -> str | None:
 
 def detect_input_bound(facts: Facts) -> str | None:
     """Detects E8: the step waits for its data."""
-    real, same = find_number(facts, "use", "median_s"), find_number(facts, "use", "repeated_s")
+    real, same = facts.use.median_s, facts.use.repeated_s
     if not real or same is None or real - same < NOTICEABLE_S or 1 - same / real < INPUT_SHARE:
         return None
     return (
@@ -121,9 +111,9 @@ def detect_input_bound(facts: Facts) -> str | None:
 
 def detect_float64(facts: Facts) -> str | None:
     """Detects E9: float64, which most GPUs compute 32 to 64 times slower."""
-    types = [str(kind) for kind in find_list(facts, "use", "input_dtypes") or ()]
-    places = [f"input {i + 1} is float64" for i, kind in enumerate(types) if kind == "float64"]
-    if find_text(facts, "use", "policy") == "float64":
+    types = enumerate(facts.use.input_dtypes, 1)
+    places = [f"input {number} is float64" for number, dtype in types if dtype == "float64"]
+    if facts.use.policy == "float64":
         places.append("the dtype policy is float64")
     return " and ".join(places) or None
 
@@ -134,8 +124,8 @@ def detect_float64(facts: Facts) -> str | None:
 def detect_full_precision(facts: Facts) -> str | None:
     """Detects E10: float32 on a card that computes 16-bit floats several times faster."""
     capability = find_capability(facts)
-    wide = find_text(facts, "use", "policy") == "float32"
-    if not uses_gpu(facts) or not wide or not capability or capability < HALF_PRECISION:
+    wide = facts.use.policy == "float32"
+    if not uses_gpu(facts.use) or not wide or not capability or capability < HALF_PRECISION:
         return None
     if find_chip_without_tensor_cores(find_card(facts)):
         return None
@@ -144,9 +134,9 @@ def detect_full_precision(facts: Facts) -> str | None:
 
 def detect_half_precision(facts: Facts) -> str | None:
     """Detects E10p: 16-bit floats on a card without tensor cores for them."""
-    capability, policy = find_capability(facts), find_text(facts, "use", "policy") or ""
+    capability, policy = find_capability(facts), facts.use.policy or ""
     needed = {"mixed_float16": HALF_PRECISION, "mixed_bfloat16": BFLOAT16}.get(policy)
-    if not uses_gpu(facts) or not needed:
+    if not uses_gpu(facts.use) or not needed:
         return None
     if chip := find_chip_without_tensor_cores(card := find_card(facts)):
         return f"the dtype policy is {policy}, and {card} has no tensor cores (chip {chip})"
@@ -158,11 +148,11 @@ def detect_half_precision(facts: Facts) -> str | None:
 
 def detect_no_tf32(facts: Facts) -> str | None:
     """Detects E11: TF32 is off on a card that supports it."""
-    capability, policy = find_capability(facts), find_text(facts, "use", "policy")
-    if not uses_gpu(facts) or policy not in (None, "float32") or capability < TF32:
+    capability, policy = find_capability(facts), facts.use.policy
+    if not uses_gpu(facts.use) or policy not in (None, "float32") or capability < TF32:
         return None
     reasons = ["NVIDIA_TF32_OVERRIDE is 0"] if is_set(facts, "NVIDIA_TF32_OVERRIDE", ["0"]) else []
-    if find_fact(facts, "use", "tf32") is False:
+    if facts.use.tf32 is False:
         reasons.append("TensorFlow's switch for TF32 is off")
     if not reasons:
         return None
@@ -172,14 +162,14 @@ def detect_no_tf32(facts: Facts) -> str | None:
 def detect_determinism(facts: Facts) -> str | None:
     """Detects E12: only deterministic kernels are allowed."""
     asked = is_set(facts, "TF_DETERMINISTIC_OPS", ["1", "true", "True"])
-    if find_fact(facts, "use", "deterministic") is not True and not (asked and uses_gpu(facts)):
+    if facts.use.deterministic is not True and not (asked and uses_gpu(facts.use)):
         return None
     return "TF_DETERMINISTIC_OPS is on" if asked else "op determinism is enabled"
 
 
 def detect_idle_gpu(facts: Facts) -> str | None:
     """Detects E13: another GPU is idle."""
-    shown, used = find_number(facts, "use", "gpus"), find_number(facts, "use", "gpus_used")
+    shown, used = facts.use.gpus, facts.use.gpus_used
     if not shown or not used or shown < 2 or used >= shown:
         return None
     return f"{used:.0f} of {shown:.0f} GPUs in use"
@@ -187,7 +177,7 @@ def detect_idle_gpu(facts: Facts) -> str | None:
 
 def detect_slow_start(facts: Facts) -> str | None:
     """Detects E14: the first step takes much longer than the others, which is not a fault."""
-    first, usual = find_number(facts, "use", "first_s"), find_number(facts, "use", "median_s")
+    first, usual = facts.use.first_s, facts.use.median_s
     if not first or not usual or first < SLOW_FIRST_S or first < SLOW_FIRST * usual:
         return None
     return (
@@ -198,14 +188,16 @@ def detect_slow_start(facts: Facts) -> str | None:
 
 def detect_blind_profiler(facts: Facts) -> str | None:
     """Detects E15: the profiler recorded no kernel although the GPU computed."""
-    part = facts if find_dict(facts, "use") else find_dict(facts, "proof")
-    trace, error = find_dict(part, "use", "trace"), find_text(part, "use", "trace", "error") or ""
-    if not uses_gpu(part) or not trace or find_number(trace, "kernels"):
+    own = facts.use != NOT_USED
+    use = facts.use if own else facts.proof.use
+    trace = use.trace
+    if not uses_gpu(use) or trace == NOT_TRACED or trace.kernels:
         return None
-    refused = trace.get("cupti") is False or "CUPTI" in error.upper()
-    refused = refused or find_dict(part, "log").get("cupti") is True
-    rise = find_number(part, "use", "peak_rise_bytes") or 0
-    if not refused and (rise <= 0 or not count_heavy(part, "GPU")):
+    error = trace.error or ""
+    refused = trace.cupti is False or "CUPTI" in error.upper()
+    refused = refused or (not own and facts.proof.log.cupti is True)
+    rise = use.peak_rise_bytes or 0
+    if not refused and (rise <= 0 or not count_heavy(use, "GPU")):
         return None
     memory = f"; the step took {rise / 2**20:.1f} MiB of its memory" if rise > 0 else ""
     return f"the trace has 0 kernels{': ' + error if error else ''}{memory}"

@@ -9,13 +9,8 @@ from gpukeras.diagnostics.rules.rule import REINSTALL, Cause, of_tensorflow
 from gpukeras.system import known_issues
 from gpukeras.system.facts import (
     Facts,
-    find_dict,
-    find_fact,
-    find_list,
-    find_records,
+    LogFacts,
     find_release,
-    find_text,
-    is_cuda_build,
     list_capabilities,
     list_kernels,
     list_uncoded,
@@ -27,11 +22,11 @@ STAGES = ("product", "convolution", "fit", "fit_xla")  # of the test computation
 
 def find_failed_stage(facts: Facts) -> str:
     """Returns the test computation's stage that failed or ended the process; "" if none."""
-    ended = find_text(facts, "proof", "ended") or ""
+    ended = facts.proof.ended or ""
     done = []
-    for stage in find_records(facts, "proof", "stages"):
-        ok, name = stage.get("ok"), str(stage.get("name"))
-        if ok is False or (ok is None and ended):
+    for stage in facts.proof.stages:
+        name = str(stage.name)
+        if stage.ok is False or (stage.ok is None and ended):
             return name
         done.append(name)
     later = [name for name in STAGES if name not in done]
@@ -40,28 +35,26 @@ def find_failed_stage(facts: Facts) -> str:
 
 def describe_failure(facts: Facts) -> str:
     """Joins all messages of the failed test computation."""
-    texts = [find_text(facts, "proof", key) or "" for key in ("error", "ended")]
-    texts += [str(stage.get("error") or "") for stage in find_records(facts, "proof", "stages")]
-    texts += [str(line) for line in find_list(facts, "proof", "log", "lines") or ()]
-    return " ".join(texts)
+    proof = facts.proof
+    errors = [proof.error, proof.ended, *(stage.error for stage in proof.stages)]
+    return " ".join([*(error or "" for error in errors), *proof.log.lines])
 
 
-def _find_logged(facts: Facts, name: str) -> str:
-    parts = (("proof",), ("listings", "preloaded"), ("listings", "as it is"))
-    return next((text for part in parts if (text := find_text(facts, *part, "log", name))), "")
+def _list_logs(facts: Facts) -> tuple[LogFacts, ...]:
+    return facts.proof.log, facts.listing("preloaded").log, facts.listing("as it is").log
 
 
 def disproves_cudnn(facts: Facts) -> bool:
     """Whether the test computation shows that cuDNN is not at fault."""
-    stages = find_records(facts, "proof", "stages")
-    convolved = any(s.get("name") == "convolution" and s.get("ok") is True for s in stages)
-    failed = find_fact(facts, "proof", "ok") is False
+    stages = facts.proof.stages
+    convolved = any(stage.name == "convolution" and stage.ok is True for stage in stages)
+    failed = facts.proof.ok is False
     return convolved or (failed and find_failed_stage(facts) in ("", STAGES[0]))
 
 
 def detect_old_cudnn(facts: Facts) -> str | None:
     """Detects C12: a cuDNN older than the one TensorFlow was compiled with."""
-    said = _find_logged(facts, "cudnn")
+    said = next((log.cudnn for log in _list_logs(facts) if log.cudnn), "")
     if said:
         return f"TensorFlow's log: loaded and compiled with cuDNN {said}"
     return None if disproves_cudnn(facts) else known_issues.OLD_CUDNN.applies(facts)
@@ -95,28 +88,28 @@ def detect_new_cudnn(facts: Facts) -> str | None:
 
 def detect_abort(facts: Facts) -> str | None:
     """Detects C17: XLA aborts the process on a card newer than its CUDA version."""
-    ended = find_text(facts, "proof", "ended") or "failed"
+    ended = facts.proof.ended or "failed"
     if detect_old_card(facts):
         return None
-    if find_fact(facts, "proof", "log", "ptx") is True:
-        said = [str(line) for line in find_list(facts, "proof", "log", "lines") or ()]
+    if facts.proof.log.ptx is True:
+        said = facts.proof.log.lines
         line = next((line for line in said if "PTX" in line), "LLVM ERROR: PTX version")
         return f"the test computation with XLA {ended}: {line}"
     sign = known_issues.BLACKWELL_XLA.applies(facts)
     if sign and "SIGABRT" in ended and find_failed_stage(facts) == "fit_xla":
         return f"{sign}; the test computation with XLA was {ended}"
-    tried = [stage.get("name") for stage in find_records(facts, "proof", "stages")]
-    return sign if find_fact(facts, "proof", "ok") is True and "fit_xla" not in tried else None
+    tried = [stage.name for stage in facts.proof.stages]
+    return sign if facts.proof.ok is True and "fit_xla" not in tried else None
 
 
 def detect_no_kernels(facts: Facts) -> str | None:
     """Detects C16: no code for the card, so the driver compiles each kernel at its first use."""
     if detect_old_card(facts) or detect_abort(facts):
         return None
-    told = _find_logged(facts, "capability")
+    told = next((log.capability for log in _list_logs(facts) if log.capability), "")
     sign = f"TensorFlow's log: no code for compute capability {told}" if told else None
     sign = sign or _lack_kernels(facts)
-    works, ended = find_fact(facts, "proof", "ok"), find_text(facts, "proof", "ended") or ""
+    works, ended = facts.proof.ok, facts.proof.ended or ""
     if not sign or works is True:
         return sign
     if works is None:  # it may still be compiling
@@ -129,42 +122,41 @@ def _lack_kernels(facts: Facts) -> str | None:
     newer = [card for card in list_uncoded(facts) if card > max(list_kernels(facts))]
     if not newer:
         return None
-    names = find_list(facts, "build", "cuda_compute_capabilities") or ()
     return (
         f"compute capability {format_version(newer[0])}, and the build has "
-        f"{', '.join(map(str, names))}"
+        f"{', '.join(facts.build.cuda_compute_capabilities)}"
     )
 
 
 def detect_no_compiler(facts: Facts) -> str | None:
     """Detects C19: XLA does not find NVIDIA's `ptxas` or `libdevice`."""
-    log, compiler = find_dict(facts, "proof", "log"), find_dict(facts, "compiler")
-    said = [name for name in ("libdevice", "ptxas") if log.get(name) is True]
-    absent = [name for name in ("libdevice", "ptxas") if compiler.get(name) == ""]
+    log, compiler = facts.proof.log, facts.compiler
+    said = [name for name in ("libdevice", "ptxas") if getattr(log, name) is True]
+    absent = [name for name in ("libdevice", "ptxas") if getattr(compiler, name) == ""]
     if detect_abort(facts) or (not said and not absent):
         return None
     if said:
         found = f"; as a file {' and '.join(absent)} is nowhere" if absent else ""
         return f"TensorFlow's log: XLA does not find {' and '.join(said)}{found}"
-    if find_failed_stage(facts) != "fit_xla" or find_text(facts, "proof", "ended"):
+    if find_failed_stage(facts) != "fit_xla" or facts.proof.ended:
         return None
     return f"{' and '.join(absent)} is nowhere, and the test computation with XLA failed"
 
 
 def detect_changed_wheels(facts: Facts) -> str | None:
     """Detects C20: torch or jax installed CUDA libraries incompatible with TensorFlow."""
-    others = [name for name in ("torch", "jax") if find_text(facts, "packages", name)]
-    changed = [item for item in find_records(facts, "requirements") if item.get("installed")]
-    if find_fact(facts, "proof", "ok") is False:  # then the failure must involve one of these
+    others = [name for name in ("torch", "jax") if facts.packages.get(name)]
+    changed = [item for item in facts.requirements if item.installed]
+    if facts.proof.ok is False:  # then the failure must involve one of these
         said = describe_failure(facts).lower()
-        changed = [item for item in changed if _names_library(said, str(item.get("name")))]
-    if not others or not changed or is_cuda_build(facts) is not True:
+        changed = [item for item in changed if _names_library(said, str(item.name))]
+    if not others or not changed or facts.build.is_cuda_build is not True:
         return None
     if any(detect(facts) for detect in (detect_old_cudnn, detect_new_cudnn, detect_old_card)):
         return None
     if any(detect(facts) for detect in (detect_abort, detect_no_kernels, detect_no_compiler)):
         return None
-    texts = [f"{item.get('name')} {item['installed']} for {item.get('wanted')}" for item in changed]
+    texts = [f"{item.name} {item.installed} for {item.wanted}" for item in changed]
     return f"beside {' and '.join(others)} are installed {', '.join(texts)}"
 
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpukeras.diagnostics.rules.hardware import (
-    NO_DEVICE,
-    describe_cuinit,
-    driver_works,
-    find_cuinit,
-)
+from gpukeras.diagnostics.rules.hardware import NO_DEVICE, describe_cuinit, driver_works
 from gpukeras.diagnostics.rules.rule import LATE, LISTED, UNLISTED, Cause
 from gpukeras.system.facts import (
     Facts,
@@ -17,14 +12,7 @@ from gpukeras.system.facts import (
     count_gpus,
     count_listed,
     describe_readings,
-    find_dict,
-    find_fact,
-    find_list,
-    find_number,
-    find_session,
-    find_text,
     hides_gpus,
-    name_backend,
 )
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -44,48 +32,48 @@ def describe_hiding(facts: Facts) -> str | None:
     It is proven if GPUs appear without the variable, in the driver or in TensorFlow. Its value
     counts only if nothing was tried without it.
     """
-    readings = find_dict(facts, "environment", VISIBLE)
+    readings = facts.readings(VISIBLE)
     if readings.get("c") is None:
         return _describe_removed(facts)
     described = describe_readings(facts, VISIBLE)
-    shown = find_number(facts, "cuda_shown", "count") or 0
-    asked = find_cuinit(facts) is not None and not driver_works(facts)
+    shown = facts.cuda_shown.count or 0
+    asked = facts.cuda.init is not None and not driver_works(facts)
     if shown > 0 and asked:
-        counted = find_number(facts, "cuda", "count") == 0
+        counted = facts.cuda.count == 0
         answer = "CUDA counts 0 GPUs" if counted else describe_cuinit(facts)
-        return f"{described}; {answer} with it, and {shown:.0f} GPU without it"
+        return f"{described}; {answer} with it, and {shown} GPU without it"
     listed = count_listed(facts, f"without {VISIBLE}")
     if listed and not count_listed(facts, "as it is"):
-        return f"{described}; {name_backend(facts)} lists {listed} GPU without it"
+        return f"{described}; {facts.backend_name} lists {listed} GPU without it"
     # A driver that fails without the variable too does not tell; the variable hides GPUs after it.
-    tried = find_number(facts, "cuda_shown", "init") in (0, NO_DEVICE)
+    tried = facts.cuda_shown.init in (0, NO_DEVICE)
     return described if not tried and hides_gpus(readings["c"], count_gpus(facts)) else None
 
 
 def has_gpu(facts: Facts) -> bool:
     """Whether a GPU is there that could be hidden: then that is a fault beside any other."""
-    shown = find_number(facts, "cuda_shown", "count") or 0
+    shown = facts.cuda_shown.count or 0
     return shown > 0 or count_gpus(facts) is not None
 
 
 def _describe_removed(facts: Facts) -> str | None:
     """Returns evidence of a variable removed after TensorFlow read it; a new process lacks it."""
-    readings = find_dict(facts, "environment", VISIBLE)
+    readings = facts.readings(VISIBLE)
     before = [readings.get(who) for who in ("python", "start")]
     fresh = count_fresh(facts)
     hidden = [value for value in before if hides_gpus(value, count_gpus(facts))]
-    if not hidden or not fresh or find_list(find_session(facts), "physical_gpus") != []:
+    if not hidden or not fresh or facts.runtime.physical_gpus != ():
         return None
     return (
-        f"{describe_readings(facts, VISIBLE)}: it was {hidden[0]!r} when {name_backend(facts)} "
+        f"{describe_readings(facts, VISIBLE)}: it was {hidden[0]!r} when {facts.backend_name} "
         f"read it, and a process started now lists {fresh} GPU"
     )
 
 
 def detect_hidden_by_seed(facts: Facts) -> str | None:
     """Detects D2: the R package tensorflow set CUDA_VISIBLE_DEVICES to -1 when it set a seed."""
-    readings = find_dict(facts, "environment", VISIBLE)
-    loaded = find_fact(facts, "session", "tensorflow_r_loaded") is True
+    readings = facts.readings(VISIBLE)
+    loaded = facts.session.tensorflow_r_loaded is True
     if readings.get("c") != "-1" or readings.get("start") == "-1" or not loaded:
         return None
     sign = describe_hiding(facts)
@@ -102,8 +90,8 @@ def detect_hidden_by_variable(facts: Facts) -> str | None:
 
 def detect_hidden_in_process(facts: Facts) -> str | None:
     """Detects D3: TensorFlow lists GPUs that are not visible to this process."""
-    physical = find_list(find_session(facts), "physical_gpus")
-    visible = find_list(find_session(facts), "visible_gpus")
+    physical = facts.runtime.physical_gpus
+    visible = facts.runtime.visible_gpus
     if not physical or visible is None or len(visible) >= len(physical) or detect_backend(facts):
         return None
     return f"TensorFlow lists {len(physical)} GPU, {len(visible)} of them visible in this process"
@@ -111,8 +99,8 @@ def detect_hidden_in_process(facts: Facts) -> str | None:
 
 def detect_late_growth(facts: Facts) -> str | None:
     """Detects D4: memory growth was requested after TensorFlow had started."""
-    readings = find_dict(facts, "environment", GROWTH)
-    started = find_fact(find_session(facts), "started") is True
+    readings = facts.readings(GROWTH)
+    started = facts.runtime.started is True
     known = {"c", "python"} <= readings.keys() and started
     if known and readings["c"] != readings["python"]:
         return f"{describe_readings(facts, GROWTH)}, and TensorFlow has started"
@@ -122,7 +110,7 @@ def detect_late_growth(facts: Facts) -> str | None:
 
 def detect_poisoned(facts: Facts) -> str | None:
     """Detects D5: a GPU failed to start in this session, so every op on it fails."""
-    proven = find_fact(facts, "proof", "ok") is True  # in a new process
+    proven = facts.proof.ok is True  # in a new process
     found = [match.group() for text in _list_own_errors(facts) if (match := POISONED.search(text))]
     if not proven or not found or detect_backend(facts):
         return None
@@ -130,14 +118,13 @@ def detect_poisoned(facts: Facts) -> str | None:
 
 
 def _list_own_errors(facts: Facts) -> list[str]:
-    unread = [*find_dict(facts, "use", "unread").values(), find_text(facts, "unread", "use")]
-    own = [find_text(find_session(facts), "start_error"), find_text(facts, "use", "error")]
-    return [text for text in (*own, *unread) if isinstance(text, str)]
+    unread = [*facts.use.unread.values(), facts.unread.get("use")]
+    return [text for text in (facts.use.error, *unread) if text is not None]
 
 
 def detect_backend(facts: Facts) -> str | None:
     """Detects D6: Keras uses another backend than TensorFlow and JAX."""
-    backend = find_text(facts, "keras", "backend")
+    backend = facts.keras.backend
     if not backend or backend in BACKENDS:
         return None
     return f"Keras' backend is {backend}"
@@ -146,7 +133,7 @@ def detect_backend(facts: Facts) -> str | None:
 def detect_silenced_log(facts: Facts) -> str | None:
     """Detects D7: TensorFlow's warnings are switched off."""
     # gpukeras' default is "2": only a level set before Python started is the user's choice.
-    readings = find_dict(facts, "environment", "TF_CPP_MIN_LOG_LEVEL")
+    readings = facts.readings("TF_CPP_MIN_LOG_LEVEL")
     level = readings.get("start") or readings.get("r")
     if level not in ("2", "3"):
         return None
