@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from gpukeras.diagnostics.rules import (
     driver,
-    driver_start,
-    first_use,
     hardware,
     imports,
     jax,
@@ -19,14 +17,15 @@ from gpukeras.diagnostics.rules import (
     packages,
     session,
     shared_gpus,
+    unexplained,
     usage,
     visibility,
 )
 from gpukeras.diagnostics.rules.rule import STAGES, Cause
 
 _FAMILIES = (
-    *(hardware, driver, shared_gpus, driver_start, packages),
-    *(libraries, visibility, imports, session, jax, first_use, usage),
+    *(hardware, driver, shared_gpus, packages),
+    *(libraries, visibility, imports, session, jax, unexplained, usage),
 )
 
 CAUSES: Sequence[Cause] = sorted(
