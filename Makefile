@@ -144,7 +144,7 @@ test-peer: setup-test-python ## run Keras' own tests through gpukeras, from KERA
 
 # OPTIONS such as --number 20, --seed 2, --only tuner/ --tests python/tests/tuner, or --records FOLDER,
 # which goes on where it ended.
-test-faults: setup-coverage ## make small faults in the core, one at a time, and see which tests find them (hours)
+test-faults: setup-coverage ## make small faults in the core, one at a time, and see which tests find them (an hour and a half)
 	@.venv/bin/python python/faults/faults.py $(OPTIONS)
 
 # PYTHON names another Python than the newest there is. OPTIONS such as python/tests/engine.

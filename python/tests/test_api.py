@@ -47,6 +47,7 @@ def raise_r(how):
     """Raises what reticulate makes of an R condition, as Keras and the core pass it on."""
     raised = RuntimeError("x")
     raised.r_class, raised.message, raised.extra = ["mine", "error"], "x", 7
+    raised.__notes__ = ["of Python, not of R"]
     if how == "itself":
         raise raised
     try:

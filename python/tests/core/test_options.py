@@ -135,6 +135,12 @@ def test_a_lone_unit_becomes_a_tuple():
     assert core_options.MlpSpec(units=[8.0, 4.0]).units == (8, 4)
 
 
+def test_an_mlp_keeps_some_numbers_of_each_layer():
+    assert core_options.MlpSpec(dropout=0.99).dropout == 0.99
+    with pytest.raises(SpecError, match="`dropout`"):
+        core_options.MlpSpec(dropout=1.0)
+
+
 def test_descriptions_never_show_a_users_data():
     class Frame:
         shape = (3, 2)

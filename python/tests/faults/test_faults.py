@@ -6,6 +6,8 @@ import faults
 import pytest
 import sites
 
+pytestmark = pytest.mark.process  # forks, in faults.py
+
 SOURCE = """
 def double(x):
     while x == 3:

@@ -26,6 +26,7 @@ def folder(tmp_path):
         (["b.csv", "a.csv"], ["b.csv", "a.csv"], "csv"),
         (["f.csv.gz", "*.CSV"], ["f.csv.gz", "c.CSV"], "csv"),
         ("**/*.tsv", ["g.tsv"], "csv"),
+        ("**/*.csv", ["a.csv", "b.csv"], "csv"),
         ("sub", ["g.tsv"], "csv"),
         ("d.parquet", ["d.parquet"], "parquet"),
         (["e.arrow"], ["e.arrow"], "feather"),

@@ -16,6 +16,7 @@ from gpukeras.models.tabular.options import Sizes, TabularSpec, choose_rates, se
         ({"kind": "ft_transformer", "blocks": 1}, Sizes(96, 1, 0.0)),
         ({"kind": "ft_transformer", "blocks": 9}, Sizes(384, 9, 0.25)),
         ({"kind": "dcn", "units": 5, "blocks": 4, "dropout": 0}, Sizes(5, 4, 0.0)),
+        ({"kind": "tabm", "members": 1}, Sizes(512, 2, 0.1, 1)),
     ],
 )
 def test_sizes_are_the_papers_unless_given(options, sizes):

@@ -94,6 +94,8 @@ CLOSED = {
     "sum of three": (lambda L: L.Add(), [(9,)] * 3, 18),
     "average of three": (lambda L: L.Average(), [(9,)] * 3, 27),
     "softmax": (lambda L: L.Softmax(), [(9,)], 45),
+    "relu as a layer": (lambda L: L.Activation("relu"), [(9,)], 9),
+    "softmax as a layer": (lambda L: L.Activation("softmax"), [(9,)], 45),
     "einsum dense": (
         lambda L: L.EinsumDense("abc,cde->abde", (None, 2, 5), bias_axes="de"),
         [(9, 4)],

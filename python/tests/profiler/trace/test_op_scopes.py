@@ -42,5 +42,15 @@ def test_a_name_of_jax_gives_its_layer(name, layer, backward, shown):
     assert shorten(scope) == shown
 
 
+@pytest.mark.parametrize(
+    ("root", "layer"),
+    [("net", "net/dense"), ("net_1", "net/dense"), ("network_1", ""), ("net_a", "")],
+)
+def test_another_trace_of_a_model_has_its_name_and_a_number(root, layer):
+    roots = build_tree(["net/dense"])
+    settle(roots, ["net/dense/MatMul"])
+    assert find_layer(roots, f"{root}/dense/MatMul") == layer
+
+
 def test_a_name_of_tensorflow_stays():
     assert from_jax("while/body/_1/model/dense_1/MatMul") == "while/body/_1/model/dense_1/MatMul"

@@ -124,6 +124,7 @@ def test_early_stopping_is_a_number_of_epochs_or_a_mapping():
     assert parse_early_stopping(5.0) == EarlyStoppingSpec(5)
     spec = parse_early_stopping({"patience": 2.0, "monitor": "val_auc", "restore_best": False})
     assert spec == EarlyStoppingSpec(2, "val_auc", restore_best=False)
+    assert spec.min_delta == 0.0  # any improvement counts
 
 
 @pytest.mark.parametrize(
