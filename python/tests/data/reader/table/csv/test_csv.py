@@ -286,6 +286,7 @@ def test_the_line_of_a_late_fault_is_found(write, small_blocks):
         ("a,a\n1,2\n", "has several columns named `a`", 1, "a"),
         ("", "is empty", None, None),
         (b"\xff\xfea\x00", "has a header that is not in UTF-8", 1, None),
+        ("a,b\n1,2\n".encode("utf-16-le"), "has a header that is not in UTF-8", 1, None),
     ],
 )
 def test_of_100_files_the_broken_one_is_named(write, tmp_path, later, message, row, column):

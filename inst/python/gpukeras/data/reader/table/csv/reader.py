@@ -258,6 +258,9 @@ def read_part(path: AnyFile, arg: str, separator: str | None) -> Part:
     except UnicodeDecodeError as error:  # UTF-16 begins with bytes that UTF-8 does not have
         problem = "has a header that is not in UTF-8."
         raise file_error(path, arg, problem, "Save the file in UTF-8.", row=1) from error
+    if header is not None and any("\0" in name for name in header.names):  # UTF-16, unmarked
+        problem = "has a header that is not in UTF-8."
+        raise file_error(path, arg, problem, "Save the file in UTF-8.", row=1)
     if header is None:
         problem = "has no header: it has no text, or a quote that is not closed."
         raise file_error(path, arg, problem, "Write it again.", row=1)
