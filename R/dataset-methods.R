@@ -45,6 +45,7 @@ names.gpu_dataset <- function(x) {
   numbers <- row_places(x, i, call)
   rows <- list(data = check_alive(x, call)$handle, rows = as.list(numbers))
   taken <- call_core("take_rows", rows, call = call)
+  if (is.list(taken$x)) taken$x <- array(as_chr(taken$x$texts), unlist(taken$x$dim))
   if (length(taken$names) > 0) {
     dimnames(taken$x)[[length(dim(taken$x))]] <- unlist(taken$names)
   }

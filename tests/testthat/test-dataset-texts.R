@@ -185,6 +185,16 @@ test_that("outputs whose shape varies by batch are a list of arrays", {
   expect_equal(found[[3]], own, tolerance = 1e-5)
 })
 
+test_that("rows of texts are taken out as texts", {
+  skip_without_tensorflow()
+  words <- matrix(c("good", "bad", "good", "fine"), 2)
+  data <- gpu_dataset(words, 1:2, batch_size = 2)
+  expect_identical(unname(data[1:2, ]$x), words)
+  frame <- data.frame(text = c("good", "bad"), y = 1:2)
+  data <- gpu_dataset(frame, y = "y", encode = "none", batch_size = 2)
+  expect_identical(as.vector(data[c(2, 1), ]$x), c("bad", "good"))
+})
+
 test_that("what does not fit is refused by name", {
   skip_without_tensorflow()
   silence_tensorflow()

@@ -195,10 +195,15 @@ def take_rows(data: MapDataset, rows: Sequence[float]) -> dict[str, Any]:
 
     Returns:
         `{x, y, weights}`, without `y` or `weights` if the dataset has none, and the `names` of the
-        columns of `x`.
+        columns of `x`. Texts are `{texts, dim}`, the first axis fastest.
     """
     places = np.asarray(rows, np.int64) - 1
     parts = [source.gather(places) for source in data.sources]
     names = data.recipe.features.feature_names or data.recipe.features.names
     names = names if parts[0].shape[-1] == len(names) else ()  # several inputs side by side
-    return {**dict(zip(("x", "y", "weights"), parts, strict=False)), "names": names}
+    taken = {**dict(zip(("x", "y", "weights"), parts, strict=False)), "names": names}
+    texts = data.sources[0].texts
+    if "" in texts:  # the rows are codes of them; R's reticulate mixes up the axes of text arrays
+        values = np.asarray(texts[""])[parts[0].astype(np.int64)]
+        taken["x"] = {"texts": values.ravel(order="F").tolist(), "dim": list(values.shape)}
+    return taken

@@ -41,7 +41,7 @@ class Futures:
 
 def check_workers(arg: str, given: Any) -> int | Futures:
     """Returns a number of workers, or an engine as R passes it: `{count, start, end}`."""
-    if isinstance(given, Mapping):
+    if isinstance(given, Mapping) and given.keys() == {"count", "start", "end"}:
         return Futures(check_count(arg, given["count"]), given["start"], given["end"])
     return given if isinstance(given, Futures) else check_count(arg, given)
 
