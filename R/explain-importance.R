@@ -25,8 +25,8 @@
 #'   [gpu_evaluate()] returns it.
 #' @param repeats Number of permutations.
 #' @param seed Seed of the permutations, so that the result is the same each time.
-#' @param verbose Whether a call of more than two seconds shows a progress bar, where R's output is a
-#'   terminal. An interrupt ends the call.
+#' @param verbose Whether a call of more than two seconds shows a progress bar, where R's output is
+#'   a terminal. An interrupt ends the call.
 #' @return A `gpu_importance`: a data frame with a row for each column or group, the most important
 #'   first: `column`, `importance` (the mean rise of the loss; for a metric that is better when
 #'   higher, such as accuracy, its fall), `sd`, `lower` and `upper` (its standard deviation, 5% and

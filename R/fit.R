@@ -46,7 +46,8 @@
 #' XLA keeps its programs for later sessions in the folder `xla` of `tools::R_user_dir("gpukeras",
 #' "cache")`, in a subfolder for each version of TensorFlow or JAX and kind of CPU and GPU, and
 #' loads them several times faster than it builds them. When TensorFlow or JAX starts, the programs
-#' that were not used for longest are removed until the rest takes at most 128 MiB. The environment variable `GPUKERAS_XLA_CACHE`, set before
+#' that were not used for longest are removed until the rest takes at most 128 MiB. The environment
+#' variable `GPUKERAS_XLA_CACHE`, set before
 #' that, names another folder, or is `"off"`. No programs are kept if the folder cannot be written
 #' to, the disk is almost full, others may write to the folder, or you set `TF_XLA_FLAGS`. JAX uses
 #' the folder in `JAX_COMPILATION_CACHE_DIR` where you name one.
@@ -210,7 +211,8 @@
 #' @section Checkpoints:
 #' A checkpoint holds the weights, the optimizer, the epoch and batch, the random state, schedule,
 #' averages, early stopping and the history, with checksums, in a `.npz` file that `numpy.load()`
-#' reads too. It is written under another name and then renamed, so a process that is killed at any moment leaves a valid checkpoint. With
+#' reads too. It is written under another name and then renamed, so a process that is killed at any
+#' moment leaves a valid checkpoint. With
 #' `gpu_setup(seed = , deterministic = TRUE)`, the resumed training ends on a CPU with the same
 #' weights, bit for bit.
 #'
@@ -236,7 +238,8 @@
 #' Outside of such a training, the signals do what they always do to R: SIGTERM ends it without
 #' cleaning up (status 143 in a shell), and SIGUSR1 saves the workspace and ends it. So let the
 #' queue send SIGTERM, and run a job again for 75 and for 143. [gpu_tune()] with `folder` is saved
-#' by these signals in the same way. [gpu_fit_many()] keeps nothing and begins anew. Recipes for Slurm and for
+#' by these signals in the same way. [gpu_fit_many()] keeps nothing and begins anew. Recipes for
+#' Slurm and for
 #' Kubernetes are in `vignette("more-than-one-gpu", package = "gpukeras")`. There are no such
 #' signals on Windows.
 #' @section Errors:

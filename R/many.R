@@ -51,7 +51,8 @@
 #' Rows are encoded once: means, standard deviations, levels and imputed values of the features were
 #' learned from all training rows of `data`, also from those that a fold holds out, and so were the
 #' quantiles in a [gpu_tabular()]. `tune::fit_resamples()` with the engine of [gpukeras-tidymodels]
-#' learns these anew for each split. With `group`, numbers are standardised by the training rows of their group, so that each
+#' learns these anew for each split. With `group`, numbers are standardised by the training rows of
+#' their group, so that each
 #' model is that of [gpu_fit()] with the rows of the group; a [gpu_tabular()] scales by quantiles of
 #' the group. Levels, imputed values and the bins of a [gpu_tabular()] stay those of all groups.
 #' Groups that vary little beside others lose digits thereby; `$notes` names them.
@@ -89,7 +90,8 @@
 #' @param most Models that train at a time. `"auto"` are as many as fit into half of the free
 #'   memory, 128 at most.
 #' @param workers Processes that train models which do not stack, several at a time. `"auto"` is the
-#'   workers of a plan of future, if you have set one, else one for each GPU where there are several.
+#'   workers of a plan of future, if you have set one, else one for each GPU where there are
+#'   several.
 #' @param verbose Whether to show progress.
 #' @return A `gpu_fits`: a table of models.
 #' - `as.data.frame()` has a row for each model: its settings, seed, fold and group, the numbers of

@@ -61,8 +61,8 @@
 #'   and of `"cox"` `"linear_pred"`, which rises with the time as in the package censored, and is 0
 #'   for a row of means.
 #'
-#' `tune::tune_grid()` trains one model after another; [gpu_tune()] trains those of all resamples and
-#' settings together.
+#' `tune::tune_grid()` trains one model after another; [gpu_tune()] trains those of all resamples
+#' and settings together.
 #'
 #' `extract_fit_engine()` returns a `gpu_mlp_fit`, which gpukeras functions accept as a model; its
 #' element `history` is the [gpu_history]. It also holds the trained model as a `.keras` archive:
