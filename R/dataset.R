@@ -43,11 +43,11 @@
 #' @param cache Where to keep the rows. `"device"`: in the device's memory. `"host"`: in host
 #'   memory, from which blocks are sent. `"disk"`: in a scratch file of the session
 #'   ([gpu_dataset_save()] keeps rows for later sessions). `"auto"`: on the device if the rows fit
-#'   into half of its free memory; rows that come
-#'   from files or a function stay in memory up to 256 MiB, and beyond that go to a scratch file,
-#'   which the operating system keeps in memory while there is room. `TRUE` keeps the rows of a
-#'   function or a pipeline, so that it runs for one epoch only; `FALSE` runs it again in each
-#'   epoch, which is also what `"auto"` does with functions and pipelines.
+#'   into half of its free memory; rows that come from files or a function stay in memory up to 256
+#'   MiB, and beyond that go to a scratch file, which the operating system keeps in memory while
+#'   there is room. `TRUE` keeps the rows of a function or a pipeline, so that it runs for one epoch
+#'   only; `FALSE` runs it again in each epoch, which is also what `"auto"` does with functions and
+#'   pipelines.
 #' @param validation Share of the rows to hold out for validation, drawn at random; the last ones in
 #'   time of time series.
 #' @param encode How to encode factors and texts: as `"onehot"` columns, as `"codes"` from 0, or as

@@ -19,9 +19,9 @@
 #'   In a [gpu_cluster()], `"all"` divides the rows among the workers, which must all make the same
 #'   call, and all get the whole result.
 #' @param ... Arguments of keras3: `x`, `sample_weight` in [gpu_evaluate()]; `callbacks`, a list of
-#'   Keras callbacks, to which all rows are one batch; `verbose`, `FALSE` or 0 for no
-#'   progress bar, which a call of more than two seconds has at a terminal; and `batch_size` in
-#'   [gpu_predict()], which has no effect: see its section on batches.
+#'   Keras callbacks, to which all rows are one batch; `verbose`, `FALSE` or 0 for no progress bar,
+#'   which a call of more than two seconds has at a terminal; and `batch_size` in [gpu_predict()],
+#'   which has no effect: see its section on batches.
 #' @return A named numeric vector: the loss and each metric; for a metric whose value is an array,
 #'   each component, such as `f1_score[1]`. Its attribute `"note"` says why batches were Keras', if
 #'   they were. Rows without weights that trained the model by weights are a warning

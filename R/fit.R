@@ -46,11 +46,11 @@
 #' XLA keeps its programs for later sessions in the folder `xla` of `tools::R_user_dir("gpukeras",
 #' "cache")`, in a subfolder for each version of TensorFlow or JAX and kind of CPU and GPU, and
 #' loads them several times faster than it builds them. When TensorFlow or JAX starts, the programs
-#' that were not used for longest are removed until the rest takes at most 128 MiB. The environment
-#' variable `GPUKERAS_XLA_CACHE`, set before
-#' that, names another folder, or is `"off"`. No programs are kept if the folder cannot be written
-#' to, the disk is almost full, others may write to the folder, or you set `TF_XLA_FLAGS`. JAX uses
-#' the folder in `JAX_COMPILATION_CACHE_DIR` where you name one.
+#' that were not used for longest are removed until the rest takes at most 128 MiB. To remove
+#' all, delete the folder. The environment variable `GPUKERAS_XLA_CACHE`, set before TensorFlow or
+#' JAX starts, names another folder, or is `"off"`. No programs are kept if the folder cannot be
+#' written to, the disk is almost full, others may write to the folder, or you set `TF_XLA_FLAGS`.
+#' JAX uses the folder in `JAX_COMPILATION_CACHE_DIR` where you name one.
 #'
 #' Callbacks that work on every batch (a custom class with `on_train_batch_end()`) or on every n-th
 #' batch (`save_freq = 100` of Keras' `ModelCheckpoint`) switch to `"keras"`. Keras' other callbacks
@@ -212,9 +212,8 @@
 #' A checkpoint holds the weights, the optimizer, the epoch and batch, the random state, schedule,
 #' averages, early stopping and the history, with checksums, in a `.npz` file that `numpy.load()`
 #' reads too. It is written under another name and then renamed, so a process that is killed at any
-#' moment leaves a valid checkpoint. With
-#' `gpu_setup(seed = , deterministic = TRUE)`, the resumed training ends on a CPU with the same
-#' weights, bit for bit.
+#' moment leaves a valid checkpoint. With `gpu_setup(seed = , deterministic = TRUE)`, the resumed
+#' training ends on a CPU with the same weights, bit for bit.
 #'
 #' If the folder holds another training (model, rows, batch size, seed, schedule), `gpu_fit()`
 #' raises an error, so give [gpu_dataset()] a `seed`, or call `set.seed()` before it. You may
@@ -239,9 +238,8 @@
 #' cleaning up (status 143 in a shell), and SIGUSR1 saves the workspace and ends it. So let the
 #' queue send SIGTERM, and run a job again for 75 and for 143. [gpu_tune()] with `folder` is saved
 #' by these signals in the same way. [gpu_fit_many()] keeps nothing and begins anew. Recipes for
-#' Slurm and for
-#' Kubernetes are in `vignette("more-than-one-gpu", package = "gpukeras")`. There are no such
-#' signals on Windows.
+#' Slurm and for Kubernetes are in `vignette("more-than-one-gpu", package = "gpukeras")`. There are
+#' no such signals on Windows.
 #' @section Errors:
 #' `gpukeras_error_model` for a model that is not compiled or does not fit the data,
 #' `gpukeras_error_data` for labels out of the output's range, `gpukeras_error_out_of_memory`,

@@ -85,7 +85,9 @@ class ShardedDataset(MapDataset):
     def __init__(self, own: MapDataset, index: int, counts: Sequence[int], share: str) -> None:
         """Numbers the rows over all workers."""
         firsts = np.cumsum([0, *counts])
-        self._index, self._counts, self._firsts = index, tuple(counts), firsts
+        self._index = index
+        self._counts = tuple(counts)
+        self._firsts = firsts
         self._share = share
         sources = tuple(ShardRows(each, int(firsts[index]), sum(counts)) for each in own.sources)
         super().__init__(

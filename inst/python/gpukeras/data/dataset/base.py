@@ -50,7 +50,10 @@ class Dataset(ABC):
         self, sources: tuple[RowSource, ...], recipe: Recipe, spec: DatasetSpec, na: str = "error"
     ) -> None:
         """Stores the parts; tensors are made on first use."""
-        self.sources, self.recipe, self.spec, self.na = sources, recipe, spec, na
+        self.sources = sources
+        self.recipe = recipe
+        self.spec = spec
+        self.na = na
         self.augment: AugmentSpec | None = None
         self.map: Callable[[Any], Any] | None = None
 

@@ -148,7 +148,9 @@ class GeneratorDataset(IterableDataset):
     ) -> None:
         """Stores the parts."""
         super().__init__(recipe, spec, head, facts)
-        self.generator, self._parts, self._arg = generator, parts, arg
+        self.generator = generator
+        self._parts = parts
+        self._arg = arg
 
     def open_pass(self, size: int, capacity: int, training: bool) -> Pass:
         """Opens a pass over the function's chunks, see `IterableDataset.open_pass()`."""
@@ -204,7 +206,9 @@ class GeneratorPass(Pass):
     def __init__(self, data: GeneratorDataset, rebatcher: Rebatcher, buffer: int | None) -> None:
         """Stores the parts without calling the function."""
         super().__init__()
-        self._data, self._rebatcher, self._buffer = data, rebatcher, buffer
+        self._data = data
+        self._rebatcher = rebatcher
+        self._buffer = buffer
 
     def blocks(self, epoch: int) -> abc.Generator[HostBlock, None, None]:
         """Yields the blocks of an epoch, counted from 1; the function is called between them."""

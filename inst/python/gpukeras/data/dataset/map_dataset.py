@@ -84,7 +84,9 @@ class MapDataset(Dataset):
         """Stores the parts; tensors are made on first use."""
         super().__init__(sources, recipe, spec, na)
         self.train_rows, self.validation_rows = train_rows, validation_rows
-        self.dropped, self.skipped, self.notes = dropped, skipped, notes
+        self.dropped = dropped
+        self.skipped = skipped
+        self.notes = notes
         self.draw: Callable[[], np.ndarray] | None = None
         self.class_weights: ClassWeights | None = None
         self._drawn: tuple[int, np.ndarray] | None = None

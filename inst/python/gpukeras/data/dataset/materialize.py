@@ -179,7 +179,9 @@ class _Several:
         fields: tuple[str, str],
         make: Callable[[Mapping[str, Any], str], _Array | _Columns | _Column | _Several],
     ) -> None:
-        self._record, self._arg, (self._list, self._field) = dict(first), arg, fields
+        self._record = dict(first)
+        self._arg = arg
+        self._list, self._field = fields
         self._parts = {
             part["name"]: make(part[self._field], f"{arg}${part['name']}")
             for part in first[self._list]
@@ -223,7 +225,9 @@ class _Array:
 
     def __init__(self, first: Mapping[str, Any], arg: str, keep: str = "auto") -> None:
         values = check_features(first["values"], arg)
-        self._record, self._arg, self.held = dict(first), arg, 0
+        self._record = dict(first)
+        self._arg = arg
+        self.held = 0
         # Integers in R become doubles as soon as one of them is NA.
         exact = values.dtype if values.dtype in (np.float32, np.uint8) else np.dtype(np.float64)
         self._shape, self._dtype = values.shape[1:], exact

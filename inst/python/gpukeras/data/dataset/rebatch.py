@@ -102,7 +102,9 @@ class Rebatcher:
 
         The next chunk is requested only after the previous block has been taken.
         """
-        room, filled, full = self.batch_size * self.capacity, 0, 0
+        room = self.batch_size * self.capacity
+        filled = 0
+        full = 0
         block: list[np.ndarray] = []
         began = time.perf_counter()
         for chunk in chunks:

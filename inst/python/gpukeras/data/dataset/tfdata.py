@@ -322,7 +322,9 @@ class TfPass(Pass):
     ) -> None:
         """Stores the settings without reading from the dataset."""
         super().__init__()
-        self._make, self._batch_size, self._capacity = make, batch_size, capacity
+        self._make = make
+        self._batch_size = batch_size
+        self._capacity = capacity
         self._rows, self._drop_last = rows, drop_last
 
     def blocks(self, epoch: int) -> Generator[HostBlock, None, None]:
@@ -361,7 +363,9 @@ class TfPass(Pass):
         return element
 
     def _cut(self, arrays: tuple[Any, ...], first: bool) -> Iterator[HostBlock]:
-        tf, rows, size = runtime.reader(), int(arrays[0].shape[0]), self._batch_size
+        tf = runtime.reader()
+        rows = int(arrays[0].shape[0])
+        size = self._batch_size
         full, room = rows // size, size * self._capacity
         if rows == room:
             yield _give(arrays), full, False

@@ -76,7 +76,9 @@ class IterableLoader(DataLoader):
 
     def epoch(self, number: int, more: bool = False) -> Generator[Block, None, None]:
         """Yields the blocks of an epoch, counted from 0; stores its number of rows at its end."""
-        blocks, steps, rows = self._pass.blocks(number + 1), 0, 0
+        blocks = self._pass.blocks(number + 1)
+        steps = 0
+        rows = 0
         try:
             while True:
                 began = time.perf_counter()
@@ -95,7 +97,9 @@ class IterableLoader(DataLoader):
                 del block
             if self._data.code_check is not None:
                 self._data.code_check.finish()
-            self.steps, self._rows, self._dropped = steps, rows, self._pass.dropped
+            self.steps = steps
+            self._rows = rows
+            self._dropped = self._pass.dropped
         finally:
             blocks.close()
 

@@ -78,7 +78,9 @@ class MapLoader(DataLoader):
         self._pool: ThreadPoolExecutor | None = None
         self._begun: Begun | None = None
         self.capacity = choose_capacity(here * dataset.row_bytes, steps, most)
-        self._dataset, self._rows, self._drop_last = dataset, rows, drop_last
+        self._dataset = dataset
+        self._rows = rows
+        self._drop_last = drop_last
         self.row_count = count = len(dataset.rows("train") if rows is None else rows)
         self._passed = max(1, count // batch_size) if drop_last else -(-count // batch_size)
         self._part = self.steps = steps_per_epoch or self._passed
@@ -132,7 +134,9 @@ class MapLoader(DataLoader):
         """Frees the memory for further blocks, the next epoch's first one too."""
         if self._pool is not None:  # not joined: see `prefetch.shutdown_without_join()`
             self._pool.shutdown(wait=False, cancel_futures=True)
-        self._pool, self._begun, self._gatherers = None, None, ()
+        self._pool = None
+        self._begun = None
+        self._gatherers = ()
 
     def blocks(
         self, order: np.ndarray, epoch: int = 0, following: int | None = None
@@ -184,7 +188,9 @@ class MapLoader(DataLoader):
         return pieces, self._gather(*next(pieces))
 
     def _pieces(self, order: np.ndarray, epoch: int) -> Iterator[Piece]:
-        full, first, block = len(order) // self.batch_size, 0, 0
+        full = len(order) // self.batch_size
+        first = 0
+        block = 0
         while first < full:
             room, batches = self.capacity * self.batch_size, min(self.capacity, full - first)
             rows = order[first * self.batch_size : (first + batches) * self.batch_size]

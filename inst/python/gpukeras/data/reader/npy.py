@@ -109,7 +109,9 @@ class NpyFile(Features):
             DataError: if values are missing or infinite; with their counts and the first such row.
         """
         width, bad = self.row_shape[-1], _Bad()
-        moments, low, high = RunningStats(), np.full(width, np.inf), np.full(width, -np.inf)
+        moments = RunningStats()
+        low = np.full(width, np.inf)
+        high = np.full(width, -np.inf)
         for rows in row_blocks(self.rows, 8 * self.width):
             block = self.read_range(rows).astype(np.float64, copy=False)
             bad.count(block, rows.start)

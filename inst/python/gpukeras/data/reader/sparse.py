@@ -75,7 +75,9 @@ class SparseMatrix(Features):
 
     def _deviations(self, keep: np.ndarray) -> np.ndarray:
         kept, width = keep[self.indices], self.shape[1]
-        columns, values, rows = self.columns[kept], self.values[kept], int(keep.sum())
+        columns = self.columns[kept]
+        values = self.values[kept]
+        rows = int(keep.sum())
         mean = np.bincount(columns, values, width) / rows
         stored = np.bincount(columns, minlength=width)
         squares = np.bincount(columns, (values - mean[columns]) ** 2, width)

@@ -64,7 +64,10 @@ class RowsWriter:
         rows: int | None = None,
     ) -> None:
         """Chooses the storage, if the number of rows is known."""
-        self._shape, self._dtype, self._keep, self._arg = row_shape, np.dtype(dtype), keep, arg
+        self._shape = row_shape
+        self._dtype = np.dtype(dtype)
+        self._keep = keep
+        self._arg = arg
         self._row_bytes = int(np.prod(row_shape, dtype=np.int64)) * self._dtype.itemsize
         self._rows, self._count = rows, 0
         self._blocks: list[np.ndarray] = []

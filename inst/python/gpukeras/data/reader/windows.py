@@ -73,7 +73,9 @@ class WindowRows(RowSource):
         forecasts: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         """Gathers nothing."""
-        self._rows, self._starts, self._spans = rows, starts, tuple(spans)
+        self._rows = rows
+        self._starts = starts
+        self._spans = tuple(spans)
         self.forecasts = forecasts
         shape = self.gather(slice(0)).shape[1:]
         super().__init__((len(starts), *shape), rows.dtype)

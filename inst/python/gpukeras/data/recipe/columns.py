@@ -324,7 +324,9 @@ def _needs_indicator(column: Mapping[str, Any], how: Learning) -> bool:
 
 
 def _check_levels(column: Mapping[str, Any], onehot: bool, arg: str) -> tuple[str, ...]:
-    name, levels, rows = column["name"], tuple(column["levels"]), len(column["values"])
+    name = column["name"]
+    levels = tuple(column["levels"])
+    rows = len(column["values"])
     identifiers = column["kind"] == "character" and len(levels) > max(MAX_IDENTIFIERS, rows / 2)
     if not levels or identifiers:
         found, ways = "no levels", ""

@@ -149,7 +149,10 @@ def _learn_imputing(
     """Learns column by column, which needs extra memory for one column only."""
     kind = {"kind": "logical" if x.dtype == bool else "numeric"}
     whole = int(keep.sum()) * (x[0].size // x.shape[-1])
-    fill, center, deviation, marked = [], [], [], []
+    fill = []
+    center = []
+    deviation = []
+    marked = []
     for column in range(x.shape[-1]):
         there = observed(x[..., column], keep, column_name(names, column), arg)
         fill.append(learn_fill(kind, there))

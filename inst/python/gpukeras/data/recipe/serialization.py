@@ -70,7 +70,9 @@ def _read_record(kind: type[Record], value: Any, where: str) -> Record:
         raise _newer(f"has the field `{unknown[0]}`, which is unknown here")
     found = {}
     for field in fields(kind):  # type: ignore[arg-type]
-        item, hint, needed = value.get(field.name), hints[field.name], field.default is MISSING
+        item = value.get(field.name)
+        hint = hints[field.name]
+        needed = field.default is MISSING
         # NULL means empty if the field may be empty; otherwise, and if left out, the default.
         if needed or item is not None or (field.name in value and _may_be_empty(hint)):
             found[field.name] = _read(hint, item, f"{where}${field.name}")

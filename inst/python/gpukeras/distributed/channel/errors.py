@@ -89,7 +89,9 @@ def explain_fault(fault: Fault, workers: Sequence[str], own: int) -> ClusterErro
         workers: All addresses.
         own: This worker's number, from 0.
     """
-    worker, reason, address = fault.worker, fault.reason, workers[fault.worker]
+    worker = fault.worker
+    reason = fault.reason
+    address = workers[fault.worker]
     name = name_worker(worker, address)
     if worker == own:
         name = f"this worker, {name.removesuffix(',')},"

@@ -130,7 +130,9 @@ def parse_body(length: int, body: memoryview) -> Message:
     """
     try:
         record = json.loads(bytes(body[:length]), parse_constant=_refuse_constant)
-        kind, values, lengths = record["kind"], record["values"], record["lengths"]
+        kind = record["kind"]
+        values = record["values"]
+        lengths = record["lengths"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise AuthenticationError("a message that is no record") from error
     rest = body[length:]

@@ -74,7 +74,9 @@ def _listen(asked: queue.SimpleQueue[dict[str, Any]], folder: Path) -> None:
 
 def _follow(asked: queue.SimpleQueue[dict[str, Any]], path: Path) -> None:
     """Takes jobs from a file, until it is gone or shows no sign of life."""
-    read, touched, since = 0, 0, time.monotonic()
+    read = 0
+    touched = 0
+    since = time.monotonic()
     while True:
         try:
             with path.open("rb") as file:

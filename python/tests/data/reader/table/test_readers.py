@@ -8,6 +8,7 @@ import pytest
 from table_files import write_hdf5
 
 from gpukeras import DataError
+from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.data.files.errors import Skipped
 from gpukeras.data.reader.table.formats import open_table
 from gpukeras.data.reader.table.stream import open_stream
@@ -143,3 +144,13 @@ def test_of_100_files_the_one_that_has_other_columns_is_named(
     assert len(read(reader)) == 99 * 3
     assert reader.skipped == Skipped(0, 1, reader.skipped.first)
     assert f"part57{kind} {message}" in reader.skipped.first
+
+
+@pytest.mark.parametrize("kind", [".csv", ".parquet", ".feather"])
+def test_a_text_that_r_cannot_hold_is_refused_by_its_column_and_may_be_hashed(tmp_path, kind):
+    path = write(pa.table({"k": ["x\0z", "b"], "v": [1.0, 2.0]}), tmp_path / f"x{kind}")
+    features = {"kind": "table", "paths": [path]}
+    with pytest.raises(DataError, match="Column `k` of `x` has a text with a NUL") as caught:
+        build_dataset(features, {})
+    assert caught.value.details["column"] == "k"
+    assert len(build_dataset(features, {"encode": {"k": "hash"}})) == 2

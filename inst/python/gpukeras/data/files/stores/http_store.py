@@ -29,7 +29,9 @@ SLOWEST_BYTES = 2**13  # per second, in each `SILENT_SECONDS`; a server that dri
 CHUNK_BYTES = 2**18
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 CERTIFICATE = "SSLCertVerificationError"  # of the module ssl, which may be missing
-GONE, DENIED, OUT_OF_RANGE = (404, 410), (401, 403, 407), 416
+GONE = (404, 410)
+DENIED = (401, 403, 407)
+OUT_OF_RANGE = 416
 
 
 class HttpStore:
@@ -147,7 +149,9 @@ def _take(answer: Any, start: int, count: int) -> tuple[bytes, Stamp]:
     stamp, first, last = _describe(answer)
     if first != start or last >= start + count:
         raise StoreError("the server does not give the ranges that are asked for")
-    data, since, had = bytearray(), time.monotonic(), 0
+    data = bytearray()
+    since = time.monotonic()
+    had = 0
     while chunk := answer.read1(CHUNK_BYTES):
         data += chunk
         if (passed := time.monotonic() - since) >= SILENT_SECONDS:
@@ -192,7 +196,10 @@ class _HttpFile:
     closed = False
 
     def __init__(self, store: HttpStore, key: str, stamp: Stamp) -> None:
-        self._store, self._key, self._stamp, self._place = store, key, stamp, 0
+        self._store = store
+        self._key = key
+        self._stamp = stamp
+        self._place = 0
         self._failure: OSError | None = None  # of one column; others need not try for as long
 
     def read(self, count: int | None = None) -> bytes:

@@ -134,7 +134,9 @@ class Reader(ABC):
 
     def __init__(self, format: str, schema: pa.Schema, arg: str, notes: Iterable[str] = ()) -> None:
         """Stores the arguments; reads no data."""
-        self.format, self.schema, self.arg = format, schema, arg
+        self.format = format
+        self.schema = schema
+        self.arg = arg
         self.skipped = Skipped()
         self._notes = dict.fromkeys(notes)
 

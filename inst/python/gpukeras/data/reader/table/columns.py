@@ -231,7 +231,9 @@ class LevelUnion:
         onehot: bool = False,
     ) -> None:
         """Starts without rows."""
-        self.name, self.kind, self.rows = column["name"], column["kind"], 0
+        self.name = column["name"]
+        self.kind = column["kind"]
+        self.rows = 0
         self._arg, self._onehot = arg, onehot
         self._codes: list[np.ndarray] | None = [] if codes else None
         self._positions: dict[str, int] | None = {} if levels else None
@@ -249,13 +251,17 @@ class LevelUnion:
             for level in levels:
                 self._positions.setdefault(level, len(self._positions) + 1)
             self._last = levels
-            self._check_levels(len(self._positions))
+            self._check_levels(levels, len(self._positions))
         if self._codes is not None:
             mapping = np.array([*map(self._positions.get, levels), 0], dtype=np.int32)
             size = np.min_scalar_type(len(self._positions))
             self._codes.append(spread_codes(column, mapping).astype(size))
 
-    def _check_levels(self, count: int) -> None:
+    def _check_levels(self, levels: Sequence[str], count: int) -> None:
+        if any("\0" in level for level in levels):
+            problem = "has a text with a NUL character, which R's texts cannot hold."
+            hint = 'Take it out of the texts, drop the column, or use `encode = "hash"`.'
+            raise column_fault(self.name, self._arg, problem, hint)
         if self._onehot and count > MAX_TEXTS:
             problem = f"has more than {MAX_TEXTS:,} levels, too many for one-hot columns."
             hint = 'Drop the column, or use `encode = "codes"` or `encode = "hash"`.'
@@ -380,7 +386,9 @@ class TableLearner:
         read: Blocks,
     ) -> None:
         """Stores the arguments; reads no data."""
-        self._category, self._early, self._read = category, early, read
+        self._category = category
+        self._early = early
+        self._read = read
 
     def learn(self, columns: Sequence[Mapping[str, Any]], how: Learning) -> list[ColumnRule]:
         """Returns the rules of columns, which are passed without rows.

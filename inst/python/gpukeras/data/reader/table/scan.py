@@ -50,7 +50,9 @@ class Spool:
     ) -> None:
         """Starts without batches."""
         self.rows = 0
-        self._schema, self._arg, self._anew = schema, arg, anew
+        self._schema = schema
+        self._arg = arg
+        self._anew = anew
         self._kept: list[pa.RecordBatch] | None = []
         self._bytes = 0
         self._path: Path | None = None

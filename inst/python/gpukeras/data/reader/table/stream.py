@@ -53,7 +53,9 @@ class ChunkReader:
         fail: Callable[[str, int, Exception], DataError],
     ) -> None:
         """Reads the first chunks."""
-        self._call, self._arg, self._fail = call, arg, fail
+        self._call = call
+        self._arg = arg
+        self._fail = fail
         self._rows = 0  # of the chunks so far
         self._ended = False
         self._peeked: list[list[pa.Array]] = []
