@@ -53,8 +53,9 @@
 #' quantiles in a [gpu_tabular()]. `tune::fit_resamples()` with the engine of [gpukeras-tidymodels]
 #' learns these anew for each split. With `group`, numbers are standardised by the training rows of
 #' their group, so that each model is that of [gpu_fit()] with the rows of the group; a
-#' [gpu_tabular()] scales by quantiles of the group. Levels, imputed values and the bins of a [gpu_tabular()] stay those of all groups.
-#' Groups that vary little beside others lose digits thereby; `$notes` names them.
+#' [gpu_tabular()] scales by quantiles of the group. Levels, imputed values and the bins of a
+#' [gpu_tabular()] stay those of all groups. Groups that vary little beside others lose digits
+#' thereby; `$notes` names them.
 #'
 #' @section What differs from training alone:
 #' Sums are added in another order, so numbers differ in their last digits. The optimizer's averages

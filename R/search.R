@@ -104,8 +104,8 @@
 #' `gpukeras_error_spec` for settings, resamples or a metric that cannot be, before anything trains;
 #' `gpukeras_error_checkpoint` for a folder of another search; `gpukeras_error_preempted` if the
 #' process is asked to end; the builder's own error if no trial has a model. If a folder takes no
-#' more, as on a full disk, the search goes on, with `gpukeras_warning_checkpoint` at the end and the
-#' first reason in `$unsaved`.
+#' more, as on a full disk, the search goes on, with `gpukeras_warning_checkpoint` at the end and
+#' the first reason in `$unsaved`.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8)
 #' build <- function(rate) gpu_mlp(train, units = 8, learning_rate = rate)
