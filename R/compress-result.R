@@ -3,7 +3,8 @@
 #' The gains and losses of a smaller model
 #'
 #' The result of `gpu_prune()`, [gpu_quantize()] and [gpu_distill()]: the new
-#' model, and measurements of both models side by side.
+#' model, and measurements of both models side by side. Functions that take a model, such as
+#' [gpu_predict()], take the result too: they use its new model.
 #'
 #' @section Fields:
 #' - `$model`: the new Keras model, compiled like the original one.

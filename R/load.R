@@ -182,11 +182,14 @@ as_custom_object <- function(object, name, call) {
   wrapped %||% object
 }
 
-# The model or dataset of a gpu_saved object, a parsnip fit or a marshalled value; anything else as
-# it is.
+# The model or dataset of a gpu_saved object, a parsnip fit, a compression or a marshalled value;
+# anything else as it is.
 resolve_saved <- function(x, call = caller_env(), needs = NULL) {
   if (inherits(x, "gpu_mlp_fit")) {
     return(model_of_fit(x, call))
+  }
+  if (inherits(x, "gpu_compression")) {
+    return(x$model)
   }
   if (inherits(x, "gpu_marshalled")) {
     return(resolve_marshalled(x, call))

@@ -13,17 +13,6 @@ new_result_frame <- function(frame, class) {
 }
 
 #' @export
-#' @rawNamespace
-#' # of saveRDS() before results had a class in common
-#' S3method(print, gpu_batch_size, print.gpu_result)
-#' S3method(print, gpu_compression, print.gpu_result)
-#' S3method(print, gpu_cost, print.gpu_result)
-#' S3method(print, gpu_history, print.gpu_result)
-#' S3method(print, gpu_learning_rate, print.gpu_result)
-#' S3method(print, gpu_monitor, print.gpu_result)
-#' S3method(print, gpu_profile, print.gpu_result)
-#' S3method(print, gpu_recipe, print.gpu_result)
-#' S3method(print, gpu_schedule, print.gpu_result)
 print.gpu_result <- function(x, ...) {
   cat_lines(format(x, ...))
   invisible(x)

@@ -139,6 +139,7 @@ test_that("a model becomes smaller, and predicts data frames again", {
   small <- gpu_quantize(model, "int8", data)
   expect_s3_class(small, "gpu_compression")
   expect_equal(gpu_predict(small$model, iris), gpu_predict(model, iris), tolerance = 0.05)
+  expect_identical(gpu_predict(small, iris), gpu_predict(small$model, iris))
   taught <- gpu_distill(model, data, epochs = 1, engine = "keras", verbose = 0)
   expect_identical(taught$layers$after, 2)
   expect_s3_class(taught$history, "gpu_history")
