@@ -102,7 +102,9 @@ def open_lasting(path: Path) -> int:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | _SAFE | _PROMPT, 0o666)
     except OSError as error:
-        raise _explain(path) or error from error
+        if other := _explain(path):
+            raise other from error
+        raise
     found = os.fstat(handle)
     if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
         return handle
