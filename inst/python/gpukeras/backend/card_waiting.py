@@ -89,8 +89,8 @@ def available_bytes(card: Card) -> float:
     assert card.gpu is not None
     used = dict(card.gpu.processes)
     promised = [
-        max(0.0, (one.reserved_bytes or 0.0) - (used.get(one.pid) or 0.0))
-        for one in card.reservations
+        max(0.0, (reservation.reserved_bytes or 0.0) - (used.get(reservation.pid) or 0.0))
+        for reservation in card.reservations
     ]
     return max(0.0, card.gpu.free_bytes - sum(promised))
 
@@ -131,9 +131,10 @@ def why_busy(
     """Returns why a card is not free, as a part of a sentence, or ""; arguments as above."""
     if card.gpu is None:
         return "is not told apart from others by the driver"
-    for one in card.reservations:
-        if one.reserved_bytes is None or not shares:
-            return f"is reserved by {tell_user(one.pid, one.uid)} since {one.since}"
+    for reservation in card.reservations:
+        if reservation.reserved_bytes is None or not shares:
+            holder = tell_user(reservation.pid, reservation.uid)
+            return f"is reserved by {holder} since {reservation.since}"
     others = [other for other, _ in card.gpu.processes if other != pid]
     if others and not shares:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -173,16 +174,16 @@ def read_reservations(folder: Path = FOLDER) -> list[Reservation]:
 
     Called under `deciding()`: a file that is just being made is not locked yet.
     """
-    found = []
+    reservations = []
     for path in sorted(folder.glob(f"{PREFIX}*.json")):
         # What a stranger wrote into a file of that name is no reservation, however deep it nests.
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            one = _read_living(path)
-            if one is None:
+            reservation = _read_living(path)
+            if reservation is None:
                 path.unlink()
-            elif one.pid != os.getpid():
-                found.append(one)
-    return found
+            elif reservation.pid != os.getpid():
+                reservations.append(reservation)
+    return reservations
 
 
 def _read_living(path: Path) -> Reservation | None:
@@ -332,7 +333,11 @@ def _choose(
         raise NoDeviceError("There is no GPU to wait for.", arg="wait", found=())
     known = read_reservations(folder)
     facts = [
-        Card(name, gpu, tuple(one for one in known if gpu and one.uuid == gpu.uuid))
+        Card(
+            name,
+            gpu,
+            tuple(reservation for reservation in known if gpu and reservation.uuid == gpu.uuid),
+        )
         for name, gpu in cards
     ]
     return choose_card(facts, needed, shares, _tell_user, os.getpid())

@@ -158,23 +158,23 @@ def choose_device(
     kind, index = parse_device(requested)
     if kind == "auto" and not gpus:
         return DeviceChoice(cpus[0], f"{framework} finds no GPU; gpu_check() says why")
-    found = cpus if kind == "CPU" else gpus
+    names = cpus if kind == "CPU" else gpus
     name = f"{'GPU' if kind == 'auto' else kind}:{index or 0}"
-    if index is None and found:
-        name = found[0]
-    if name not in found:
+    if index is None and names:
+        name = names[0]
+    if name not in names:
         raise _no_device(requested, [*cpus, *gpus], framework)
     if kind == "auto":
         return DeviceChoice(name, f"the first of {len(gpus)} GPUs" if gpus[1:] else "the GPU")
     return DeviceChoice(name, "as asked")
 
 
-def _no_device(requested: str, found: Sequence[str], framework: str) -> NoDeviceError:
+def _no_device(requested: str, available: Sequence[str], framework: str) -> NoDeviceError:
     return NoDeviceError(
-        f'There is no device "{requested}"; {framework} finds {", ".join(found)}.',
+        f'There is no device "{requested}"; {framework} finds {", ".join(available)}.',
         hint="gpu_check() says why.",
         wanted=requested,
-        found=list(found),
+        found=list(available),
     )
 
 

@@ -131,7 +131,7 @@ def free_bytes(device: str) -> float | None:
     gpu = gpus[index or 0]
     label = str(runtime.device_details(gpu).get("device_name", ""))
     everyone = runtime.physical_devices("GPU")
-    labels = [str(runtime.device_details(one).get("device_name", "")) for one in everyone]
+    labels = [str(runtime.device_details(device).get("device_name", "")) for device in everyone]
     record = _match_nvml(labels)[everyone.index(gpu)] if label else None
     left = [] if record is None else [record.free_bytes]
     limit = runtime.memory_limit(gpu)
@@ -262,7 +262,7 @@ def _wait(asked: WaitSpec, spec: SetupSpec, on_wait: Callable[[str], Any] | None
         labels = [str(runtime.device_details(gpu).get("device_name", "")) for gpu in gpus]
         names = [short_name(gpu) for gpu in gpus]
         cards = list(zip(names, _match_nvml(labels), strict=True))
-        return cards if index is None else [one for one in cards if one[0] == f"GPU:{index}"]
+        return cards if index is None else [card for card in cards if card[0] == f"GPU:{index}"]
 
     return wait_for_card(asked, spec.memory, read_cards, on_wait)
 

@@ -120,9 +120,9 @@ class _Reader:
             if not matters or kind == "Placeholder":
                 continue
             operations[id(op)] = outputs
-            given = list(op.inputs)
-            tensors.update(id(given[place]) for place in inputs)
-            tensors.update(id(tensor) for tensor in given if tensor.op.type == "Const")
+            arguments = list(op.inputs)
+            tensors.update(id(arguments[place]) for place in inputs)
+            tensors.update(id(tensor) for tensor in arguments if tensor.op.type == "Const")
         places = (n for n, tensor in enumerate(graph.inputs) if id(tensor) in tensors)
         return _Live(operations, frozenset(places))
 
@@ -140,19 +140,21 @@ class _Reader:
                 body = self.find_live(graphs["body"], wanted)
             return wanted, wanted, bool(wanted or body.operations or condition.operations)
         called = [self.find_live(graph, wanted) for graph in graphs.values()]
-        matters = bool(wanted) or any(one.operations for one in called)
-        inputs = frozenset[int]().union(*(one.inputs for one in called))
+        matters = bool(wanted) or any(graph.operations for graph in called)
+        inputs = frozenset[int]().union(*(graph.inputs for graph in called))
         if op.type in BRANCHES and matters:
             inputs = frozenset({0, *(place + 1 for place in inputs)})
         return wanted, inputs, matters
 
     def _read_node(self, op: Any, tensors: dict[int, Tensor], wanted: frozenset[int]) -> Node:
-        given = list(op.inputs)
-        inputs = [tensors.get(id(tensor)) or _read_tensor(tensor) for tensor in given]
+        arguments = list(op.inputs)
+        inputs = [tensors.get(id(tensor)) or _read_tensor(tensor) for tensor in arguments]
         for place in FOLLOWED.get(op.type, ()):
             if inputs[place].value is None:
-                found = _value_of(given[place])
-                inputs[place] = inputs[place] if found is None else _constant(inputs[place], found)
+                constant = _value_of(arguments[place])
+                inputs[place] = (
+                    inputs[place] if constant is None else _constant(inputs[place], constant)
+                )
         for tensor in op.outputs:
             tensors[id(tensor)] = _read_tensor(tensor)
         if op.type == "Const":
@@ -161,7 +163,7 @@ class _Reader:
             if value is not None:
                 tensors[id(tensor)] = _constant(tensors[id(tensor)], value)
         names = op.node_def.attr if op.type in _READ else ()
-        variables = [one.variable for one in inputs]
+        variables = [tensor.variable for tensor in inputs]
         return Node(
             op.type,
             tuple(inputs),
@@ -184,7 +186,7 @@ class _Reader:
 def _list_functions(op: Any) -> dict[str, Any]:
     """Returns the graphs of the functions that an operation calls."""
     if op.type.endswith("Case"):
-        names = {str(place): one.name for place, one in enumerate(op.get_attr("branches"))}
+        names = {str(place): branch.name for place, branch in enumerate(op.get_attr("branches"))}
     else:
         names = {key: op.get_attr(key).name for key in FUNCTIONS if key in op.node_def.attr}
     return {key: keras_private.graph_of(op.graph, name) for key, name in names.items()}

@@ -65,7 +65,7 @@ class _Hook:
 
 
 def _find(module: str) -> list[_Hook]:
-    return [one for one in sys.meta_path if isinstance(one, _Hook) and one.module == module]
+    return [hook for hook in sys.meta_path if isinstance(hook, _Hook) and hook.module == module]
 
 
 def await_tensorflow() -> None:

@@ -79,10 +79,13 @@ def started() -> bool:
 def physical_devices(kind: str) -> list[JaxDevice]:
     """Returns the devices of a kind ("CPU", "GPU"); starts JAX."""
     try:
-        found = jax().local_devices(backend=kind.lower())
+        devices = jax().local_devices(backend=kind.lower())
     except RuntimeError:  # JAX has no platform of this kind
         return []
-    return [JaxDevice(f"/physical_device:{kind}:{place}", one) for place, one in enumerate(found)]
+    return [
+        JaxDevice(f"/physical_device:{kind}:{place}", device)
+        for place, device in enumerate(devices)
+    ]
 
 
 visible_devices = logical_devices = physical_devices
@@ -322,8 +325,8 @@ def take(tensor: Any, rows: Any) -> Any:
     """Gathers rows of a tensor on its device; NumPy does so on a CPU, and compiles nothing."""
     if kind_of(next(iter(tensor.devices()))) != "CPU":
         return jax().numpy.take(tensor, rows, axis=0)
-    found = aligned_empty((*np.shape(rows), *tensor.shape[1:]), tensor.dtype)
-    return adopt_array(np.take(np.asarray(tensor), rows, axis=0, out=found, mode="clip"))
+    taken = aligned_empty((*np.shape(rows), *tensor.shape[1:]), tensor.dtype)
+    return adopt_array(np.take(np.asarray(tensor), rows, axis=0, out=taken, mode="clip"))
 
 
 def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
@@ -405,7 +408,7 @@ def place_of(tensor: Any) -> str:
     """Returns the device of an array, such as "GPU:0"."""
     device = next(iter(tensor.devices()))
     kind = kind_of(device)
-    known = [one.device for one in physical_devices(kind)]
+    known = [device.device for device in physical_devices(kind)]
     return f"{kind}:{known.index(device)}"
 
 

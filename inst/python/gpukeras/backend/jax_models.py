@@ -93,8 +93,10 @@ def outline(model: Model, batch: Any) -> list[tuple[int, ...]]:
     """Returns the shapes of a model's outputs for a batch; computes nothing."""
     call = jax().eval_shape
     state = find_weights(model).read()
-    found = call(lambda *given: model.stateless_call(*given, training=False)[0], *state, batch)
-    return [tuple(one.shape) for one in jax().tree.leaves(found)]
+    outputs = call(
+        lambda *arguments: model.stateless_call(*arguments, training=False)[0], *state, batch
+    )
+    return [tuple(output.shape) for output in jax().tree.leaves(outputs)]
 
 
 @contextmanager

@@ -97,10 +97,10 @@ def _build_pull(spec: Any) -> Callable[[Any, int, list[Any] | None], Any]:
             item = iterator.get_next_as_optional()
 
             def keep(values: list[Any]) -> Any:
-                written = [own.write(done, one) for own, one in zip(kept, values, strict=True)]
+                written = [own.write(done, value) for own, value in zip(kept, values, strict=True)]
                 rows = sizes.write(done, tf.shape(values[0])[0])
-                found = [tf.shape(one) for one in values] if varies else []
-                return done + 1, True, rows, written, found, other
+                shapes = [tf.shape(value) for value in values] if varies else []
+                return done + 1, True, rows, written, shapes, other
 
             def look() -> Any:
                 values = tf.nest.flatten(item.get_value())
@@ -136,7 +136,7 @@ def _have_shapes(values: list[Any], shapes: list[Any]) -> Any:
     """Whether rows have these shapes, or the shapes are not known yet: -1."""
     tf = runtime.reader()
     pairs = zip(values, shapes, strict=True)
-    same = [tf.reduce_all(tf.shape(one)[1:] == shape[1:]) for one, shape in pairs]
+    same = [tf.reduce_all(tf.shape(value)[1:] == shape[1:]) for value, shape in pairs]
     return tf.logical_or(shapes[0][0] < 0, tf.reduce_all(same))
 
 
@@ -145,5 +145,5 @@ def _invariants(variables: Any) -> Any:
     tf = runtime.reader()
     done, going, _, kept, shapes, other = variables
     fixed = (done.shape, going.shape, tf.TensorShape(None), [tf.TensorShape(None) for _ in kept])
-    batches = [tf.TensorShape([None] * len(one.shape)) for one in other]
+    batches = [tf.TensorShape([None] * len(shape.shape)) for shape in other]
     return (*fixed, [shape.shape for shape in shapes], batches)

@@ -287,13 +287,13 @@ def step_count(optimizer: Any) -> Any:
 def lend_variables(optimizer: Any, variables: Sequence[Any]) -> Iterator[None]:
     """A context in which an optimizer's variables include others, as the last ones."""
     own = optimizer._variables
-    lent = {id(one) for one in variables}
+    lent = {id(variable) for variable in variables}
     optimizer.__dict__["_variables"] = [*own, *variables]
     try:
         yield
     finally:
-        made = [one for one in optimizer._variables if id(one) not in lent]
-        own.extend(one for one in made if all(one is not old for old in list(own)))
+        made = [variable for variable in optimizer._variables if id(variable) not in lent]
+        own.extend(variable for variable in made if all(variable is not old for old in list(own)))
         optimizer.__dict__["_variables"] = own
 
 
@@ -444,21 +444,21 @@ def uses_py_function(dataset: Any) -> bool:
 
 def draws_at_random(dataset: Any) -> bool:
     """Whether a tf.data pipeline shuffles or draws numbers, so that each pass may differ."""
-    shuffles = any("Shuffle" in type(one).__name__ for one in pipeline_steps(dataset))
+    shuffles = any("Shuffle" in type(step).__name__ for step in pipeline_steps(dataset))
     return shuffles or any("Random" in node.op for node in pipeline_nodes(dataset))
 
 
 def pipeline_steps(dataset: Any) -> Iterator[Any]:
     """Yields a tf.data dataset and all those that it is made of."""
     yield dataset
-    for one in dataset._inputs():
-        yield from pipeline_steps(one)
+    for inner in dataset._inputs():
+        yield from pipeline_steps(inner)
 
 
 def pipeline_nodes(dataset: Any) -> Iterator[Any]:
     """Yields the operations in a tf.data pipeline's functions, at any depth."""
-    for one in pipeline_steps(dataset):
-        for wrapped in one._functions():
+    for step in pipeline_steps(dataset):
+        for wrapped in step._functions():
             graph = wrapped.function.graph.as_graph_def()
             yield from graph.node
             for function in graph.library.function:
@@ -495,14 +495,14 @@ def global_seed() -> int | None:
 
 def loss_and_updates(model: Any) -> Callable[..., Any]:
     """Returns the function of a batch's loss and the variables' values after it, on JAX."""
-    found: Callable[..., Any] = model.compute_loss_and_updates
-    return found
+    function: Callable[..., Any] = model.compute_loss_and_updates
+    return function
 
 
 def update_metrics(model: Any, *arguments: Any) -> tuple[Any, Any]:
     """Returns a model's logs and its metrics' values after a batch, on JAX."""
-    found: tuple[Any, Any] = model._update_metrics_variables(*arguments)
-    return found
+    updated: tuple[Any, Any] = model._update_metrics_variables(*arguments)
+    return updated
 
 
 def mend_tensorflow_trace() -> None:

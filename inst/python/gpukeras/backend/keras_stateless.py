@@ -38,11 +38,11 @@ def apply_gradients(optimizer: Any, gradients: Sequence[Any], variables: Sequenc
     inner = optimizer.inner_optimizer
     finite = optimizer.check_finite(gradients)
     scale, steps = optimizer.dynamic_scale.value, optimizer.step_counter.value
-    before = [(one, one.value) for one in (*variables, *inner.variables)]
+    before = [(variable, variable.value) for variable in (*variables, *inner.variables)]
     own = optimizer._overwrite_variable_with_gradient
     shares = [
-        one if own(variable) else ops.divide(one, scale)
-        for one, variable in zip(gradients, variables, strict=True)
+        gradient if own(variable) else ops.divide(gradient, scale)
+        for gradient, variable in zip(gradients, variables, strict=True)
     ]
     with _stateless_updates(inner):
         inner.apply(shares, variables)
@@ -96,8 +96,8 @@ def update_metrics_by(model: Any, y: Any, outputs: Any, plain: Any, weights: Any
         return
     unweighted, weighted = compiled._flat_metrics, compiled._flat_weighted_metrics
     try:
-        for metrics, given in ((unweighted, plain), (weighted, weights)):
+        for metrics, sample_weights in ((unweighted, plain), (weighted, weights)):
             vars(compiled).update(_flat_metrics=[], _flat_weighted_metrics=metrics)
-            compiled.update_state(y, outputs, given)
+            compiled.update_state(y, outputs, sample_weights)
     finally:
         vars(compiled).update(_flat_metrics=unweighted, _flat_weighted_metrics=weighted)

@@ -51,11 +51,11 @@ def find_configured() -> str:
     folder = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
     try:
         with open(os.path.join(folder, "keras.json"), encoding="utf-8") as file:
-            found = json.load(file).get("backend")
+            backend = json.load(file).get("backend")
     except (OSError, ValueError, AttributeError):
-        found = ""
-    if found in BACKENDS:
-        return str(found)
+        backend = ""
+    if backend in BACKENDS:
+        return str(backend)
     alone = find_spec("tensorflow") is None and find_spec("jax") is not None
     return "jax" if alone else "tensorflow"
 
@@ -72,8 +72,8 @@ def by_backend(function: Callable[P, R]) -> Callable[P, R]:
     def chosen(*args: P.args, **kwargs: P.kwargs) -> R:
         if backend() != "jax":
             return function(*args, **kwargs)
-        found: R = getattr(jax_backend, function.__name__)(*args, **kwargs)
-        return found
+        result: R = getattr(jax_backend, function.__name__)(*args, **kwargs)
+        return result
 
     return chosen
 
@@ -162,9 +162,11 @@ def _import_keras() -> Any:
             raise RuntimeMissingError(f"{needs}, not {requested} ({error}).", hint=hint) from error
         hint = pip.hint_import(error, "keras", "keras")
         raise RuntimeMissingError(f"Keras cannot be imported: {error}.", hint=hint) from error
-    found = module.backend.backend() if int(module.__version__.split(".")[0]) > 2 else "Keras 2"
-    if found not in BACKENDS:
-        raise RuntimeMissingError(f"{needs}, found {found}.", hint=hint)
+    configured = (
+        module.backend.backend() if int(module.__version__.split(".")[0]) > 2 else "Keras 2"
+    )
+    if configured not in BACKENDS:
+        raise RuntimeMissingError(f"{needs}, found {configured}.", hint=hint)
     return module
 
 

@@ -54,14 +54,14 @@ def find_gradients(loss: Function, weights: Sequence[Any]) -> tuple[Any, list[An
         weights: The values. One that the loss does not depend on has zeros as its gradient.
     """
     if runtime.backend() == "jax":
-        found, more = jax().grad(loss, has_aux=True)(list(weights))
-        return more, list(found)
+        slopes, more = jax().grad(loss, has_aux=True)(list(weights))
+        return more, list(slopes)
     tf = runtime.tensorflow()
     with tf.GradientTape() as tape:
         tape.watch(weights)
         value, more = loss(weights)
     gradients = tape.gradient(value, weights, unconnected_gradients="zero")
-    return more, [tf.convert_to_tensor(one) for one in gradients]
+    return more, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def as_program(function: Function, compiled: bool, device: str) -> Function:
@@ -98,8 +98,10 @@ def drop(inputs: Any, rate: Any, noise_shape: Sequence[int | None] | None, seed:
         noise_shape: The mask's shape, with None for the size of the inputs; None for their shape.
         seed: What the layer's seed generator gives.
     """
-    given = noise_shape or [None] * len(inputs.shape)
-    shape = [size if wish is None else wish for size, wish in zip(inputs.shape, given, strict=True)]
+    wanted = noise_shape or [None] * len(inputs.shape)
+    shape = [
+        size if wish is None else wish for size, wish in zip(inputs.shape, wanted, strict=True)
+    ]
     if runtime.backend() == "jax":
         numpy, keep = jax().numpy, 1.0 - rate
         kept = numpy.broadcast_to(jax().random.bernoulli(seed, p=keep, shape=shape), inputs.shape)

@@ -149,16 +149,16 @@ def trace_rows(
     """
     tf, nest = runtime.tensorflow(), runtime.tree()
 
-    def describe(one: Any, rows: bool) -> Any:
-        shape = (None, *one.shape[1:]) if rows else one.shape
-        return tf.TensorSpec(shape, one.dtype)
+    def describe(tensor: Any, rows: bool) -> Any:
+        shape = (None, *tensor.shape[1:]) if rows else tensor.shape
+        return tf.TensorSpec(shape, tensor.dtype)
 
     program = tf.function(function, autograph=False)
-    states = [describe(one, False) for one in state]
-    found = program.get_concrete_function(
-        states, nest.map_structure(lambda one: describe(one, True), rows)
+    states = [describe(variable, False) for variable in state]
+    traced = program.get_concrete_function(
+        states, nest.map_structure(lambda tensor: describe(tensor, True), rows)
     )
-    return program, list(found.graph.variables)
+    return program, list(traced.graph.variables)
 
 
 @by_backend
@@ -185,10 +185,10 @@ def input_gradients(model: Model) -> Callable[[Any, Any], Any]:
 def outline(model: Model, batch: Any) -> list[tuple[int | None, ...]]:
     """Returns the shapes of a model's outputs for a batch; computes nothing."""
     tf = runtime.tensorflow()
-    specs = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), batch)
+    specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), batch)
     graph = tf.function(lambda rows: model(rows, training=False), autograph=False)
-    found = graph.get_concrete_function(specs).structured_outputs
-    return [tuple(one.shape) for one in runtime.tree().flatten(found)]
+    outputs = graph.get_concrete_function(specs).structured_outputs
+    return [tuple(output.shape) for output in runtime.tree().flatten(outputs)]
 
 
 @by_backend

@@ -35,8 +35,8 @@ def profile(folder: str) -> Iterator[None]:
 def mark_step(number: int) -> AbstractContextManager[None]:
     """Returns a context whose work a trace shows as a step of a number."""
     trace = runtime.tensorflow().profiler.experimental.Trace
-    found: AbstractContextManager[None] = trace("train", step_num=number, _r=1)
-    return found
+    marked: AbstractContextManager[None] = trace("train", step_num=number, _r=1)
+    return marked
 
 
 @by_backend
@@ -63,10 +63,10 @@ def registered_kernels() -> dict[str, set[str]]:
     runtime.tensorflow()
     from tensorflow.python.framework import kernels
 
-    found: dict[str, set[str]] = {}
+    devices: dict[str, set[str]] = {}
     for kernel in kernels.get_all_registered_kernels().kernel:
-        found.setdefault(kernel.op, set()).add(kernel.device_type)
-    return found
+        devices.setdefault(kernel.op, set()).add(kernel.device_type)
+    return devices
 
 
 def deterministic() -> bool:

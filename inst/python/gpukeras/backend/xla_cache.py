@@ -47,8 +47,8 @@ def write_flags(folder: Path, cpu_only: bool) -> str:
 
 def name_kind(version: str, cpu: str, gpu: str = "") -> str:
     """Returns a folder's name for a version, such as "jax-0.7.1", a CPU's features and a GPU."""
-    found = f"{cpu}\n{gpu}" if gpu else cpu
-    return f"{version}-{hashlib.sha256(found.encode()).hexdigest()[:12]}"
+    processors = f"{cpu}\n{gpu}" if gpu else cpu
+    return f"{version}-{hashlib.sha256(processors.encode()).hexdigest()[:12]}"
 
 
 def read_cpu(path: str | Path = "/proc/cpuinfo") -> str:
@@ -58,8 +58,8 @@ def read_cpu(path: str | Path = "/proc/cpuinfo") -> str:
     except OSError:
         lines = []
     fields = ("model name", "flags", "Features", "CPU part")
-    found = sorted({line for line in lines if line.partition(":")[0].strip() in fields})
-    return "\n".join([platform.machine(), platform.processor(), *found])
+    features = sorted({line for line in lines if line.partition(":")[0].strip() in fields})
+    return "\n".join([platform.machine(), platform.processor(), *features])
 
 
 def read_gpus(driver: str | Path = "/proc/driver/nvidia") -> Set[str]:
@@ -79,11 +79,11 @@ def read_gpus(driver: str | Path = "/proc/driver/nvidia") -> Set[str]:
 
 def find_kept_folder() -> Path | None:
     """Returns the folder in which TensorFlow keeps programs, if gpukeras has told it so."""
-    found = re.search(re.escape(FOLDER_FLAG) + '"([^"]+)"', os.environ.get(FLAGS, ""))
+    match = re.search(re.escape(FOLDER_FLAG) + '"([^"]+)"', os.environ.get(FLAGS, ""))
     whole = cache_folder.read_folder("xla", SWITCH)
-    if found is None or whole is None or Path(found[1]).parent != whole:
+    if match is None or whole is None or Path(match[1]).parent != whole:
         return None
-    return Path(found[1])
+    return Path(match[1])
 
 
 def prepare_cache() -> None:

@@ -62,11 +62,11 @@ def clean(whole: Path, most_bytes: int = MOST_BYTES) -> None:
     kept = []
     for file in _list_programs(whole):
         with contextlib.suppress(OSError):
-            found = file.stat()
+            status = file.stat()
             finished = file.suffix == ".pb" or file.name.endswith(JAX_PROGRAM)
             if finished and is_whole(file):
-                kept.append((max(found.st_atime, found.st_mtime), found.st_size, file))
-            elif finished or time.time() - found.st_mtime > UNFINISHED_S:
+                kept.append((max(status.st_atime, status.st_mtime), status.st_size, file))
+            elif finished or time.time() - status.st_mtime > UNFINISHED_S:
                 file.unlink()
     excess = sum(size for _, size, _ in kept) - most_bytes
     for _, size, file in sorted(kept):
@@ -79,7 +79,7 @@ def clean(whole: Path, most_bytes: int = MOST_BYTES) -> None:
 
 def _list_programs(whole: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
-        for file in (found for pattern in PATTERNS for found in whole.glob(pattern)):
+        for file in (path for pattern in PATTERNS for path in whole.glob(pattern)):
             if file.is_file() and not file.is_symlink():
                 yield file
 

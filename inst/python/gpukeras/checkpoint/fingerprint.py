@@ -47,7 +47,7 @@ def describe_training(
     """
     schedule = options.get("schedule")
     spans = isinstance(schedule, Mapping) and schedule.get("kind") in SPANNING
-    found = {
+    described = {
         **_describe_model(model),
         **_describe_data(data, plan),
         **{name: options.get(name) for name in OPTIONS},
@@ -55,7 +55,7 @@ def describe_training(
         "learning_rate": _learning_rate(model),
         "versions": read_versions(),
     }
-    return json.loads(json.dumps(found, default=as_number))  # as it is read back from a file
+    return json.loads(json.dumps(described, default=as_number))  # as it is read back from a file
 
 
 def read_versions() -> dict[str, str]:
@@ -149,11 +149,11 @@ def describe_rows(data: Dataset, by_number: bool = True) -> dict[str, Any]:
         by_number: Whether to look at the values of the rows, and not only at their source.
     """
     encoding = _digest_recipe(data.recipe, not by_number)
-    found = {"row_shape": data.recipe.shape, "encoding": encoding, **data.identity()}
+    described = {"row_shape": data.recipe.shape, "encoding": encoding, **data.identity()}
     if not by_number:
-        return found
+        return described
     return {
-        **found,
+        **described,
         "features": _digest_rows(data.sources[:1], exact=False),
         "labels": _digest_rows(data.sources[1:], exact=True),
     }

@@ -97,9 +97,9 @@ def find_changes(
 def _find_change(words: str, was: Any, now: Any) -> tuple[str, Any, Any]:
     """Returns the description and both values of a difference; of a nested value the first one."""
     if isinstance(was, list) and isinstance(now, list) and "{}" in words:
-        for place, (one, other) in enumerate(zip_longest(was, now), 1):
-            if one != other:
-                return words.format(place), one, other
+        for place, (before, other) in enumerate(zip_longest(was, now), 1):
+            if before != other:
+                return words.format(place), before, other
     if isinstance(was, dict) and isinstance(now, dict) and was.get("kind") == now.get("kind"):
         name = next(n for n in {**was, **now} if was.get(n) != now.get(n))
         return f"{name} of {words}", was.get(name), now.get(name)

@@ -59,15 +59,15 @@ class CheckpointSpec(Spec):
     grace_s: float | None = option(None, check_number, 0.0)
 
 
-def parse_checkpoint(given: Any) -> CheckpointSpec | None:
+def parse_checkpoint(value: Any) -> CheckpointSpec | None:
     """Parses a folder's path or a mapping of options; returns None for None.
 
     Raises:
         SpecError: naming the option.
     """
-    if given is None:
+    if value is None:
         return None
-    return CheckpointSpec.from_dict(given if isinstance(given, Mapping) else {"folder": given})
+    return CheckpointSpec.from_dict(value if isinstance(value, Mapping) else {"folder": value})
 
 
 def check_grace(save_s: float, grace_s: float) -> None:

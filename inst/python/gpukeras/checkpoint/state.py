@@ -66,12 +66,12 @@ def unpack_state(plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
     Raises:
         KeyError, TypeError: if this version of gpukeras does not write such a state.
     """
-    given = dict(plain)
+    values = dict(plain)
     keepers = {
         name: (kept, _part(arrays, f"keeper{number}/"))
-        for number, (name, kept) in enumerate(given.pop("keepers"))
+        for number, (name, kept) in enumerate(values.pop("keepers"))
     }
-    return TrainingState(Snapshot(_part(arrays, "model/")), keepers=keepers, **given)
+    return TrainingState(Snapshot(_part(arrays, "model/")), keepers=keepers, **values)
 
 
 def check_plain(plain: Mapping[str, Any]) -> None:

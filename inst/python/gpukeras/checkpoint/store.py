@@ -215,8 +215,8 @@ class CheckpointStore:
 
     def _numbers(self) -> list[int]:
         """Returns the numbers of the checkpoints, oldest first."""
-        found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
-        return sorted(int(match[1]) for match in found if match)
+        matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"checkpoint-{number:06d}.npz"

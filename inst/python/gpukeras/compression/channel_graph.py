@@ -54,8 +54,8 @@ class ChannelGroups:
 
     def tie(self, some: Ids, others: Ids) -> None:
         """Merges the set of each unit with that of its counterpart."""
-        for one, other in zip(some, others, strict=True):
-            first, second = self.find(int(one)), self.find(int(other))
+        for unit, other in zip(some, others, strict=True):
+            first, second = self.find(int(unit)), self.find(int(other))
             if first != second:
                 self._above[second] = first
                 reason = self.locked.pop(second, None)
@@ -120,8 +120,8 @@ def wire_model(model: Model) -> Wiring:
     """
     wiring = Wiring()
     graph = find_graph(model)
-    given = [_fixed(wiring, tensor, "is the model's input") for tensor in graph.inputs]
-    for ids in _follow(wiring, graph, given, ""):
+    inputs = [_fixed(wiring, tensor, "is the model's input") for tensor in graph.inputs]
+    for ids in _follow(wiring, graph, inputs, ""):
         wiring.units.lock(ids, "gives the output")
     return wiring
 
@@ -139,15 +139,15 @@ def is_graph(layer: Any) -> bool:
     return keras_private.has_nodes(layer) and isinstance(layer, models.Model)
 
 
-def _follow(wiring: Wiring, graph: Any, given: Sequence[Ids | None], above: str) -> list[Any]:
+def _follow(wiring: Wiring, graph: Any, input_ids: Sequence[Ids | None], above: str) -> list[Any]:
     """Returns the units of a graph's outputs from those of its inputs."""
-    known = {id(tensor): ids for tensor, ids in zip(graph.inputs, given, strict=True)}
+    known = {id(tensor): ids for tensor, ids in zip(graph.inputs, input_ids, strict=True)}
     for node in keras_private.list_nodes(graph):
         if node.is_input:
             continue
         inputs = [known.get(id(tensor)) for tensor in node.input_tensors]
-        found = _pass(wiring, node, inputs, above)
-        known.update(zip(map(id, node.outputs), found, strict=True))
+        outputs = _pass(wiring, node, inputs, above)
+        known.update(zip(map(id, node.outputs), outputs, strict=True))
     return [known.get(id(tensor)) for tensor in graph.outputs]
 
 

@@ -40,24 +40,24 @@ Distance = Callable[[Any, Any, Any], Any]
 
 def list_losses(model: Model) -> list[Any]:
     """Returns the loss of each output of a compiled model, in order; None if it has no loss."""
-    given, _ = keras_private.given_losses(keras_private.compiled_loss(model))
+    losses, _ = keras_private.given_losses(keras_private.compiled_loss(model))
     names = compatibility.read_outputs(model) or [""]
-    if isinstance(given, Mapping):
-        return [given.get(name) for name in names]
-    if isinstance(given, (list, tuple)):
-        return flatten(given)
-    return [given] * max(1, len(names))
+    if isinstance(losses, Mapping):
+        return [losses.get(name) for name in names]
+    if isinstance(losses, (list, tuple)):
+        return flatten(losses)
+    return [losses] * max(1, len(names))
 
 
 def list_shares(model: Model, count: int) -> list[float]:
     """Returns the weight of each output's loss."""
-    _, given = keras_private.given_losses(keras_private.compiled_loss(model))
+    _, shares = keras_private.given_losses(keras_private.compiled_loss(model))
     names = compatibility.read_outputs(model) or [""]
-    if isinstance(given, Mapping):
-        return [float(given.get(name, 1.0)) for name in names]
-    if isinstance(given, (list, tuple)):
-        return [float(share) for share in given]
-    return [1.0 if given is None else float(given)] * count
+    if isinstance(shares, Mapping):
+        return [float(shares.get(name, 1.0)) for name in names]
+    if isinstance(shares, (list, tuple)):
+        return [float(share) for share in shares]
+    return [1.0 if shares is None else float(shares)] * count
 
 
 def open_distance(loss: Any, temperature: float) -> tuple[str, Distance]:
@@ -71,14 +71,14 @@ def open_distance(loss: Any, temperature: float) -> tuple[str, Distance]:
         "classes", "two classes" or "numbers", and a traced function of the teacher's output, the
         student's output, and sample weights or None, which returns the mean over rows.
     """
-    found = runtime.keras().losses.get(loss)
-    name = name_loss(found)
-    logits = reads_logits(found)
+    function = runtime.keras().losses.get(loss)
+    name = name_loss(function)
+    logits = reads_logits(function)
     if name in CLASSES:
         return "classes", _soften(_divergence, temperature, logits)
     if name in TWO:
         return "two classes", _soften(_two_divergence, temperature, logits)
-    return "numbers", _apply(found)
+    return "numbers", _apply(function)
 
 
 def name_loss(loss: Any) -> str:
@@ -89,8 +89,8 @@ def name_loss(loss: Any) -> str:
 
 def reads_logits(loss: Any) -> bool:
     """Whether a loss takes logits, outputs before their softmax or sigmoid."""
-    given = keras_private.loss_options(loss).get("from_logits", False)
-    return bool(getattr(loss, "from_logits", given))
+    default = keras_private.loss_options(loss).get("from_logits", False)
+    return bool(getattr(loss, "from_logits", default))
 
 
 def _soften(divergence: Callable[..., Any], temperature: float, logits: bool) -> Distance:
@@ -183,7 +183,7 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
         if not training:
             return own
         ops = runtime.keras().ops
-        taught = [ops.stop_gradient(one) for one in flatten(teacher(x, training=False))]
+        taught = [ops.stop_gradient(tensor) for tensor in flatten(teacher(x, training=False))]
         arranged = arrange_weights(keras_private.compiled_loss(student), y_pred, sample_weight)
         said, weights = flatten(y_pred), flatten(arranged)
         distance = sum(
@@ -231,8 +231,8 @@ def match_outputs(teacher: Model, student: Model, batch: Any) -> None:
             hint="Train the smaller model itself, by gpu_mlp(family = ).",
             arg="teacher",
         )
-    found = [tensor_ops.outline(model, batch) for model in (teacher, student)]
-    shapes = [[shape[1:] for shape in each] for each in found]
+    outlines = [tensor_ops.outline(model, batch) for model in (teacher, student)]
+    shapes = [[shape[1:] for shape in each] for each in outlines]
     if shapes[0] != shapes[1]:
         raise ModelError(
             f"`student` gives outputs of shape {_text(shapes[1])}, and `teacher` of shape "

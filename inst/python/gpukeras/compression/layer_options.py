@@ -47,7 +47,7 @@ def is_named(path: str, names: Sequence[str]) -> bool:
 
 def check_options(options: Any) -> dict[str, Any]:
     """Returns options of a training by name; R's empty list arrives as a list."""
-    given = options or {}
-    if not isinstance(given, Mapping):
-        raise refused_value("fit", given, "options by name")
-    return dict(given)
+    named = options or {}
+    if not isinstance(named, Mapping):
+        raise refused_value("fit", named, "options by name")
+    return dict(named)

@@ -90,15 +90,15 @@ def list_kernels(model: Model) -> list[Kernel]:
     """Returns the kernels that can have a mask, in layer order; shared ones once."""
     seen: set[int] = set()
     taken: set[str] = set()
-    found = []
+    kernels = []
     for name, layer in list_layers(model):
         for variable in _own_kernels(layer):
             if id(variable) in seen:
                 continue
             seen.add(id(variable))
             path = _new_name(f"{name}/{variable.name}", taken)
-            found.append(Kernel(path, layer, variable))
-    return found
+            kernels.append(Kernel(path, layer, variable))
+    return kernels
 
 
 def list_layers(model: Model, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -113,7 +113,7 @@ def _own_kernels(layer: Any) -> list[Any]:
     if type(layer).__name__ in DEPTHWISE or getattr(layer, "quantization_mode", None) is not None:
         return []
     below = keras_private.list_layers(layer, include_self=False, recursive=False)
-    inside = {id(weight) for one in below for weight in one.weights}
+    inside = {id(weight) for inner in below for weight in inner.weights}
     return [
         weight
         for weight in layer.weights
@@ -154,12 +154,12 @@ def find_zeros(model: Model, least: float = LEAST_ZEROS) -> dict[str, np.ndarray
     Returns:
         As `read_masks()`.
     """
-    found = {}
+    masks = {}
     for kernel in list_kernels(model):
         keep = kernel.variable.numpy() != 0
         if keep.any() and 1 - keep.mean() >= least:
-            found[kernel.path] = keep
-    return found
+            masks[kernel.path] = keep
+    return masks
 
 
 def apply_masks(model: Model, masks: Mapping[str, np.ndarray]) -> None:

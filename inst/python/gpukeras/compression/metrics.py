@@ -75,12 +75,12 @@ def measure(
     size = choose_batch(batch_size, rows)
     evaluated = [evaluate_model(model, data, validation) for model in models]
     timed = [_time_all(models, rows, count) for count in dict.fromkeys((1, size))]
-    found = []
+    timings = []
     for place, model in enumerate(models):
         disk_bytes, packed_bytes = measure_disk(model)
         weights = count_weights(model)
         metrics, part = evaluated[place]
-        found.append(
+        timings.append(
             Figures(
                 disk_bytes=disk_bytes,
                 packed_bytes=packed_bytes,
@@ -92,7 +92,7 @@ def measure(
                 part=part,
             )
         )
-    return found
+    return timings
 
 
 def choose_batch(batch_size: int | None, data: Dataset | None) -> int:
@@ -116,8 +116,8 @@ def evaluate_model(
     if rows is None or not model.compiled or len(rows.sources) < 2:
         return {}, ""
     own = "validation" if rows.has_rows("validation") else "all"
-    found = evaluate.evaluate(model, rows, "all" if validation is not None else own)
-    return found["metrics"], "validation" if validation is not None else own
+    evaluated = evaluate.evaluate(model, rows, "all" if validation is not None else own)
+    return evaluated["metrics"], "validation" if validation is not None else own
 
 
 def _time_all(several: Sequence[Any], data: Dataset | None, rows: int) -> list[Latency]:
@@ -142,9 +142,9 @@ def read_batch(model: Model, data: Dataset | None, rows: int) -> Any:
 
     if data is None:
         return nest.map_structure(make_zeros, input_specs(model))
-    given = sample_rows(data, rows)[0]
-    places = np.arange(rows) % len(nest.flatten(given)[0])
-    return nest.map_structure(lambda array: tensor_ops.take(array, places), given)
+    sample = sample_rows(data, rows)[0]
+    places = np.arange(rows) % len(nest.flatten(sample)[0])
+    return nest.map_structure(lambda array: tensor_ops.take(array, places), sample)
 
 
 def read_flops(model: Model) -> float | None:
@@ -166,7 +166,7 @@ def unpack_weights(model: Model) -> Iterator[np.ndarray]:
     packed, scales = {}, set[int]()
     for layer in keras_private.list_layers(model):
         if getattr(layer, "quantization_mode", None):
-            scales |= {id(one) for one in layer.weights if one.name.endswith(SCALES)}
+            scales |= {id(weight) for weight in layer.weights if weight.name.endswith(SCALES)}
         for own, whole in _PACKED.items():
             if getattr(layer, "quantization_mode", None) == "int4" and hasattr(layer, own):
                 packed[id(getattr(layer, own))] = layer, whole

@@ -78,16 +78,16 @@ class PruneSpec(ReportSpec):
 
 def _check_fit(options: Any) -> dict[str, Any]:
     """Checks the training's options; R's empty list arrives as a list."""
-    given = check_options(options)
+    checked = check_options(options)
     for name in NOT_FIT:
-        if given.get(name) is not None:
+        if checked.get(name) is not None:
             raise SpecError(
                 f"`{name}` is not for pruning, whose masks grow in one training.",
                 hint="Train the pruned model on with gpu_fit(): its zeros stay.",
                 arg=name,
             )
-    FitSpec.from_dict(given)  # fails before any work is done
-    return given
+    FitSpec.from_dict(checked)  # fails before any work is done
+    return checked
 
 
 def _check_initial(initial: Any, final: float) -> float:

@@ -197,8 +197,8 @@ def fine_tune(
     """
     if spec.learning_rate is not None:
         _set_rate(model, spec.learning_rate)
-    given = {**options, "epochs": spec.epochs}
-    return fit.fit(model, data, given, validation=validation, on_event=on_event)
+    settings = {**options, "epochs": spec.epochs}
+    return fit.fit(model, data, settings, validation=validation, on_event=on_event)
 
 
 def _set_rate(model: Model, rate: float) -> None:
@@ -254,10 +254,10 @@ def _explain_training(report: FitReport) -> list[str]:
 
 
 def _explain_share(masks: Mapping[str, np.ndarray], spec: PruneSpec) -> list[str]:
-    found = sparsity(masks)
-    if abs(found - spec.sparsity) < 0.005:
+    share = sparsity(masks)
+    if abs(share - spec.sparsity) < 0.005:
         return []
-    return [f"{percent(found)} of the pruned kernels are 0, not {percent(spec.sparsity)}."]
+    return [f"{percent(share)} of the pruned kernels are 0, not {percent(spec.sparsity)}."]
 
 
 # Whole units -------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def _take_units(
     work: Work,
 ) -> tuple[Any, Work]:
     """Prunes whole units: builds a smaller model and trains it."""
-    found: Narrowed = narrow_model(
+    narrowed: Narrowed = narrow_model(
         model,
         spec.sparsity,
         spec.target,
@@ -280,7 +280,7 @@ def _take_units(
         norm=spec.norm,
         excluded=lambda path: is_named(path, spec.exclude),
     )
-    small, trained, notes = found.model, None, list(found.notes)
+    small, trained, notes = narrowed.model, None, list(narrowed.notes)
     if read_masks(model):
         apply_masks(small, find_zeros(small))
     if spec.epochs and data is not None:
@@ -289,5 +289,5 @@ def _take_units(
         )
         notes += _explain_training(trained)
     return small, replace(
-        work, layers=found.changes, listed=found.listed, notes=tuple(notes), training=trained
+        work, layers=narrowed.changes, listed=narrowed.listed, notes=tuple(notes), training=trained
     )

@@ -113,7 +113,7 @@ def _copy(model: Model, mode: str) -> tuple[Any, list[str]]:
     Raises:
         ModelError: if the model cannot be copied.
     """
-    half = [one for one in keras_private.list_layers(model) if one.compute_dtype == "float16"]
+    half = [layer for layer in keras_private.list_layers(model) if layer.compute_dtype == "float16"]
     if mode != "int8" or not half:
         return copy_model(model), []
     copy = copy_in_float32(model)
@@ -207,8 +207,8 @@ def _calibrate(copy: Any, data: Dataset) -> None:
     keeps the weights, and other state that a step changes is restored.
     """
     keras, optimizer = runtime.keras(), copy.optimizer
-    kept = [one for one in copy.variables if not one.name.endswith(SCALES)]
-    values = [one.numpy().copy() for one in kept]
+    kept = [variable for variable in copy.variables if not variable.name.endswith(SCALES)]
+    values = [variable.numpy().copy() for variable in kept]
     try:
         copy.optimizer = keras.optimizers.SGD(0.0)
         fit.fit(copy, data, {"epochs": 1, "engine": "keras"})

@@ -117,8 +117,8 @@ class Growth:
             share = ramp.share(ops.cast(step, "float32"))
             return _find_masks(self._variables, self._masks, share, self._whole)
 
-        found = ops.cond(due, update, lambda: [ops.convert_to_tensor(one) for one in self.state])
-        for variable, keep in zip(self.state, found, strict=True):
+        masks = ops.cond(due, update, lambda: [ops.convert_to_tensor(mask) for mask in self.state])
+        for variable, keep in zip(self.state, masks, strict=True):
             variable.assign(keep)
 
     def finish(self) -> None:
@@ -156,8 +156,8 @@ def _set_masks(kernels: Sequence[Kernel], before: Callable[[Mask], None] | None)
 
 def _update_masks(variables: Sequence[Any], masks: Sequence[Mask], share: Any, whole: bool) -> None:
     """Sets new masks from the current weights."""
-    found = _find_masks(variables, masks, share, whole)
-    for mask, keep in zip(masks, found, strict=True):
+    kept = _find_masks(variables, masks, share, whole)
+    for mask, keep in zip(masks, kept, strict=True):
         mask.keep.assign(keep)
 
 

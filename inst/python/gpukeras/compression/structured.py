@@ -98,7 +98,7 @@ def narrow_model(
     if not groups:
         raise ModelError(
             "`model` has no units that can be taken out.",
-            hint="; ".join(f"{one.layer} {one.reason}" for one in _list_fixed(wiring)[:5]),
+            hint="; ".join(f"{listed.layer} {listed.reason}" for listed in _list_fixed(wiring)[:5]),
             arg="model",
         )
     work = _read_work(model, wiring)
@@ -127,23 +127,23 @@ def find_groups(wiring: Wiring, norm: str = "l2") -> list[Group]:
     """Returns the groups of removable units."""
     makers = [wired for wired in wiring.layers if wired.produces]
     roots = [set(wiring.units.roots(wired.own).tolist()) for wired in makers]
-    found = []
+    groups = []
     for places in _connected(roots):
         free = set().union(*(roots[place] for place in places)) - set(wiring.units.locked)
         if len(free) > 1:
             layers = tuple(makers[place] for place in places)
             order = np.array(sorted(free))
-            found.append(Group(layers, order, _measure_worth(wiring, layers, order, norm)))
-    return found
+            groups.append(Group(layers, order, _measure_worth(wiring, layers, order, norm)))
+    return groups
 
 
 def _connected(sets: Sequence[set[int]]) -> list[list[int]]:
     """Returns groups of indices of sets that overlap, directly or through others."""
     groups: list[tuple[set[int], list[int]]] = []
-    for place, one in enumerate(sets):
-        near = [group for group in groups if group[0] & one]
-        groups = [group for group in groups if not group[0] & one]
-        merged = one.union(*(group[0] for group in near))
+    for place, members in enumerate(sets):
+        near = [group for group in groups if group[0] & members]
+        groups = [group for group in groups if not group[0] & members]
+        merged = members.union(*(group[0] for group in near))
         groups.append((merged, [*(p for group in near for p in group[1]), place]))
     return [sorted(places) for _, places in groups]
 
@@ -153,7 +153,7 @@ def _measure_worth(wiring: Wiring, layers: Sequence[Wired], order: Ids, norm: st
     total = np.zeros(len(order))
     scales = list(_find_scales(wiring, order)) if norm == "bn" else []
     power = 1 if norm == "l1" else 2
-    parts = scales or [(one.own, _unit_sums(one, power)) for one in layers]
+    parts = scales or [(layer.own, _unit_sums(layer, power)) for layer in layers]
     for ids, sums in parts:
         places, known = _places(order, wiring.units.roots(ids))
         np.add.at(total, places[known], sums[known])
@@ -360,7 +360,7 @@ def _copy_layer(wiring: Wiring, layer: Any, narrow: Any, gone: set[int]) -> None
 
 def _list_changes(wiring: Wiring, gone: set[int]) -> tuple[LayerChange, ...]:
     """Returns the changes of the layers that make units."""
-    found = []
+    changes = []
     for wired in wiring.layers:
         if not wired.produces:
             continue
@@ -368,19 +368,19 @@ def _list_changes(wiring: Wiring, gone: set[int]) -> tuple[LayerChange, ...]:
         left, before = int(stay.sum()), len(stay)
         if left < before:
             change = f"{before - left} of {count_of(before, 'unit')} taken out"
-            found.append(LayerChange(wired.name, wired.kind, change, before, left, "units"))
-    return tuple(found)
+            changes.append(LayerChange(wired.name, wired.kind, change, before, left, "units"))
+    return tuple(changes)
 
 
 def _list_fixed(wiring: Wiring) -> list[Listed]:
     """Returns the layers with weights whose units all stay, and why."""
-    found = []
+    listed = []
     for wired in wiring.layers:
         kind = type(wired.layer).__name__
         if wired.produces:
             roots = [int(root) for root in wiring.units.roots(wired.own)]
             if all(root in wiring.units.locked for root in roots):
-                found.append(Listed(wired.name, kind, wiring.units.locked[roots[0]]))
+                listed.append(Listed(wired.name, kind, wiring.units.locked[roots[0]]))
         elif getattr(wired.layer, "weights", None) and wired.kind not in NORMALISING:
-            found.append(Listed(wired.name, kind, "has no units that can be taken out one by one"))
-    return found
+            listed.append(Listed(wired.name, kind, "has no units that can be taken out one by one"))
+    return listed

@@ -63,9 +63,9 @@ class Groups:
             part = self._above[part]
         return part
 
-    def join(self, one: Part, other: Part) -> None:
+    def join(self, part: Part, other: Part) -> None:
         """Makes two widths equal; a width that is a sum of others is fixed when joined."""
-        first, second = self.find(one), self.find(other)
+        first, second = self.find(part), self.find(other)
         if first == second:
             return
         if self._parts.get(first) or self._parts.get(second):
@@ -82,10 +82,10 @@ class Groups:
 
     def fix(self, part: Part) -> None:
         """Fixes a width, and the widths that it is the sum of."""
-        found = self.find(part)
-        if found not in self._fixed:
-            self._fixed.add(found)
-            for inner in self._parts.get(found, ()):
+        root = self.find(part)
+        if root not in self._fixed:
+            self._fixed.add(root)
+            for inner in self._parts.get(root, ()):
                 self.fix(inner)
 
     def fixed(self, part: Part) -> bool:
@@ -149,8 +149,8 @@ def _copy_given(teacher: Model, student: Model) -> None:
     """Copies weights that are not trained (means of a Normalization, a frozen embedding)."""
     pairs = zip(*map(keras_private.list_layers, (teacher, student)), strict=True)
     for old, new in pairs:
-        given = old.weights and not old.trainable_weights and not _layers_inside(old)
-        if given and [w.shape for w in old.weights] == [w.shape for w in new.weights]:
+        is_given = old.weights and not old.trainable_weights and not _layers_inside(old)
+        if is_given and [w.shape for w in old.weights] == [w.shape for w in new.weights]:
             new.set_weights(old.get_weights())
     renew_means(student)
 
@@ -171,8 +171,8 @@ def read_groups(model: Model) -> Groups:
         widths[id(tensor)] = ("input", tensor.name)
         groups.fix(widths[id(tensor)])
     for place, node in enumerate(_nodes(graph)):
-        given = [widths[id(tensor)] for tensor in node.input_tensors]
-        width = _follow(groups, node.operation, given, place)
+        parts = [widths[id(tensor)] for tensor in node.input_tensors]
+        width = _follow(groups, node.operation, parts, place)
         for output in node.outputs:
             widths[id(output)] = width
     for tensor in nest.flatten(graph.outputs):
@@ -189,24 +189,24 @@ def _operations(model: Model) -> list[Any]:
     return keras_private.list_operations(keras_private.functional_of(model) or model)
 
 
-def _follow(groups: Groups, layer: Any, given: list[Part], place: int) -> Part:
+def _follow(groups: Groups, layer: Any, parts: list[Part], place: int) -> Part:
     """Returns the width of a layer's output, from the widths of its inputs."""
     kind, own = keras_kind(layer), (layer.name,)
-    if kind in WIDTHS and len(given) == 1 and not _holds_widths(layer):
+    if kind in WIDTHS and len(parts) == 1 and not _holds_widths(layer):
         if not layer.trainable:
             groups.fix(own)
         return own
-    if kind in SAME and len(given) == 1:
-        return given[0]
+    if kind in SAME and len(parts) == 1:
+        return parts[0]
     if kind in MERGED:
-        for other in given[1:]:
-            groups.join(given[0], other)
-        return given[0]
+        for other in parts[1:]:
+            groups.join(parts[0], other)
+        return parts[0]
     whole = ("call", place)
     if kind in JOINED:
-        groups.collect(whole, given)
+        groups.collect(whole, parts)
         return whole
-    for part in [*given, own, whole]:  # the effect of any other layer on widths is unknown
+    for part in [*parts, own, whole]:  # the effect of any other layer on widths is unknown
         groups.fix(part)
     return whole
 

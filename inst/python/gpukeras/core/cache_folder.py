@@ -36,8 +36,8 @@ def find_folder(
         return Path(named).expanduser().resolve()
     places = {"win32": Path(variables.get("LOCALAPPDATA", ""), "R", "cache")}
     places["darwin"] = home / "Library" / "Caches" / "org.R-project.R"
-    given = variables.get("R_USER_CACHE_DIR") or variables.get("XDG_CACHE_HOME")
-    caches = Path(given).expanduser() if given else places.get(system, home / ".cache")
+    chosen = variables.get("R_USER_CACHE_DIR") or variables.get("XDG_CACHE_HOME")
+    caches = Path(chosen).expanduser() if chosen else places.get(system, home / ".cache")
     return (caches / "R" / "gpukeras" / name).absolute()
 
 
@@ -54,13 +54,13 @@ def find_risk(folder: Path) -> str:
         folder: The folder; one that is missing has no risk.
     """
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return ""
     if os.name != "posix":
         return ""
-    if found.st_uid not in (os.geteuid(), 0):
+    if status.st_uid not in (os.geteuid(), 0):
         return "belongs to another user"
-    if found.st_mode & stat.S_IWOTH:
+    if status.st_mode & stat.S_IWOTH:
         return "can be written to by all users"
     return ""

@@ -54,8 +54,8 @@ def count_values(values: Sequence[object]) -> str:
     vector of one is no list here.
     """
     nouns = {bool: "logical value", int: "number", float: "number", str: "string"}
-    found = {nouns.get(type(each)) for each in values}
-    noun = found.pop() if len(found) == 1 else None
+    kinds = {nouns.get(type(each)) for each in values}
+    noun = kinds.pop() if len(kinds) == 1 else None
     if not values:
         return "a vector or list of length 0"
     return count_of(len(values), noun) if noun and len(values) > 1 else "a list"
@@ -97,4 +97,4 @@ def find_reason(error: BaseException) -> str:
 
 def hide_credentials(text: str) -> str:
     """Replaces passwords, and user names in URLs, by "***"."""
-    return _SECRETS.sub(lambda found: f"{found[1] or ''}***", text)
+    return _SECRETS.sub(lambda match: f"{match[1] or ''}***", text)

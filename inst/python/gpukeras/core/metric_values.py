@@ -23,8 +23,8 @@ def order_metrics(names: Iterable[str]) -> list[str]:
 def read_metrics(logs: Mapping[str, Any] | None) -> dict[str, Value]:
     """Returns Keras' logs in order, without non-numeric entries that a callback may have added."""
     logs = logs or {}
-    found = {name: _read(logs[name]) for name in order_metrics(logs)}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: _read(logs[name]) for name in order_metrics(logs)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _read(value: Any) -> Value | None:
@@ -39,10 +39,10 @@ def _read(value: Any) -> Value | None:
 
 def split_components(metrics: Mapping[str, Value]) -> dict[str, float]:
     """Splits array metrics into numbers named "name[1]", "name[2]", or "name[1,2]" for a matrix."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in metrics.items():
         array = np.asarray(value, np.float64)
         for place, number in np.ndenumerate(array):
             where = ",".join(str(index + 1) for index in place)
-            found[f"{name}[{where}]" if where else name] = float(number)
-    return found
+            numbers[f"{name}[{where}]" if where else name] = float(number)
+    return numbers

@@ -218,15 +218,15 @@ class WaitSpec(Spec):
     seconds: float = option(3600.0, check_number, 0.0)
 
 
-def parse_wait(given: Any) -> WaitSpec | None:
+def parse_wait(value: Any) -> WaitSpec | None:
     """Parses GiB or a mapping of options; returns None for None.
 
     Raises:
         SpecError: naming the option.
     """
-    if given is None:
+    if value is None:
         return None
-    return WaitSpec.from_dict(given if isinstance(given, Mapping) else {"free_gib": given})
+    return WaitSpec.from_dict(value if isinstance(value, Mapping) else {"free_gib": value})
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,10 @@ def read_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
     source = iter(items)
     steps = iter(lambda: None, 0)  # infinite
     with closing(map_ahead(lambda _: _take(source), steps, workers=1)) as results:
-        for found in results:
-            if not found:
+        for result in results:
+            if not result:
                 return
-            yield found[0]
+            yield result[0]
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,10 @@ class OutputBuffer:
         if self.given is not None or len(shape) != 2 or not number or np.prod(shape) < SMALLEST:
             return None
         names = self._name(shape)
-        found = self._ask(*shape, names if len(names) == shape[1] else [])
-        if not _is_r_matrix(found, shape):
+        matrix = self._ask(*shape, names if len(names) == shape[1] else [])
+        if not _is_r_matrix(matrix, shape):
             return None
-        self.given = write_through(found)
+        self.given = write_through(matrix)
         return self.given
 
     def holds(self, values: np.ndarray) -> bool:
@@ -59,12 +59,12 @@ class OutputBuffer:
         return self.given is not None and np.may_share_memory(values, self.given)
 
 
-def _is_r_matrix(found: Any, shape: tuple[int, ...]) -> bool:
+def _is_r_matrix(value: Any, shape: tuple[int, ...]) -> bool:
     return (
-        isinstance(found, np.ndarray)
-        and found.dtype == np.float64
-        and found.shape == shape
-        and bool(found.flags.f_contiguous)
+        isinstance(value, np.ndarray)
+        and value.dtype == np.float64
+        and value.shape == shape
+        and bool(value.flags.f_contiguous)
     )
 
 

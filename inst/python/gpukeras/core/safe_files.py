@@ -105,8 +105,8 @@ def open_lasting(path: Path) -> int:
         if other := _explain(path):
             raise other from error
         raise
-    found = os.fstat(handle)
-    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+    status = os.fstat(handle)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return handle
     os.close(handle)
     raise _explain(path) or NotOursError(errno.EINVAL, f"{path.name} is no file", str(path))
@@ -150,12 +150,12 @@ def _create(path: Path) -> BinaryIO:
 
 def _explain(path: Path) -> NotOursError | None:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return None
-    text = f"{path.name} is {_name_kind(found.st_mode)}, which gpukeras has not made"
+    text = f"{path.name} is {_name_kind(status.st_mode)}, which gpukeras has not made"
     return NotOursError(errno.EINVAL, text, str(path))
 
 

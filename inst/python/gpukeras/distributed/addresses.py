@@ -108,19 +108,19 @@ def read_is_here(host: str) -> bool:
     if host in ("localhost", socket.gethostname().lower()):
         return True
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:  # an unknown name
         return False
-    return not all(_bind_fault(family, (place[0], 0)) for family, _, _, _, place in found)
+    return not all(_bind_fault(family, (place[0], 0)) for family, _, _, _, place in resolved)
 
 
 def read_is_free(address: Address) -> bool:
     """Whether a process here may listen there; true where the host's address is unknown."""
     try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError:
         return True
-    return not any(_bind_fault(family, place) for family, _, _, _, place in found)
+    return not any(_bind_fault(family, place) for family, _, _, _, place in resolved)
 
 
 def read_is_taken(port: int) -> bool:
@@ -152,7 +152,7 @@ def find_ports(count: int, host: str = LOOPBACK) -> list[int]:
     """
     ports = random.SystemRandom().sample(FREE_PORTS, len(FREE_PORTS))  # changes no user's seed
     free = (port for port in ports if read_is_free(Address(host, port)))
-    found = [port for port, _ in zip(free, range(count), strict=False)]
-    if len(found) < count:
-        raise SpecError(f"{count} free ports are needed, found {len(found)}.", arg="workers")
-    return found
+    chosen = [port for port, _ in zip(free, range(count), strict=False)]
+    if len(chosen) < count:
+        raise SpecError(f"{count} free ports are needed, found {len(chosen)}.", arg="workers")
+    return chosen

@@ -102,52 +102,52 @@ def read_cluster(options: Mapping[str, Any] | None, environment: Mapping[str, st
         SpecError: if nothing describes a cluster, the description is wrong, or workers on several
             computers have no secret and no certificates.
     """
-    given = {name: value for name, value in dict(options or {}).items() if value is not None}
-    _check_options(given)
-    found = (
-        _take_workers(given)
+    named = {name: value for name, value in dict(options or {}).items() if value is not None}
+    _check_options(named)
+    taken = (
+        _take_workers(named)
         or parse_tf_config(environment.get(TF_CONFIG, ""))
         or _take_slurm(environment)
     )
-    if found is None:
+    if taken is None:
         raise SpecError(
             "Nothing says who the workers are.",
             hint="Give `workers` and `index`, or set TF_CONFIG, or start this by Slurm's srun. "
             + LAUNCH_HINT,
             arg="workers",
         )
-    workers, index, source = found
-    control = given.get("control") or environment.get(CONTROL, "")
-    credentials = read_credentials(given.get("secret"), given.get("tls"), environment)
-    timeout_s = given.get("timeout_s", TIMEOUT_S)
+    workers, index, source = taken
+    control = named.get("control") or environment.get(CONTROL, "")
+    credentials = read_credentials(named.get("secret"), named.get("tls"), environment)
+    timeout_s = named.get("timeout_s", TIMEOUT_S)
     spec = ClusterSpec(workers, index, control, timeout_s, source, credentials)
     _check_known(spec)
     return spec
 
 
-def _check_options(given: Mapping[str, Any]) -> None:
-    unknown = [name for name in given if name not in OPTIONS]
+def _check_options(named: Mapping[str, Any]) -> None:
+    unknown = [name for name in named if name not in OPTIONS]
     if unknown:
         hint = f"Options are {', '.join(OPTIONS)}."
         raise SpecError(f"Unknown option `{unknown[0]}`.", hint=hint, arg=unknown[0])
-    if "index" in given and "workers" not in given:
+    if "index" in named and "workers" not in named:
         hint = "Give both, or neither where TF_CONFIG or Slurm says who the workers are."
         raise SpecError("`index` needs `workers`.", hint=hint, arg="index")
 
 
-def _take_workers(given: Mapping[str, Any]) -> tuple[tuple[str, ...], int, str] | None:
-    if "workers" not in given:
+def _take_workers(named: Mapping[str, Any]) -> tuple[tuple[str, ...], int, str] | None:
+    if "workers" not in named:
         return None
-    workers = tuple(map(str, parse_workers(given["workers"])))
-    if "index" not in given:
+    workers = tuple(map(str, parse_workers(named["workers"])))
+    if "index" not in named:
         message = f"`index` must say which of the {len(workers)} workers this process is."
         raise SpecError(message, hint="The first, which is the chief, is 1.", arg="index")
-    return workers, check_count("index", given["index"], 1, len(workers)) - 1, GIVEN
+    return workers, check_count("index", named["index"], 1, len(workers)) - 1, GIVEN
 
 
 def _take_slurm(environment: Mapping[str, str]) -> tuple[tuple[str, ...], int, str] | None:
-    found = parse_slurm(environment)
-    return None if found is None else (tuple(found[0]), found[1], SLURM)
+    parsed = parse_slurm(environment)
+    return None if parsed is None else (tuple(parsed[0]), parsed[1], SLURM)
 
 
 def parse_workers(workers: Any, arg: str = "workers") -> list[Address]:

@@ -111,19 +111,19 @@ class DistributedConsensus(LocalConsensus):
 
     def agree_time(self, seconds: float) -> float:
         """Returns the longest time, because the other processes wait for the slowest."""
-        given = self._call("time", {"seconds": seconds}, seconds)
-        return max(one["seconds"] for one in given)
+        answers = self._call("time", {"seconds": seconds}, seconds)
+        return max(answer["seconds"] for answer in answers)
 
     def agree(self, kind: str, **wishes: bool) -> dict[str, bool]:
         """Returns which of the wishes at least one process has."""
         told: dict[str, Any] = {name: bool(value) for name, value in wishes.items()}
-        given = self._call(kind, {**told, "own_s": self._own_s})
+        answers = self._call(kind, {**told, "own_s": self._own_s})
         if kind == "epoch":
-            self._of_all = [float(one["own_s"]) for one in given]
+            self._of_all = [float(answer["own_s"]) for answer in answers]
             if self._times is not None and self._longest_s:
                 self._times.add(CALL, self._longest_s)
                 self._longest_s = 0.0
-        return {name: any(one[name] for one in given) for name in wishes}
+        return {name: any(answer[name] for answer in answers) for name in wishes}
 
     def explain(self) -> list[str]:
         """Names the workers that the others waited for."""
@@ -137,9 +137,9 @@ class DistributedConsensus(LocalConsensus):
             passed_s = time.monotonic() - self._last
             self._own_s += max(0.0, passed_s - in_steps_s)
             self._longest_s = max(self._longest_s, passed_s)
-        given = self._channel.exchange(kind, values, self._limit_s)
+        answers = self._channel.exchange(kind, values, self._limit_s)
         self._last = time.monotonic()
-        return given
+        return answers
 
     def compare(self, model: Model, data: Any, plan: PipelinePlan, spec: FitSpec) -> None:
         """Compares each worker's training with the chief's.
@@ -163,7 +163,9 @@ class DistributedConsensus(LocalConsensus):
         Raises:
             ClusterError: on every worker, naming the first that does not.
         """
-        self._meet(kind, {"told": {"options": {name: repr(one) for name, one in facts.items()}}})
+        self._meet(
+            kind, {"told": {"options": {name: repr(value) for name, value in facts.items()}}}
+        )
 
     def refuse(self, kind: str, error: GpuKerasError) -> None:
         """Takes part in the comparison that the others wait in, and sends its reason to stop."""
@@ -172,11 +174,11 @@ class DistributedConsensus(LocalConsensus):
             self._meet(kind, {"failed": f"{type(error).__name__}: {error.message}"})
 
     def _meet(self, kind: str, own: Mapping[str, Any]) -> None:
-        given = self._channel.exchange(kind, own)
-        for number, (one, name) in enumerate(zip(given, self._names, strict=True)):
-            reason = one.get("failed") or tell_difference(one["told"], given[0]["told"])
+        answers = self._channel.exchange(kind, own)
+        for number, (answer, name) in enumerate(zip(answers, self._names, strict=True)):
+            reason = answer.get("failed") or tell_difference(answer["told"], answers[0]["told"])
             if reason:
-                does = "goes no further" if "failed" in one else "is not like the chief"
+                does = "goes no further" if "failed" in answer else "is not like the chief"
                 text = f"{does}: {reason.rstrip('.')}"
                 raise worker_error(number, name, text, ALL_ALIKE, reason=reason)
 
@@ -187,10 +189,10 @@ class DistributedConsensus(LocalConsensus):
             whole = TrainingState(take_snapshot(model)) if state is None else state
             self._channel.broadcast(pack_bytes(whole, begins))
             return state
-        given, begins = unpack_bytes(self._channel.broadcast(None))
+        sent, begins = unpack_bytes(self._channel.broadcast(None))
         if not begins:
-            return given
-        apply_snapshot(model, given.snapshot)
+            return sent
+        apply_snapshot(model, sent.snapshot)
         return None
 
     def gather(self, sent: bytes) -> list[bytes]:
@@ -213,22 +215,22 @@ class DistributedConsensus(LocalConsensus):
         while True:
             block = next(blocks, None)
             own = {} if block is None else {"batches": block.batches, "rows": block.rows}
-            given = self._channel.exchange("block", own)
-            check_blocks(given, self._names)
+            described = self._channel.exchange("block", own)
+            check_blocks(described, self._names)
             if block is None:
                 return
             yield block
 
 
-def check_blocks(given: list[dict[str, Any]], names: tuple[str, ...]) -> None:
+def check_blocks(blocks: list[dict[str, Any]], names: tuple[str, ...]) -> None:
     """Checks that the next blocks of all workers have equally many batches of equal size.
 
     Raises:
         ClusterError: naming the first worker that differs from the chief.
     """
-    for one, name in zip(given, names, strict=True):
-        if one != given[0]:
-            here, chief = _describe_block(one), _describe_block(given[0])
+    for block, name in zip(blocks, names, strict=True):
+        if block != blocks[0]:
+            here, chief = _describe_block(block), _describe_block(blocks[0])
             rows = "every worker must be given the same rows in the same order"
             text = f"has {here} next, the chief {chief}: {rows}"
             hint = "Give the functions of all workers the same seed, or use files."
@@ -248,8 +250,8 @@ def tell_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
     """
     rows = {name: value for name, value in here.items() if name in OF_ROWS}
     for part in (rows, here):
-        if found := find_mismatch(part, there, CHANGE):
-            return found
+        if mismatch := find_mismatch(part, there, CHANGE):
+            return mismatch
     for name, now in here["options"].items():
         was = there["options"].get(name)
         if was != now:

@@ -86,22 +86,22 @@ def read_credentials(secret: Any, tls: Any, variables: Mapping[str, str]) -> Cre
         SpecError: if one is invalid, or other users can read it.
     """
     if secret is None:
-        given = variables.get(SECRET, "")
-        return Credentials(read_secret(given, SECRET) if given else b"", _check_tls(tls))
+        text = variables.get(SECRET, "")
+        return Credentials(read_secret(text, SECRET) if text else b"", _check_tls(tls))
     return Credentials(read_secret(secret), _check_tls(tls))
 
 
-def read_secret(given: Any, arg: str = "secret") -> bytes:
+def read_secret(value: Any, arg: str = "secret") -> bytes:
     """Returns a secret from a string, or from a file whose path has a slash or begins with "~".
 
     Raises:
         SpecError: if it is too short or too long, or users other than its owner can read the file.
     """
-    if not isinstance(given, str):
-        raise refused_value(arg, given, "a text or the path of a file")
-    is_path = given.startswith("~") or "/" in given or os.sep in given
-    found = _read_private(given, arg) if is_path else given.encode()
-    secret = found.strip()
+    if not isinstance(value, str):
+        raise refused_value(arg, value, "a text or the path of a file")
+    is_path = value.startswith("~") or "/" in value or os.sep in value
+    content = _read_private(value, arg) if is_path else value.encode()
+    secret = content.strip()
     if not SHORTEST <= len(secret) <= LONGEST:
         raise SpecError(
             f"`{arg}` must have at least {SHORTEST} characters and at most {LONGEST:,}, "
@@ -136,19 +136,19 @@ def _read_private(path: str, arg: str) -> bytes:
     target = Path(path).expanduser()
     try:
         with open_regular(target) as file:
-            found = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())
             content = file.read(2**16)
     except OSError as error:
         message = f"`{arg}`: the file {target.name} cannot be read: {system_reason(error)}."
         raise SpecError(message, hint=f"{MAKE}.", arg=arg) from error
-    _check_private(found, target, arg)
+    _check_private(status, target, arg)
     return content
 
 
-def _check_private(found: os.stat_result, target: Path, arg: str) -> None:
+def _check_private(status: os.stat_result, target: Path, arg: str) -> None:
     if os.name != "posix":  # Windows has other permissions
         return
-    mode = stat.S_IMODE(found.st_mode)
+    mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise SpecError(
             f"`{arg}`: others than its owner can use the file {target.name} (its mode is "
@@ -156,7 +156,7 @@ def _check_private(found: os.stat_result, target: Path, arg: str) -> None:
             hint=f"Make a new one, as it may have been read: {MAKE}; chmod 600 closes a file.",
             arg=arg,
         )
-    if found.st_uid not in (os.geteuid(), 0):
+    if status.st_uid not in (os.geteuid(), 0):
         raise SpecError(f"`{arg}`: the file {target.name} belongs to another user.", arg=arg)
 
 

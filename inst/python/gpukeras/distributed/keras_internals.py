@@ -42,8 +42,11 @@ def require_versions() -> None:
     Raises:
         RuntimeMissingError: for versions older or newer than the tested ones.
     """
-    found = {"TensorFlow": runtime.tensorflow().__version__, "Keras": runtime.keras().__version__}
-    for name, version in found.items():
+    versions = {
+        "TensorFlow": runtime.tensorflow().__version__,
+        "Keras": runtime.keras().__version__,
+    }
+    for name, version in versions.items():
         fault = tell_untried(name, version)
         if fault:
             raise RuntimeMissingError(
@@ -134,29 +137,35 @@ def hold_copies(variables: Iterable[Any], shares: BatchSharding) -> Iterator[Non
         variables: Keras variables; each may occur several times.
         shares: The batch sharding, with the devices of this process.
     """
-    unique = {id(one): one for one in variables if isinstance(one, runtime.keras().Variable)}
-    if len(shares.devices) == 1 and all(_is_at(one, shares.devices[0]) for one in unique.values()):
+    unique = {
+        id(variable): variable
+        for variable in variables
+        if isinstance(variable, runtime.keras().Variable)
+    }
+    if len(shares.devices) == 1 and all(
+        _is_at(variable, shares.devices[0]) for variable in unique.values()
+    ):
         yield
         return
     classes: dict[type, type] = {}
     owned = []
     try:
-        for one in unique.values():
-            copies = [_copy_to(one, device) for device in shares.devices]
+        for variable in unique.values():
+            copies = [_copy_to(variable, device) for device in shares.devices]
             if copies[0] is None:
-                copies[0] = vars(one)["_value"]
-            owned.append((one, type(one)))
-            vars(one)[COPIES] = shares, copies
-            own = type(one)
+                copies[0] = vars(variable)["_value"]
+            owned.append((variable, type(variable)))
+            vars(variable)[COPIES] = shares, copies
+            own = type(variable)
             classes.setdefault(own, type(own.__name__, (_Copied, own), {}))
-            one.__class__ = classes[own]
+            variable.__class__ = classes[own]
         yield
     finally:
-        for one, own in owned:
-            _, copies = vars(one).pop(COPIES)
-            one.__class__ = own
-            if vars(one)["_value"] is not copies[0]:
-                vars(one)["_value"].assign(copies[0])
+        for variable, own in owned:
+            _, copies = vars(variable).pop(COPIES)
+            variable.__class__ = own
+            if vars(variable)["_value"] is not copies[0]:
+                vars(variable)["_value"].assign(copies[0])
 
 
 def _is_at(variable: Any, device: str) -> bool:
@@ -176,7 +185,7 @@ def seed_states(model: Model) -> list[Any]:
     """Returns the variables of a model's random generators."""
     layers = keras_private.list_layers(model)
     generators = [each for layer in layers for each in keras_private.list_seed_generators(layer)]
-    return list({id(one.state): one.state for one in generators}.values())
+    return list({id(generator.state): generator.state for generator in generators}.values())
 
 
 # Optimizer and losses ----------------------------------------------------------------------------
@@ -211,11 +220,11 @@ class Reduction:
         number, grads = replica(), list(grads)
         if number is None:
             return self._apply(grads, trainable_variables)
-        given = [gradient for gradient in grads if gradient is not None]
+        gradients = [gradient for gradient in grads if gradient is not None]
         loss = self._parts.pop(number, None)
         if loss is None:  # a user's own step that does not scale its loss
-            given = [_scale(gradient, self.factors[number]) for gradient in given]
-        reduced = sum_up([*given, *([] if loss is None else [loss])])
+            gradients = [_scale(gradient, self.factors[number]) for gradient in gradients]
+        reduced = sum_up([*gradients, *([] if loss is None else [loss])])
         if loss is not None:
             self.losses[number] = reduced.pop()
         each = iter(reduced)
@@ -264,14 +273,14 @@ def _scale(gradient: Any, factor: float) -> Any:
 def hold_reduction(optimizer: Optimizer) -> Iterator[Reduction]:
     """Makes an optimizer use the sum over all replicas; each replica applies the same update."""
     reduction, inner = Reduction(optimizer), keras_private.without_scaling(optimizer)
-    base = next(one for one in type(inner).__mro__ if one.__name__ == "BaseOptimizer")
+    base = next(kind for kind in type(inner).__mro__ if kind.__name__ == "BaseOptimizer")
     with ExitStack() as held:
-        for one in [inner, *keras_private.inner_optimizers(inner)]:
+        for part in [inner, *keras_private.inner_optimizers(inner)]:
             own: dict[str, Any] = {
-                name: types.MethodType(getattr(base, name), one) for name in THROUGH_STRATEGY
+                name: types.MethodType(getattr(base, name), part) for name in THROUGH_STRATEGY
             }
-            own[keras_private.VARIABLE_KEY] = _key_by_first(one)
-            held.enter_context(_held(one, **own))
+            own[keras_private.VARIABLE_KEY] = _key_by_first(part)
+            held.enter_context(_held(part, **own))
         held.enter_context(_held(optimizer, scale_loss=reduction.scale_loss, apply=reduction.apply))
         if inner is not optimizer:
             apply = {keras_private.APPLY: keras_private.common_apply(optimizer)}

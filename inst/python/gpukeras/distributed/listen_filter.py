@@ -130,11 +130,11 @@ def _open_listeners(port: int) -> Iterator[socket.socket]:
         with suppress(OSError):  # closed meanwhile, such as the one that lists them
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as found:
-                internet = found.family in (socket.AF_INET, socket.AF_INET6)
-                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                if internet and listens and found.getsockname()[1] == port:
-                    yield found
+            with socket.socket(fileno=os.dup(int(name))) as opened:
+                internet = opened.family in (socket.AF_INET, socket.AF_INET6)
+                listens = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if internet and listens and opened.getsockname()[1] == port:
+                    yield opened
 
 
 def _attach(listener: socket.socket, instructions: Sequence[Instruction]) -> bool:

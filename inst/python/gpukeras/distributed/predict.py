@@ -46,8 +46,8 @@ def predict_together(
         # A process without rows predicts the first row for the structure, and sends none of it.
         output = _predict_run(strategy, model, source, recipe, function, own or range(1))
     nest = runtime.tensorflow().nest
-    given = [values[: len(own)] for values in nest.flatten(output)]
-    parts = [unpack_arrays(sent) for sent in strategy.agreement.gather(pack_arrays(given))]
+    outputs = [values[: len(own)] for values in nest.flatten(output)]
+    parts = [unpack_arrays(sent) for sent in strategy.agreement.gather(pack_arrays(outputs))]
     whole = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
     return nest.pack_sequence_as(output, whole)
 
@@ -68,10 +68,10 @@ def _predict_run(
     output = Output(len(rows))
     program, step = _build(strategy, model), size * len(devices)
     for start in range(rows.start, rows.stop, step):
-        given = source.gather(slice(start, min(start + step, rows.stop)))
-        parts = np.split(pad_rows(given, step), len(devices))
+        gathered = source.gather(slice(start, min(start + step, rows.stop)))
+        parts = np.split(pad_rows(gathered, step), len(devices))
         results = program(tuple(map(_place, map(device_transform, parts), devices)))
-        output.write(_join(results), len(given))
+        output.write(_join(results), len(gathered))
     return output.values
 
 
@@ -81,12 +81,12 @@ def _build(strategy: Strategy, model: Model) -> Callable[[Any], Any]:
     assert shares is not None
 
     def run(parts: tuple[Any, ...]) -> list[Any]:
-        given = strategy.tf_strategy.run(
+        gathered = strategy.tf_strategy.run(
             lambda: model.predict_step((parts[this_replica() - shares.first],))
         )
         local = strategy.tf_strategy.experimental_local_results
         return [
-            tf.nest.map_structure(lambda value, place=place: local(value)[place], given)
+            tf.nest.map_structure(lambda value, place=place: local(value)[place], gathered)
             for place in range(len(shares.devices))
         ]
 

@@ -67,8 +67,8 @@ class ReplicatedStep:
         self._weigh(rows)
         whole = bool(rows) and self.shares.is_whole(rows)
         with self._hold_sums(rows, whole):
-            given = self._strategy.run(lambda: self._step_here(batches, whole))
-        logs, losses = self._first(given)
+            results = self._strategy.run(lambda: self._step_here(batches, whole))
+        logs, losses = self._first(results)
         self._look(losses)
         if self._averages is not None:
             self._averages.update()
@@ -105,25 +105,25 @@ class ReplicatedStep:
         """
         tf = runtime.tensorflow()
 
-        def one() -> None:
+        def begin_here() -> None:
             rank = this_replica()
             for variable in self._model.metrics_variables if rank else ():
                 variable.assign(tf.zeros(variable.shape, variable.dtype))
             self._shift_seeds(rank)
 
-        self._strategy.run(one)
+        self._strategy.run(begin_here)
 
     def end(self) -> None:
         """Traced: after the last batch of a call, every replica gets the sums of all."""
 
-        def one() -> None:
+        def end_here() -> None:
             variables = self._model.metrics_variables
             totals = sum_up([variable.value for variable in variables])
             for variable, total in zip(variables, totals, strict=True):
                 variable.assign(total)
             self._shift_seeds(-this_replica())
 
-        self._strategy.run(one)
+        self._strategy.run(end_here)
 
     def read_logs(self, logs: Logs) -> Logs:
         """Traced, after `end()`: returns a call's logs from those of its last step.
@@ -173,7 +173,7 @@ class ReplicatedStep:
             for name, value in zip(names, values, strict=True)
         ]
         sums = sum_up([*values, *same])
-        means = [one / self.shares.replicas for one in sums[: len(names)]]
+        means = [total / self.shares.replicas for total in sums[: len(names)]]
         return dict(zip(names, zip(means, sums[len(names) :], strict=True), strict=True))
 
     def _weigh(self, rows: int) -> None:

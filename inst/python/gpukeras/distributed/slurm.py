@@ -81,14 +81,14 @@ def _expand(item: str) -> Iterator[str]:
 
 
 def _numbers(inside: str, item: str) -> list[str]:
-    found: list[str] = []
+    numbers: list[str] = []
     for part in inside.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not match or not first <= last < first + MOST_NAMES:
             raise _unreadable(item)
-        found += [f"{number:0{len(match[1])}d}" for number in range(first, last + 1)]
-    return found
+        numbers += [f"{number:0{len(match[1])}d}" for number in range(first, last + 1)]
+    return numbers
 
 
 def _unreadable(item: str) -> SpecError:

@@ -22,13 +22,13 @@ def find_stragglers(own_s: Sequence[float]) -> list[int]:
     Args:
         own_s: Each worker's own seconds since the training began.
     """
-    found = []
+    stragglers = []
     for index, own in enumerate(own_s):
-        others = [one for place, one in enumerate(own_s) if place != index]
+        others = [seconds for place, seconds in enumerate(own_s) if place != index]
         usual = median(others) if others else own
         if own - usual >= LEAST_S and usual < SCORE * own:
-            found.append(index)
-    return found
+            stragglers.append(index)
+    return stragglers
 
 
 def explain_stragglers(own_s: Sequence[float], names: Sequence[str]) -> list[str]:
@@ -40,7 +40,7 @@ def explain_stragglers(own_s: Sequence[float], names: Sequence[str]) -> list[str
     """
     notes = []
     for index in find_stragglers(own_s):
-        usual = median([one for place, one in enumerate(own_s) if place != index])
+        usual = median([seconds for place, seconds in enumerate(own_s) if place != index])
         name = names[index][:1].upper() + names[index][1:]
         notes.append(
             f"{name} was slow: outside of the steps it took {own_s[index]:.1f} s for its rows, "

@@ -230,8 +230,8 @@ def open_strategy(requested: Any = None, trains: bool = False) -> Strategy:
         require_feature("devices")
     names = choose_devices(
         wanted,
-        [devices.short_name(one) for one in runtime.logical_devices("GPU")],
-        [devices.short_name(one) for one in runtime.logical_devices("CPU")],
+        [devices.short_name(device) for device in runtime.logical_devices("GPU")],
+        [devices.short_name(device) for device in runtime.logical_devices("CPU")],
     )
     if len(names) == 1:
         _check_single(names[0])
@@ -254,9 +254,9 @@ def _check_single(name: str) -> None:
 def _synchronized(model: Model) -> Iterator[None]:
     """Makes batch normalisation use the statistics of the whole batch, not of a replica's part."""
     layers = [
-        one
-        for one in keras_private.list_layers(model)
-        if getattr(one, "synchronized", True) is False
+        layer
+        for layer in keras_private.list_layers(model)
+        if getattr(layer, "synchronized", True) is False
     ]
     for layer in layers:
         layer.synchronized = True

@@ -124,10 +124,10 @@ def read_times(file: Path) -> dict[str, dict[str, list[float]]]:
     """Returns the observations of all clusters; those that are damaged are left out."""
     try:
         with open_regular(file) as opened:
-            found = json.loads(opened.read(MOST_BYTES))
+            stored = json.loads(opened.read(MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    clusters = found.items() if isinstance(found, dict) else ()
+    clusters = stored.items() if isinstance(stored, dict) else ()
     return {key: kinds for key, kinds in clusters if _are_times(kinds)}
 
 
@@ -135,6 +135,6 @@ def _are_times(kinds: Any) -> bool:
     return isinstance(kinds, dict) and all(
         isinstance(times, list)
         and len(times) <= MOST
-        and all(is_number(one) and 0 <= one <= MOST_S for one in times)
+        and all(is_number(seconds) and 0 <= seconds <= MOST_S for seconds in times)
         for times in kinds.values()
     )

@@ -85,7 +85,7 @@ def find_features(recipe: Recipe) -> dict[str, Feature]:
     Raises:
         DataError: for rows without columns, such as images, texts and batches of a pipeline.
     """
-    features = {one.name: one for one in _list_features(recipe.features)}
+    features = {feature.name: feature for feature in _list_features(recipe.features)}
     if not features:
         raise DataError(
             f"Rows of {recipe.features.kind} have no columns that can be replaced.",
@@ -132,16 +132,21 @@ def _list_array(encoding: ArrayEncoding) -> Iterator[Feature]:
 
 def _list_series(encoding: SeriesEncoding) -> Iterator[Feature]:
     """Yields the columns of windows, each with all of its steps."""
-    rule, widths = encoding.windows, {one.name: len(one.features) for one in encoding.columns}
-    known = [one.name for one in encoding.columns if one.name in rule.known]
-    found: dict[str, list[int]] = {name: [] for name in widths}
+    rule, widths = (
+        encoding.windows,
+        {column.name: len(column.features) for column in encoding.columns},
+    )
+    known = [column.name for column in encoding.columns if column.name in rule.known]
+    places_by_name: dict[str, list[int]] = {name: [] for name in widths}
     flat = bool(encoding.parts)  # the window and what is known ahead, one after the other
     steps = [list(widths)] * (rule.window if flat else 1) + [known] * (rule.horizon if flat else 0)
     start = 0
     for name in (name for step in steps for name in step):
-        found[name] += range(start, start + widths[name])
+        places_by_name[name] += range(start, start + widths[name])
         start += widths[name]
-    yield from (Feature(name, np.array(places), plain=False) for name, places in found.items())
+    yield from (
+        Feature(name, np.array(places), plain=False) for name, places in places_by_name.items()
+    )
 
 
 def _list_inputs(encoding: InputsEncoding) -> Iterator[Feature]:
@@ -151,10 +156,10 @@ def _list_inputs(encoding: InputsEncoding) -> Iterator[Feature]:
         own = list(_list_features(part.encoding))
         if not own:  # an image or a text: all of it
             yield Feature(part.name, np.arange(start, place.columns.stop), plain=False)
-        for one in own:
+        for feature in own:
             repeats = math.prod(part.encoding.staged_shape[:-1])
-            places = start + (np.arange(repeats)[:, None] * width + one.places).reshape(-1)
-            yield replace(one, name=f"{part.name}${one.name}", places=places)
+            places = start + (np.arange(repeats)[:, None] * width + feature.places).reshape(-1)
+            yield replace(feature, name=f"{part.name}${feature.name}", places=places)
 
 
 def choose_groups(
@@ -178,13 +183,15 @@ def choose_groups(
     if columns is None:
         columns = [name for name in features if name not in grouped]
     chosen = {name: (name,) for name in _as_names(columns)}
-    found = {}
+    places = {}
     for name, group in [*members.items(), *chosen.items()]:
         if not group:
             raise SpecError(f"The group `{name}` of `groups` has no columns.", arg="groups")
         of = "groups" if name in members else "columns"
-        found[name] = np.concatenate([pick_feature(features, one, of).places for one in group])
-    return found
+        places[name] = np.concatenate(
+            [pick_feature(features, column, of).places for column in group]
+        )
+    return places
 
 
 def _as_names(names: Any) -> tuple[str, ...]:

@@ -151,23 +151,23 @@ def choose_features(
         SpecError: for a column that is unknown or has no curve; names it.
     """
 
-    def fits(one: Feature) -> bool:
-        return one.numeric or (kind != "ale" and bool(one.levels))
+    def fits(feature: Feature) -> bool:
+        return feature.numeric or (kind != "ale" and bool(feature.levels))
 
     if columns is None:
-        return [one for one in features.values() if fits(one)]
+        return [feature for feature in features.values() if fits(feature)]
     names = [columns] if isinstance(columns, str) else list(columns)
     chosen = [pick_feature(features, name, "columns") for name in names]
-    for one in chosen:
-        if not fits(one):
+    for feature in chosen:
+        if not fits(feature):
             raise SpecError(
-                f"Column `{one.name}` has no curve: `ale` needs numbers, and partial dependence "
-                "numbers or the levels of a factor.",
+                f"Column `{feature.name}` has no curve: `ale` needs numbers, and partial "
+                "dependence numbers or the levels of a factor.",
                 hint='Levels have no order: use `kind = "partial_dependence"`.'
-                if one.levels
+                if feature.levels
                 else "gpu_importance() takes columns of any kind.",
                 arg="columns",
-                column=one.name,
+                column=feature.name,
             )
     return chosen
 

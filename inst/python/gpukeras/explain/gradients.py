@@ -82,8 +82,8 @@ class Target:
 
     def take(self, outputs: np.ndarray) -> np.ndarray:
         """Returns the explained number of each row's outputs (float64)."""
-        found: np.ndarray = (outputs.astype(np.float64) * self.weights).sum(axis=1) + self.constant
-        return found
+        values: np.ndarray = (outputs.astype(np.float64) * self.weights).sum(axis=1) + self.constant
+        return values
 
 
 def attribute(
@@ -145,14 +145,14 @@ def attribute(
     weights = np.pad(target.weights, ((0, 0), (0, whole.shape[1] - outputs.shape[1])))
     progress = CallProgress(on_event, len(rows))
     values = integrate(model, (rows, base), prepare, weights, count, after_batch=progress.reach)
-    found, begins = target.take(outputs), target.take(np.repeat(start, len(outputs), axis=0))
-    gaps = np.abs(values.reshape(len(values), -1).sum(1, dtype=np.float64) - (found - begins))
+    ends, begins = target.take(outputs), target.take(np.repeat(start, len(outputs), axis=0))
+    gaps = np.abs(values.reshape(len(values), -1).sum(1, dtype=np.float64) - (ends - begins))
     columns, values = sum_columns(recipe, values)
-    return _place(complete, columns, values, found, begins, target.names, gaps)
+    return _place(complete, columns, values, ends, begins, target.names, gaps)
 
 
 def _open_baseline(
-    model: Model, given: Mapping[str, Any] | None, rows: RowSource, recipe: Recipe
+    model: Model, baseline: Mapping[str, Any] | None, rows: RowSource, recipe: Recipe
 ) -> RowSource:
     """Returns a source of one row: the baseline as given, or zeros and the mean offset.
 
@@ -162,18 +162,18 @@ def _open_baseline(
     Raises:
         DataError: if it is not one row.
     """
-    if given is None:
+    if baseline is None:
         zeros = np.zeros((1, *rows.shape[1:]), rows.dtype)
         family, offset = family_of(model), offset_of(recipe)
         if offset is not None:
             some = rows.gather(slice(LOOKED))[:, offset.columns]
             zeros[:, offset.columns] = some.mean() if family is None else family.shift
         return MemoryRows(zeros)
-    found = open_rows(model, given, None)[1]
-    if not isinstance(found, RowSource) or len(found) != 1:
-        count = len(found) if isinstance(found, RowSource) else "a sequence"
+    opened = open_rows(model, baseline, None)[1]
+    if not isinstance(opened, RowSource) or len(opened) != 1:
+        count = len(opened) if isinstance(opened, RowSource) else "a sequence"
         raise DataError(f"`baseline` must be a single row, not {count}.", arg="baseline")
-    return found
+    return opened
 
 
 def choose_target(recipe: Recipe, outputs: np.ndarray, wanted: str | None) -> Target:
@@ -226,9 +226,9 @@ def _prepare(
 ) -> Any:
     """Returns encoded rows as the model takes them, in host memory."""
     with tensor_ops.device_scope(model_device(model)):
-        found = open_device_transform(recipe, len(rows), function)(rows)
+        encoded = open_device_transform(recipe, len(rows), function)(rows)
     to_array = runtime.keras().ops.convert_to_numpy
-    return runtime.tree().map_structure(lambda one: to_array(one).astype(np.float32), found)
+    return runtime.tree().map_structure(lambda array: to_array(array).astype(np.float32), encoded)
 
 
 def integrate(
@@ -262,14 +262,14 @@ def integrate(
     parts = []
     for first in range(0, len(rows), size):
         here = slice(first, first + size)
-        given = rows.gather(here)
-        inputs = prepare(pad_rows(given, size))
+        gathered = rows.gather(here)
+        inputs = prepare(pad_rows(gathered, size))
         means = _mean_gradients(program, inputs, start, pad_rows(weights[here], size), steps, model)
         products = nest.map_structure(
-            lambda one, zero, mean: (one - zero) * mean, inputs, start, means
+            lambda array, zero, mean: (array - zero) * mean, inputs, start, means
         )
-        parts.append(_join(products)[: len(given)])
-        after_batch(first + len(given))
+        parts.append(_join(products)[: len(gathered)])
+        after_batch(first + len(gathered))
     return np.concatenate(parts)
 
 
@@ -286,20 +286,20 @@ def _mean_gradients(
     points, shares = np.polynomial.legendre.leggauss(steps)
     places = ((points + 1) / 2).astype(np.float32)
 
-    def spread(one: np.ndarray, zero: np.ndarray) -> Any:
-        along = places.reshape(-1, *[1] * one.ndim)
-        path = zero + along * (one - zero)[None]
-        return keras.ops.convert_to_tensor(path.reshape(-1, *one.shape[1:]))
+    def spread(row: np.ndarray, zero: np.ndarray) -> Any:
+        along = places.reshape(-1, *[1] * row.ndim)
+        path = zero + along * (row - zero)[None]
+        return keras.ops.convert_to_tensor(path.reshape(-1, *row.shape[1:]))
 
-    def average(found: Any, one: np.ndarray) -> np.ndarray:
-        each = keras.ops.convert_to_numpy(found).reshape(steps, *one.shape)
+    def average(gradients: Any, row: np.ndarray) -> np.ndarray:
+        each = keras.ops.convert_to_numpy(gradients).reshape(steps, *row.shape)
         mean: np.ndarray = np.tensordot(shares / 2, each.astype(np.float64), 1)
         return mean
 
     with tensor_ops.device_scope(model_device(model)):
         path = nest.map_structure(spread, inputs, start)
-        found = program(path, keras.ops.convert_to_tensor(np.tile(weights, (steps, 1))))
-    return nest.map_structure(average, found, inputs)
+        gradients = program(path, keras.ops.convert_to_tensor(np.tile(weights, (steps, 1))))
+    return nest.map_structure(average, gradients, inputs)
 
 
 def _join(products: Any) -> np.ndarray:
@@ -307,7 +307,9 @@ def _join(products: Any) -> np.ndarray:
     if isinstance(products, np.ndarray):
         return products.astype(np.float32)
     parts = products.values() if isinstance(products, Mapping) else products
-    return np.concatenate([one.reshape(len(one), -1) for one in parts], axis=1).astype(np.float32)
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1).astype(
+        np.float32
+    )
 
 
 def sum_columns(recipe: Recipe, values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
@@ -323,7 +325,7 @@ def sum_columns(recipe: Recipe, values: np.ndarray) -> tuple[tuple[str, ...], np
     except DataError:
         return (), values
     flat = values.reshape(len(values), -1, values.shape[-1]).sum(axis=1)
-    sums = [flat[:, one.places].sum(axis=1) for one in features.values()]
+    sums = [flat[:, feature.places].sum(axis=1) for feature in features.values()]
     return tuple(features), np.stack(sums, axis=1)
 
 
@@ -344,7 +346,8 @@ def _place(
     if complete is not None:
         keep, missing = np.flatnonzero(complete), np.flatnonzero(~complete).astype(np.int32) + 1
         values, outputs, baselines = (
-            _spread(one[: len(keep)], keep, len(complete)) for one in (values, outputs, baselines)
+            _spread(array[: len(keep)], keep, len(complete))
+            for array in (values, outputs, baselines)
         )
         named = dict(zip(keep.tolist(), classes, strict=False))
         classes = tuple(named.get(row, "") for row in range(len(complete)))

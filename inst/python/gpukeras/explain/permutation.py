@@ -94,11 +94,11 @@ def measure_importance(
     with open_scorer(model, data, part, metric) as scorer:
         variations = _permute(explained, list(chosen.values()), orders)
         progress = CallProgress(on_event, 1 + len(chosen) * count)
-        found = list[float]()
+        losses = list[float]()
         for outputs in explained.predict(variations):
-            found.append(scorer.score(outputs))
-            progress.reach(len(found))
-    baseline, *scores = found
+            losses.append(scorer.score(outputs))
+            progress.reach(len(losses))
+    baseline, *scores = losses
     by_column = np.reshape(scores, (len(chosen), count)).tolist()
     return Importance(
         metric=metric,
@@ -114,7 +114,7 @@ def measure_importance(
 def draw_orders(rows: int, repeats: int, seed: int) -> list[np.ndarray]:
     """Returns the order of the rows (int32) in each permutation; the same for all columns."""
     draw = [np.random.default_rng([seed, repeat]) for repeat in range(repeats)]
-    return [one.permutation(rows).astype(np.int32) for one in draw]
+    return [generator.permutation(rows).astype(np.int32) for generator in draw]
 
 
 def _permute(

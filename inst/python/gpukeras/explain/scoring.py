@@ -61,7 +61,7 @@ class Scorer:
         for start in range(0, rows, size):
             here = slice(start, start + size)
             part = nest.map_structure(
-                lambda one, here=here: None if one is None else one[here], whole
+                lambda array, here=here: None if array is None else array[here], whole
             )
             yield min(size, rows - start), part
 
@@ -73,20 +73,20 @@ class Scorer:
 
     def _metric(self, outputs: Any) -> float:
         metrics = keras_private.compiled_metrics(self.model)
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         if metrics is not None:
             metrics.reset_state()
             for _, (labels, part, weights) in self._batches(outputs):
                 metrics.update_state(labels, part, sample_weight=weights)
-            found = split_components(read_metrics(metrics.result()))
-        if self.metric not in found:
-            known = ", ".join(["loss", *found])
+            values = split_components(read_metrics(metrics.result()))
+        if self.metric not in values:
+            known = ", ".join(["loss", *values])
             raise SpecError(
                 f"`metric` is `{self.metric}`, which `model` was not compiled with.",
                 hint=f"It has {known}. Compile it with the metric; its weights stay.",
                 arg="metric",
             )
-        return found[self.metric]
+        return values[self.metric]
 
 
 @contextmanager
@@ -142,10 +142,11 @@ def read_labels(model: Model, data: Dataset, part: str) -> tuple[Any, Any]:
     loader = open_evaluation(data, model_device(model), part)
     for block in loader.epoch(0):
         rows = block.rows if block.tail else block.batches * loader.batch_size
-        given = runtime.keras().utils.unpack_x_y_sample_weight(block.arrays)[1:]
+        targets = runtime.keras().utils.unpack_x_y_sample_weight(block.arrays)[1:]
         blocks.append(
             nest.map_structure(
-                lambda array, rows=rows: None if array is None else np.asarray(array)[:rows], given
+                lambda array, rows=rows: None if array is None else np.asarray(array)[:rows],
+                targets,
             )
         )
     with tensor_ops.device_scope(model_device(model)):

@@ -170,12 +170,12 @@ def collect_extras(model: Model) -> dict[str, bytes]:
 
 def _parse_history(text: str) -> Any:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
-        found = None
-    if explain_history(found):
+        parsed = None
+    if explain_history(parsed):
         raise SpecError("`history` must be a gpu_history.", arg="history")
-    return found
+    return parsed
 
 
 def _count_epochs(history: Mapping[str, Any] | None) -> int:

@@ -34,12 +34,12 @@ def unpack_masks(content: bytes, listed: Sequence[Mapping[str, Any]]) -> dict[st
         ValueError, KeyError: if the content does not match.
     """
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        found = {}
+        masks = {}
         for place, entry in enumerate(listed):
             shape = tuple(int(size) for size in entry["shape"])
             packed, size = file[str(place)], math.prod(shape)
             if packed.shape != (-(-size // 8),):  # unpackbits() would add zeros
                 raise ValueError("a mask of another shape")
             bits = np.unpackbits(packed, count=size)
-            found[str(entry["path"])] = bits.reshape(shape).astype(bool)
-    return found
+            masks[str(entry["path"])] = bits.reshape(shape).astype(bool)
+    return masks

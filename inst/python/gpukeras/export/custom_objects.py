@@ -49,7 +49,9 @@ def parse_needs(settings: Any, ours: Callable[[str], bool] = lambda name: False)
     objects = _unique(name for name in _names(own) if not ours(name))
     compiled = _unique(_names(settings.get("compile_config")))
     later = (name for name in compiled if name not in objects and not ours(name))
-    lambdas = (owner or "its compile()" for one, owner in walk_settings(settings) if is_lambda(one))
+    lambdas = (
+        owner or "its compile()" for setting, owner in walk_settings(settings) if is_lambda(setting)
+    )
     return Needs(objects, _unique(later), _unique(lambdas))
 
 
@@ -62,13 +64,17 @@ def _names(settings: Any) -> Iterator[str]:
 
     Objects from R and from `exec()` have no module or "builtins".
     """
-    for one, _ in walk_settings(settings):
-        module, kind, inner = one.get("module"), one.get("class_name"), one.get("config")
-        if "module" not in one or str(module).split(".")[0] in KERAS:
+    for setting, _ in walk_settings(settings):
+        module, kind, inner = (
+            setting.get("module"),
+            setting.get("class_name"),
+            setting.get("config"),
+        )
+        if "module" not in setting or str(module).split(".")[0] in KERAS:
             continue
-        if module != "builtins" and not one.get("registered_name"):
+        if module != "builtins" and not setting.get("registered_name"):
             continue  # not a class that could be given: Keras refuses it
-        name = inner if kind == "function" else one.get("registered_name") or kind
+        name = inner if kind == "function" else setting.get("registered_name") or kind
         if isinstance(name, str):
             yield name
 

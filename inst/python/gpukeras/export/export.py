@@ -142,8 +142,8 @@ def export_model(
     requested, named = predict_samples(model, rows), name_rows(model, rows)
     with _new_place(target, form, overwrite) as partial:
         notes = _write(model, partial, form)
-        found, answer = _run(name, partial, named, target)
-        _check_agreement(agreement := compare_outputs(requested, found, limit), form, target)
+        outputs, answer = _run(name, partial, named, target)
+        _check_agreement(agreement := compare_outputs(requested, outputs, limit), form, target)
     return ExportReport(
         path=str(target),
         format=name,
@@ -167,9 +167,9 @@ def export_model(
     )
 
 
-def _read_tolerance(model: Model, given: float | None) -> tuple[float, str]:
-    if given is not None:
-        return check_positive("tolerance", given), "as asked"
+def _read_tolerance(model: Model, tolerance: float | None) -> tuple[float, str]:
+    if tolerance is not None:
+        return check_positive("tolerance", tolerance), "as asked"
     types = {str(layer.compute_dtype) for layer in keras_private.list_layers(model)}
     return choose_tolerance(sorted(types), model_device(model))
 
@@ -273,10 +273,10 @@ def _run(
         target: The final path, for messages.
     """
     with quiet_environment() as environment, tempfile.TemporaryDirectory() as folder:
-        given, gives = Path(folder, "rows.npz"), Path(folder, "outputs.npz")
+        inputs_path, gives = Path(folder, "rows.npz"), Path(folder, "outputs.npz")
         arrays: dict[str, Any] = {str(place): part for place, part in enumerate(rows.values())}
-        np.savez(given, names=np.array(list(rows)), **arrays)
-        arguments = (name, str(path), str(given), str(gives))
+        np.savez(inputs_path, names=np.array(list(rows)), **arrays)
+        arguments = (name, str(path), str(inputs_path), str(gives))
         no_gpu = {"CUDA_VISIBLE_DEVICES": "-1"}  # the session uses the GPU
         answer = parse_answer(
             run_probe(

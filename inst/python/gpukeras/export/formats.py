@@ -36,38 +36,38 @@ class Format:
 
 
 def _code_saved_model(path: str, inputs: Sequence[str]) -> list[str]:
-    given = ", ".join(f"{name}=rows" for name in inputs)
+    arguments = ", ".join(f"{name}=rows" for name in inputs)
     return [
         "import tensorflow as tf",
         f"model = tf.saved_model.load({path!r})",
-        f'model.signatures["serving_default"]({given})',
+        f'model.signatures["serving_default"]({arguments})',
     ]
 
 
 def _code_onnx(path: str, inputs: Sequence[str]) -> list[str]:
-    given = ", ".join(f"{name!r}: rows" for name in inputs)
+    arguments = ", ".join(f"{name!r}: rows" for name in inputs)
     return [
         "import onnxruntime",
         f"session = onnxruntime.InferenceSession({path!r})",
-        f"session.run(None, {{{given}}})",
+        f"session.run(None, {{{arguments}}})",
     ]
 
 
 def _code_litert(path: str, inputs: Sequence[str]) -> list[str]:
-    given = ", ".join(f"{name}=rows" for name in inputs)
+    arguments = ", ".join(f"{name}=rows" for name in inputs)
     return [
         "from ai_edge_litert.interpreter import Interpreter",
         f"run = Interpreter({path!r}).get_signature_runner()",
-        f"run({given})",
+        f"run({arguments})",
     ]
 
 
 def _code_stablehlo(path: str, inputs: Sequence[str]) -> list[str]:
-    given = ", ".join(f"{name!r}: rows" for name in inputs)
+    arguments = ", ".join(f"{name!r}: rows" for name in inputs)
     return [
         "from jax import export",
         f'model = export.deserialize(bytearray(open({path!r}, "rb").read()))',
-        f"model.call({{{given}}})",
+        f"model.call({{{arguments}}})",
     ]
 
 

@@ -208,14 +208,14 @@ def load_safely(
     needs = needs_of(source)
     for function in (custom_objects or {}).values():
         keep_name(function)
-    given = spread_names(custom_objects or {}, (*needs.objects, *needs.compiled))
-    knows = partial(_is_known, given)
+    objects = spread_names(custom_objects or {}, (*needs.objects, *needs.compiled))
+    knows = partial(_is_known, objects)
     missing, left = find_missing(needs.objects, knows), find_missing(needs.compiled, knows)
     if missing:
         raise lacking(source, arg, missing)
     try:
         model = keras_files.load_model(
-            source, custom_objects=given, compile=not left, safe_mode=safe_mode
+            source, custom_objects=objects, compile=not left, safe_mode=safe_mode
         )
     except Exception as error:  # Keras raises ValueError, TypeError, and what its classes raise
         said = explain_error(error)
@@ -237,13 +237,13 @@ def lacking(source: Path, arg: str, names: Sequence[str]) -> ModelError:
         arg: The user's name for the model.
         names: The unknown names.
     """
-    given = ", ".join(f"{short_name(name)} = " for name in names)
+    arguments = ", ".join(f"{short_name(name)} = " for name in names)
     them = "it" if len(names) == 1 else "them"
     return refused(
         f"`{arg}`: {source.name} needs {', '.join(names)}, which Keras does not know here.",
         arg,
         source,
-        f"Give {them} by name: gpu_load(custom_objects = list({given})), or register "
+        f"Give {them} by name: gpu_load(custom_objects = list({arguments})), or register "
         f"{them} by `keras.saving.register_keras_serializable()`.",
     )
 
@@ -261,8 +261,8 @@ def _is_supplied(name: str) -> bool:
     )
 
 
-def _is_known(given: Mapping[str, Any], name: str) -> bool:
-    return name in given or runtime.keras().saving.get_registered_object(name) is not None
+def _is_known(objects: Mapping[str, Any], name: str) -> bool:
+    return name in objects or runtime.keras().saving.get_registered_object(name) is not None
 
 
 def explain_error(error: BaseException) -> str:

@@ -52,7 +52,7 @@ def choose_tolerance(precisions: Sequence[str], device: str) -> tuple[float, str
         precisions: The layers' compute dtypes.
         device: The model's device, such as "GPU:0".
     """
-    half = sorted({one for one in precisions if one.startswith(HALF)})
+    half = sorted({precision for precision in precisions if precision.startswith(HALF)})
     if half:
         return COARSE, f"the model computes in {half[0]}"
     if device.startswith("GPU"):
@@ -61,20 +61,20 @@ def choose_tolerance(precisions: Sequence[str], device: str) -> tuple[float, str
 
 
 def compare_outputs(
-    expected: Sequence[np.ndarray], found: Sequence[np.ndarray], tolerance: float
+    expected: Sequence[np.ndarray], outputs: Sequence[np.ndarray], tolerance: float
 ) -> Agreement:
     """Compares predictions output by output.
 
     Args:
         expected: The model's predictions, an array for each output.
-        found: The exported model's predictions.
+        outputs: The exported model's predictions.
         tolerance: See `Agreement`.
     """
     largest = max((_largest(values) for values in expected), default=0.0)
     allowed = tolerance * max(1.0, largest)
-    if [values.shape for values in expected] != [values.shape for values in found]:
+    if [values.shape for values in expected] != [values.shape for values in outputs]:
         return Agreement(float("inf"), largest, allowed)
-    pairs = zip(expected, found, strict=True)
+    pairs = zip(expected, outputs, strict=True)
     return Agreement(max((_distance(*pair) for pair in pairs), default=0.0), largest, allowed)
 
 
@@ -83,10 +83,10 @@ def _largest(values: np.ndarray) -> float:
     return float(finite.max(initial=0.0))
 
 
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    one, other = one.astype(np.float64), other.astype(np.float64)
-    same = (one == other) | (np.isnan(one) & np.isnan(other))
-    apart = np.abs(np.where(same, 0.0, one) - np.where(same, 0.0, other))
+def _distance(values: np.ndarray, other: np.ndarray) -> float:
+    values, other = values.astype(np.float64), other.astype(np.float64)
+    same = (values == other) | (np.isnan(values) & np.isnan(other))
+    apart = np.abs(np.where(same, 0.0, values) - np.where(same, 0.0, other))
     return float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0.0))
 
 

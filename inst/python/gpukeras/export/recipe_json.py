@@ -75,18 +75,18 @@ def describe_model(model: Model) -> dict[str, Any] | None:
 
 def describe_recipe(recipe: Recipe) -> dict[str, Any]:
     """Returns what R shows and looks up of a recipe; the numbers of arrays stay here."""
-    found = {name: getattr(recipe, name) for name in ("label", "formula", "na")}
-    return {**_describe_encoding(recipe.features), **found}
+    kept = {name: getattr(recipe, name) for name in ("label", "formula", "na")}
+    return {**_describe_encoding(recipe.features), **kept}
 
 
 def _describe_encoding(encoding: Encoding) -> dict[str, Any]:
-    found = {field.name: getattr(encoding, field.name) for field in fields(encoding)}
-    learned = {name: found.pop(name, None) for name in ("scale", "center", "fill", "marked")}
+    settings = {field.name: getattr(encoding, field.name) for field in fields(encoding)}
+    learned = {name: settings.pop(name, None) for name in ("scale", "center", "fill", "marked")}
     if isinstance(encoding, InputsEncoding):
         parts = ((part.name, _describe_encoding(part.encoding)) for part in encoding.inputs)
-        found["inputs"] = [{"name": name, "recipe": part} for name, part in parts]
+        settings["inputs"] = [{"name": name, "recipe": part} for name, part in parts]
     return {
-        **found,
+        **settings,
         "kind": encoding.kind,
         "shape": encoding.shape,
         "scaled": learned["scale"] is not None,
@@ -101,11 +101,11 @@ def tie_recipe(model: Model, recipe: Any) -> None:
         ModelError: if the model's input does not fit the recipe.
         DataError: if the model has another recipe.
     """
-    found = recipes_from(recipe)
-    if found is not None:
+    decoded = recipes_from(recipe)
+    if decoded is not None:
         model_checks.check_model(model, compiled=False)
-        compatibility.check_input(model, found)
-        model_recipes.tie_recipe(model, found)
+        compatibility.check_input(model, decoded)
+        model_recipes.tie_recipe(model, decoded)
 
 
 def _parse(text: str, arg: str) -> Any:

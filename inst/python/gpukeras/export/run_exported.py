@@ -32,8 +32,8 @@ def run_saved_model(path: str, rows: Rows) -> Ran:
     tf = runtime.tensorflow()
     serve = tf.saved_model.load(path).signatures["serving_default"]
     inputs = sorted(serve.structured_input_signature[1])
-    given = match_inputs(inputs, rows)
-    outputs = serve(**{name: tf.constant(values) for name, values in given.items()})
+    arguments = match_inputs(inputs, rows)
+    outputs = serve(**{name: tf.constant(values) for name, values in arguments.items()})
     return f"TensorFlow {tf.__version__}", order_outputs(outputs), inputs
 
 
@@ -52,12 +52,12 @@ def run_litert(path: str, rows: Rows) -> Ran:
     runner, interpreter = open_litert(path)
     run = interpreter.get_signature_runner()
     details = run.get_input_details()
-    given = match_inputs(list(details), rows)
+    arguments = match_inputs(list(details), rows)
     if all(each["shape_signature"][0] == -1 for each in details.values()):
-        return runner, order_outputs(run(**given)), list(details)
-    count = len(next(iter(given.values())))
+        return runner, order_outputs(run(**arguments)), list(details)
+    count = len(next(iter(arguments.values())))
     parts = [
-        order_outputs(run(**{name: values[row : row + 1] for name, values in given.items()}))
+        order_outputs(run(**{name: values[row : row + 1] for name, values in arguments.items()}))
         for row in range(count)
     ]
     return runner, [np.concatenate(outputs) for outputs in zip(*parts, strict=True)], list(details)

@@ -61,8 +61,8 @@ def check_code(path: Path, arg: str, lambdas: bool = True) -> None:
 
 def _check_settings(config: Any, path: Path, arg: str, lambdas: bool) -> None:
     known = list(walk_settings(config))
-    found = (owner or "its compile()" for one, owner in known if is_lambda(one))
-    names = list(dict.fromkeys(found))
+    owners = (owner or "its compile()" for setting, owner in known if is_lambda(setting))
+    names = list(dict.fromkeys(owners))
     if names and lambdas:
         raise refused(
             f"`{arg}` holds Python code that Keras' safe mode does not load: a lambda in "
@@ -72,7 +72,7 @@ def _check_settings(config: Any, path: Path, arg: str, lambdas: bool) -> None:
             "Use keras.ops or a registered layer class or function in place of it; a file "
             "that you trust loads by gpu_load(safe_mode = FALSE).",
         )
-    kinds = ((one["class_name"], owner) for one, owner in known if _is_program(one))
+    kinds = ((setting["class_name"], owner) for setting, owner in known if _is_program(setting))
     told = (f"{PROGRAMS[kind]} in {owner or 'the model'}" for kind, owner in kinds)
     programs = list(dict.fromkeys(told))
     if programs:

@@ -56,8 +56,8 @@ def _open_shape(place: int, shape: tuple[int | None, ...], scope: Any) -> tuple[
         "rows",
         *(f"d{place}_{axis}" if n is None else str(n) for axis, n in enumerate(shape[1:])),
     ]
-    found: tuple[Any, ...] = export.symbolic_shape(", ".join(sizes) + ",", scope=scope)
-    return found
+    symbolic: tuple[Any, ...] = export.symbolic_shape(", ".join(sizes) + ",", scope=scope)
+    return symbolic
 
 
 def read_stablehlo(path: str) -> tuple[Any, list[str]]:

@@ -49,7 +49,7 @@ class Calibration:
         """
         pairs = {NUMBERS: 1, QUANTILES: len(self.quantiles) // 2, CLASSES: 0}.get(self.kind)
         sound = pairs is not None and len(self.scores) == pairs and self.rows > 0
-        sound = sound and all(_rises(one) and len(one) > 0 for one in self.scores)
+        sound = sound and all(_rises(scores) and len(scores) > 0 for scores in self.scores)
         sound = sound and _rises(self.quantiles)
         sound = sound and (self.kind != CLASSES or self.reading in READINGS)
         if not (sound and LOWEST / 2 <= self.temperature <= HIGHEST * 2):
@@ -58,7 +58,9 @@ class Calibration:
 
 def _rises(values: tuple[float, ...]) -> bool:
     """Whether numbers are finite and in ascending order."""
-    return all(map(math.isfinite, values)) and all(one <= other for one, other in pairwise(values))
+    return all(map(math.isfinite, values)) and all(
+        lower <= other for lower, other in pairwise(values)
+    )
 
 
 _CALIBRATIONS: weakref.WeakKeyDictionary[Any, Calibration] = weakref.WeakKeyDictionary()
@@ -82,17 +84,17 @@ def adjust(model: Model, output: Any) -> Any:
 
     Outputs of models without a calibration of classes stay as they are.
     """
-    found = _CALIBRATIONS.get(model)
-    if found is None or found.kind != CLASSES or not isinstance(output, np.ndarray):
+    calibration = _CALIBRATIONS.get(model)
+    if calibration is None or calibration.kind != CLASSES or not isinstance(output, np.ndarray):
         return output
-    output[...] = rescale(output, found.reading, found.temperature)
+    output[...] = rescale(output, calibration.reading, calibration.temperature)
     return output
 
 
 def to_portable(model: Model) -> dict[str, Any] | None:
     """Returns a model's calibration as JSON values, or None."""
-    found = _CALIBRATIONS.get(model)
-    return None if found is None else asdict(found)
+    calibration = _CALIBRATIONS.get(model)
+    return None if calibration is None else asdict(calibration)
 
 
 def tie_stored(model: Model, plain: Any) -> None:
@@ -105,7 +107,7 @@ def tie_stored(model: Model, plain: Any) -> None:
         return
     if not isinstance(plain, Mapping):
         raise TypeError
-    numbers = [tuple(map(float, one)) for one in plain["scores"]]
+    numbers = [tuple(map(float, scores)) for scores in plain["scores"]]
     calibration = Calibration(
         kind=str(plain["kind"]),
         rows=int(plain["rows"]),

@@ -171,9 +171,9 @@ def _copying(model: Model, arg: str, policy: str | None = None) -> Iterator[None
     """A context in which Keras makes layers from the configuration of a model of this session."""
     keras = runtime.keras()
     layers = keras_private.list_layers(model)
-    names: dict[str, Any] = {type(one).__name__: type(one) for one in layers}
-    functions = [one for layer in layers for one in vars(layer).values()]
-    names |= {one.__name__: one for one in functions if isinstance(one, FunctionType)}
+    names: dict[str, Any] = {type(layer).__name__: type(layer) for layer in layers}
+    functions = [value for layer in layers for value in vars(layer).values()]
+    names |= {value.__name__: value for value in functions if isinstance(value, FunctionType)}
     # Keras would compile the copy from a config that does not know the user's own functions.
     own_names = keras.saving.custom_object_scope(names)
     with (
@@ -192,12 +192,12 @@ def _copying(model: Model, arg: str, policy: str | None = None) -> Iterator[None
 def set_aside(model: Model, **values: Any) -> Iterator[None]:
     """Replaces attributes of a model inside the context."""
     own = vars(model)
-    found = {name: own[name] for name in values if name in own}
-    own.update({name: values[name] for name in found})  # Keras tracks values set by setattr()
+    before = {name: own[name] for name in values if name in own}
+    own.update({name: values[name] for name in before})  # Keras tracks values set by setattr()
     try:
         yield
     finally:
-        own.update(found)
+        own.update(before)
 
 
 @contextmanager
@@ -262,15 +262,15 @@ def copy_recipe(model: Model, copy: Any) -> None:
     training_rows.copy_training_rows(model, copy)
 
 
-def _renew(given: Any) -> Any:
+def _renew(config: Any) -> Any:
     """Returns new objects of metrics, which hold counts, and of losses that hold a family.
 
     Names and functions are kept.
     """
-    if isinstance(given, dict):
-        return {name: _renew(each) for name, each in given.items()}
-    if isinstance(given, (list, tuple)):
-        return [_renew(each) for each in given]
-    if isinstance(given, runtime.keras().metrics.Metric) or is_ours(type(given)):
-        return type(given).from_config(given.get_config())
-    return given
+    if isinstance(config, dict):
+        return {name: _renew(each) for name, each in config.items()}
+    if isinstance(config, (list, tuple)):
+        return [_renew(each) for each in config]
+    if isinstance(config, runtime.keras().metrics.Metric) or is_ours(type(config)):
+        return type(config).from_config(config.get_config())
+    return config

@@ -154,7 +154,7 @@ def open_shape(model: Model, recipe: Recipe, shape: tuple[int, ...] | None) -> R
     if shape is None:
         return recipe
     have = zip(shape, recipe.shape, strict=False)
-    odd = {axis for axis, (given, learned) in enumerate(have) if given != learned}
+    odd = {axis for axis, (length, learned) in enumerate(have) if length != learned}
     fits = len(shape) == len(recipe.shape) and odd <= read_variable_axes(model)
     return recipe.with_row_shape(shape) if fits else recipe
 
@@ -165,14 +165,14 @@ def _fits(expected: Shape, have: Shape) -> bool:
     if len(longer) == len(shorter) + 1 and longer[-1] == 1:
         expected, have = expected[: len(shorter)], have[: len(shorter)]
     return len(expected) == len(have) and all(
-        want in (None, given) for want, given in zip(expected, have, strict=True)
+        want in (None, size) for want, size in zip(expected, have, strict=True)
     )
 
 
-def _check_names(what: str, expected: list[str], given: list[str]) -> None:
-    if set(expected) != set(given) or len(expected) != len(given):
+def _check_names(what: str, expected: list[str], have: list[str]) -> None:
+    if set(expected) != set(have) or len(expected) != len(have):
         raise ModelError(
-            f"`model` has the {what} {', '.join(expected)}, but the data has {', '.join(given)}.",
+            f"`model` has the {what} {', '.join(expected)}, but the data has {', '.join(have)}.",
             hint="Give the model's layers and the data's elements the same names.",
             arg="model",
         )
@@ -246,8 +246,8 @@ def read_outputs(model: Model) -> dict[str, Shape | None] | None:
     if isinstance(struct, dict):
         return {str(name): _row(struct[name]) for name in sorted(struct)}
     tensors = struct if isinstance(struct, (list, tuple)) else [struct]
-    found = dict(zip(model.output_names, map(_row, tensors), strict=False))
-    return found if len(found) == len(tensors) else None
+    shapes = dict(zip(model.output_names, map(_row, tensors), strict=False))
+    return shapes if len(shapes) == len(tensors) else None
 
 
 def _row(tensor: Any) -> Shape | None:
@@ -273,10 +273,10 @@ def _check_outputs(model: Model, label: LabelRule, formula: str) -> None:
         return
     known = () if isinstance(model.output, dict) else outputs
     parts = _by_place(known, label.outputs) if label.listed else label.outputs
-    given = [output.name for output in parts]
+    labelled = [output.name for output in parts]
     losses = losses_by_name(model, list(outputs))
-    needed = [name for name in outputs if name in given or losses[name] is not None]
-    _check_names("outputs", needed, given)
+    needed = [name for name in outputs if name in labelled or losses[name] is not None]
+    _check_names("outputs", needed, labelled)
     for output in parts:
         shape = outputs[output.name]
         if shape is not None:

@@ -63,7 +63,7 @@ def find_unknown(model: Model) -> list[str]:
         for layer in (keras_private.list_layers(model) if unknown else ())
         for variable in keras_private.own_trainable(layer)
     }
-    return list(dict.fromkeys(owners.get(id(one), one.path) for one in unknown))
+    return list(dict.fromkeys(owners.get(id(variable), variable.path) for variable in unknown))
 
 
 def compiled_before(layers: list[str]) -> ModelError:
@@ -110,12 +110,14 @@ def explain_build(model: Model, error: BaseException) -> ModelError:
     mixed = explain_types(model, error)
     if mixed is not None:
         return mixed
-    outputs, given = read_outputs(model), _given(model)
-    for name in given if outputs else ():
-        fault = _find_fault(given[name], list(outputs or ()), whole=name.startswith("loss"))
+    outputs, arguments = read_outputs(model), _given(model)
+    for name in arguments if outputs else ():
+        fault = _find_fault(arguments[name], list(outputs or ()), whole=name.startswith("loss"))
         if fault:
             return _misfit(name, fault, list(outputs or ()))
-    named = outputs is None and any(isinstance(one, Mapping) for one in given.values())
+    named = outputs is None and any(
+        isinstance(argument, Mapping) for argument in arguments.values()
+    )
     hint = "Check the names in `loss` and `metrics` of compile() against what its call() gives."
     return ModelError(
         f"Keras cannot build the model on this data: {find_reason(error)}.",
@@ -129,7 +131,7 @@ def explain_types(model: Model, error: BaseException) -> ModelError | None:
     types, called = _MIXED.search(str(error)), _CALLED.search(str(error))
     if types is None or called is None:
         return None
-    one, other = filter(None, types.groups())
+    dtype, other = filter(None, types.groups())
     layers = [
         layer.name
         for layer in keras_private.list_layers(model, include_self=False)
@@ -137,7 +139,7 @@ def explain_types(model: Model, error: BaseException) -> ModelError | None:
     ]
     named = f" ({list_some(layers)})" if layers else ""
     return ModelError(
-        f"The call() of {called[1]}{named} mixes numbers of {one} and {other}.",
+        f"The call() of {called[1]}{named} mixes numbers of {dtype} and {other}.",
         hint="Cast them to one type, such as keras.ops.cast(x, self.compute_dtype), or train with "
         'gpu_setup(precision = "float32").',
         arg="model",
@@ -153,14 +155,14 @@ def _given(model: Model) -> dict[str, Any]:
     return {**losses, "metrics": metrics, "weighted_metrics": weighted}
 
 
-def _find_fault(given: Any, outputs: list[str], whole: bool) -> str:
+def _find_fault(argument: Any, outputs: list[str], whole: bool) -> str:
     """Returns what does not fit the outputs, for a sentence; "" if nothing is known to be wrong."""
-    if isinstance(given, Mapping):
-        fits = set(given) == set(outputs) if whole else set(given) <= set(outputs)
-        return "" if fits else f"names {', '.join(map(str, given)) or 'none'}"
-    if isinstance(given, (list, tuple)) and len(given) != len(outputs):
-        return f"has {len(given)} of them" if len(outputs) > 1 or whole else ""
-    return "is one number" if isinstance(given, (int, float)) and len(outputs) > 1 else ""
+    if isinstance(argument, Mapping):
+        fits = set(argument) == set(outputs) if whole else set(argument) <= set(outputs)
+        return "" if fits else f"names {', '.join(map(str, argument)) or 'none'}"
+    if isinstance(argument, (list, tuple)) and len(argument) != len(outputs):
+        return f"has {len(argument)} of them" if len(outputs) > 1 or whole else ""
+    return "is one number" if isinstance(argument, (int, float)) and len(outputs) > 1 else ""
 
 
 def _misfit(name: str, fault: str, outputs: list[str]) -> ModelError:

@@ -50,8 +50,8 @@ def weigh_scores(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
     order = np.argsort(scores, kind="stable")
     reached = np.cumsum(weights[order])
     places = np.searchsorted(reached, np.arange(1, len(scores) + 1) - ROUNDING * len(scores))
-    found: np.ndarray = scores[order][np.minimum(places, len(scores) - 1)]
-    return found
+    quantiles: np.ndarray = scores[order][np.minimum(places, len(scores) - 1)]
+    return quantiles
 
 
 def thin_scores(scores: np.ndarray) -> np.ndarray:

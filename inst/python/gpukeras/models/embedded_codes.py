@@ -145,8 +145,8 @@ class CodeCheck:
         """Checks the codes of the last block, as `add()` does."""
         measured = self._measured
         self._measured = []
-        for lookup, found in measured:
-            _refuse(lookup, found, self._arg)
+        for lookup, extremes in measured:
+            _refuse(lookup, extremes, self._arg)
 
 
 def open_code_check(model: Model, arg: str) -> CodeCheck | None:
@@ -166,8 +166,8 @@ def _follow(tensor: Any, outer: Mapping[int, int], inner: Inner) -> Iterator[Sou
     if kind == "GetItem" and id(args[0]) in outer and _takes_columns(*args):
         yield args[0], args[1][-1]
         return
-    for given in _list_equal(tensor, kind, args, inner):
-        yield from _follow(given, outer, inner)
+    for argument in _list_equal(tensor, kind, args, inner):
+        yield from _follow(argument, outer, inner)
 
 
 def _list_equal(tensor: Any, kind: str, args: tuple[Any, ...], inner: Inner) -> list[Any]:
@@ -178,8 +178,8 @@ def _list_equal(tensor: Any, kind: str, args: tuple[Any, ...], inner: Inner) -> 
             for model, place in inner[id(tensor)]
             for called in keras_private.calls_of(model)
         ]
-    given = runtime.tree().flatten(args) if kind in KEEPS else []
-    return [each for each in given if runtime.keras().backend.is_keras_tensor(each)]
+    tensors = runtime.tree().flatten(args) if kind in KEEPS else []
+    return [each for each in tensors if runtime.keras().backend.is_keras_tensor(each)]
 
 
 def _takes_columns(tensor: Any, key: Any) -> bool:
@@ -199,12 +199,12 @@ def _take(lookup: Lookup, features: Any) -> Any:
     return rows if rows is None or lookup.columns is None else rows[..., lookup.columns]
 
 
-def _refuse(lookup: Lookup, found: tuple[Any, Any] | None, arg: str) -> None:
+def _refuse(lookup: Lookup, extremes: tuple[Any, Any] | None, arg: str) -> None:
     """Refuses codes by the least and largest ones, which are None for text."""
-    if found is None:
+    if extremes is None:
         return
-    low = float(np.min(tensor_ops.as_float64(found[0])))
-    high = float(np.max(tensor_ops.as_float64(found[1])))
+    low = float(np.min(tensor_ops.as_float64(extremes[0])))
+    high = float(np.max(tensor_ops.as_float64(extremes[1])))
     if not -lookup.layer.input_dim - 1 < low <= high < lookup.layer.input_dim:
         found_codes = [int(each) if np.isfinite(each) else each for each in (low, high)]
         raise outside(lookup.layer, found_codes, arg=arg)
@@ -212,7 +212,7 @@ def _refuse(lookup: Lookup, found: tuple[Any, Any] | None, arg: str) -> None:
 
 def outside(
     layer: Any,
-    found: Sequence[float],
+    codes: Sequence[float],
     reason: str = "",
     origin: BaseException | None = None,
     arg: str = "data",
@@ -221,22 +221,22 @@ def outside(
 
     Args:
         layer: The embedding.
-        found: The code, or the smallest and largest ones; NaN where one is missing.
+        codes: The code, or the smallest and largest ones; NaN where one is missing.
         reason: TensorFlow's sentence, or "".
         origin: TensorFlow's error, or None.
         arg: The user's name for the rows.
     """
     last = int(layer.input_dim) - 1
-    codes = " to ".join(dict.fromkeys(str(code) for code in found))
+    listed = " to ".join(dict.fromkeys(str(code) for code in codes))
     says = f" TensorFlow says: {reason}." if reason else ""
     return RefusedRowsError(
-        f"The layer `{layer.name}` takes the codes 0 to {last}, but the rows have {codes}.{says}",
-        hint=f"R counts from 1: subtract 1, or give the layer `input_dim = {max(found) + 1}`."
-        if max(found) > last
+        f"The layer `{layer.name}` takes the codes 0 to {last}, but the rows have {listed}.{says}",
+        hint=f"R counts from 1: subtract 1, or give the layer `input_dim = {max(codes) + 1}`."
+        if max(codes) > last
         else "Give codes that count from 0.",
         arg=arg,
         layer=layer.name,
-        found=found[-1],
+        found=codes[-1],
         reason=reason,
         origin=origin,
     )

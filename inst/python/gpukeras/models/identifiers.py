@@ -32,24 +32,24 @@ def check_names(model: Model) -> None:
         ModelError: for the first one that does not.
     """
     _check("losses", getattr(model, "loss", None))
-    for given in keras_private.given_metrics(keras_private.compiled_metrics(model)):
-        _check("metrics", given)
+    for metrics in keras_private.given_metrics(keras_private.compiled_metrics(model)):
+        _check("metrics", metrics)
 
 
-def _check(kind: str, given: Any) -> None:
-    if isinstance(given, Mapping):
-        given = list(given.values())
-    if isinstance(given, (list, tuple)):
-        for one in given:
-            _check(kind, one)
-    elif isinstance(given, str) and given.lower() not in MORE[kind]:
+def _check(kind: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            _check(kind, each)
+    elif isinstance(value, str) and value.lower() not in MORE[kind]:
         module = getattr(runtime.keras(), kind)
         try:
-            module.get(given)
+            module.get(value)
         except ValueError as error:
             raise ModelError(
-                f'`model` has the {NOUNS[kind]} "{given}", which Keras does not know.',
-                hint=suggest(kind, given),
+                f'`model` has the {NOUNS[kind]} "{value}", which Keras does not know.',
+                hint=suggest(kind, value),
                 arg="model",
             ) from error
 
@@ -62,8 +62,8 @@ def suggest(kind: str, name: str) -> str:
         name: The wrong one.
     """
     known = list_names(getattr(runtime.keras(), kind))
-    known = sorted({*known, *MORE.get(kind, ())}, key=lambda one: (one.lower(), one))
-    lower = {one.lower(): one for one in known}
+    known = sorted({*known, *MORE.get(kind, ())}, key=lambda name: (name.lower(), name))
+    lower = {name.lower(): name for name in known}
     close = difflib.get_close_matches(name.lower(), lower, 1)
     meant = f'Did you mean "{lower[close[0]]}"? ' if close else ""
     return f"{meant}Names are {', '.join(known)}."
@@ -71,13 +71,13 @@ def suggest(kind: str, name: str) -> str:
 
 def list_names(module: ModuleType) -> list[str]:
     """Returns names that a module's `get()` takes: functions, and classes without a function."""
-    named = {name: one for name, one in vars(module).items() if name not in UTILITIES}
-    functions = [name for name, one in named.items() if inspect.isfunction(one)]
+    named = {name: value for name, value in vars(module).items() if name not in UTILITIES}
+    functions = [name for name, value in named.items() if inspect.isfunction(value)]
     plain = {name.replace("_", "").lower() for name in functions}
     classes = [
         name
-        for name, one in named.items()
-        if inspect.isclass(one) and name.lower() not in plain and not name.startswith("_")
+        for name, value in named.items()
+        if inspect.isclass(value) and name.lower() not in plain and not name.startswith("_")
     ]
     return [name for name in (*functions, *classes) if _takes(module, name)]
 

@@ -78,7 +78,7 @@ def describe_model(model: Model, step: Any) -> str | None:
             describe_settings(config, names),
             compiled,
             _describe_variables(model),
-            [[str(one.shape), str(one.dtype), one.device] for one in state],
+            [[str(variable.shape), str(variable.dtype), variable.device] for variable in state],
             _describe_parts(parts, state, names),
             describe_session(model),
         ]
@@ -96,7 +96,7 @@ def list_state(model: Model, step: Any) -> list[Any]:
     """
     variables = [*model.variables, *getattr(model.optimizer, "variables", ())]
     variables += [*model.metrics_variables, *getattr(step, "variables", ())]
-    return list({id(one): one for one in map(_unwrap, variables)}.values())
+    return list({id(variable): variable for variable in map(_unwrap, variables)}.values())
 
 
 def _unwrap(variable: Any) -> Any:
@@ -112,15 +112,19 @@ def list_parts(model: Model) -> list[Any]:
     inner = keras_private.without_scaling(model.optimizer)
     layers = keras_private.list_layers(model, include_self=False)
     losses = keras_private.compiled_loss(model)
-    found = [
+    parts = [
         *layers,
-        *(one for layer in (model, *layers) for one in keras_private.list_operations(layer)),
+        *(
+            operation
+            for layer in (model, *layers)
+            for operation in keras_private.list_operations(layer)
+        ),
         *(model.optimizer, inner),
         *model.metrics,
         *getattr(keras_private.compiled_metrics(model), "metrics", ()),
         *(losses, *keras_private.list_losses(losses)),
     ]
-    return list({id(part): part for part in found}.values())
+    return list({id(part): part for part in parts}.values())
 
 
 def _is_known(model: Model, parts: Sequence[Any]) -> bool:
@@ -177,10 +181,13 @@ def _describe_variables(model: Model) -> list[Any]:
     serialize = runtime.keras().saving.serialize_keras_object
     inner = keras_private.without_scaling(model.optimizer)
     described = [
-        [bool(one.trainable), serialize(one.constraint), serialize(one.regularizer)]
-        for one in model.variables
+        [bool(variable.trainable), serialize(variable.constraint), serialize(variable.regularizer)]
+        for variable in model.variables
     ]
-    return [described, [keras_private.find_slot(inner, one) for one in model.trainable_variables]]
+    return [
+        described,
+        [keras_private.find_slot(inner, variable) for variable in model.trainable_variables],
+    ]
 
 
 def _describe_parts(
@@ -314,8 +321,10 @@ def describe_optimizer(config: Any) -> Any:
 def _name_layers(model: Model) -> dict[str, str]:
     """Returns what stands for the names of layers, and of operations between them."""
     layers = keras_private.list_layers(model)
-    operations = [one for layer in layers for one in keras_private.list_operations(layer)]
-    names = {one.name: f"operation {place}" for place, one in enumerate(operations)}
+    operations = [
+        operation for layer in layers for operation in keras_private.list_operations(layer)
+    ]
+    names = {operation.name: f"operation {place}" for place, operation in enumerate(operations)}
     return {**names, **{layer.name: f"layer {place}" for place, layer in enumerate(layers)}}
 
 
@@ -334,9 +343,9 @@ def describe_own_code(model: Model) -> list[Any]:
     parts = list_parts(model)
     variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
     places = {id(part): f"part {place}" for place, part in enumerate(parts)}
-    places |= {id(one): f"variable {place}" for place, one in enumerate(variables)}
-    found = [_describe_part(part, places) for part in parts]
-    return [[place, one] for place, one in enumerate(found) if one]
+    places |= {id(variable): f"variable {place}" for place, variable in enumerate(variables)}
+    described = [_describe_part(part, places) for part in parts]
+    return [[place, description] for place, description in enumerate(described) if description]
 
 
 def _describe_part(part: Any, places: Mapping[int, str]) -> list[Any]:
@@ -360,7 +369,9 @@ def _is_own(value: Any) -> bool:
 def _describe_object(
     value: Any, places: Mapping[int, str], left_out: set[str] | frozenset[str] = frozenset()
 ) -> list[Any]:
-    attributes = {name: one for name, one in vars(value).items() if name not in left_out}
+    attributes = {
+        name: attribute for name, attribute in vars(value).items() if name not in left_out
+    }
     return [id(type(value)), _describe_own(attributes, {**places, id(value): "itself"})]
 
 
@@ -404,4 +415,4 @@ def _keras_attributes() -> frozenset[str]:
         keras.metrics.Metric(),
         keras.optimizers.Optimizer(0.1),
     )
-    return frozenset(name for one in bare for name in vars(one))
+    return frozenset(name for part in bare for name in vars(part))

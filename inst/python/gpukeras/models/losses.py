@@ -16,13 +16,13 @@ def losses_of(loss: Any) -> list[Any]:
     if isinstance(loss, Mapping):
         loss = list(loss.values())
     if isinstance(loss, (list, tuple)):
-        return [one for part in loss for one in losses_of(part)]
+        return [each for part in loss for each in losses_of(part)]
     return [] if loss is None else [loss]
 
 
 def sums_rows(loss: Any) -> bool:
     """Whether a loss sums over rows instead of averaging."""
-    return any(getattr(one, "reduction", "") == "sum" for one in losses_of(loss))
+    return any(getattr(each, "reduction", "") == "sum" for each in losses_of(loss))
 
 
 @contextmanager

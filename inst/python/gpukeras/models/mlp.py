@@ -88,7 +88,7 @@ def _check_size(recipe: Recipe, spec: MlpSpec) -> None:
         *spec.units,
         0 if recipe.label is None else recipe.label.units,
     ]
-    weights = sum(one * (other + 1) for other, one in pairwise(widths))
+    weights = sum(width * (other + 1) for other, width in pairwise(widths))
     needed, free = BYTES_A_WEIGHT * weights, host.read_free_memory()
     if free is not None and needed > free:
         raise SpecError(
@@ -146,7 +146,9 @@ def _connect(
     hidden = flat[0]
     if len(flat) > 1:
         joined = (
-            [_branch(spec, place, one) for place, one in enumerate(flat)] if spec.units else flat
+            [_branch(spec, place, tensor) for place, tensor in enumerate(flat)]
+            if spec.units
+            else flat
         )
         hidden = keras.layers.Concatenate()(joined)
     for layer in _hidden_layers(spec):

@@ -60,8 +60,8 @@ def refuse_old(model: Model, arg: str = "model") -> None:
     Raises:
         ModelError: if it is one.
     """
-    kinds = [one for one in type(model).__mro__ if one.__name__ == "Model"]
-    if any(getattr(one, "__module__", "").startswith(OLD_KERAS) for one in kinds):
+    kinds = [kind for kind in type(model).__mro__ if kind.__name__ == "Model"]
+    if any(getattr(kind, "__module__", "").startswith(OLD_KERAS) for kind in kinds):
         raise ModelError(
             f"`{arg}` is a Keras 2 model, as the R package keras and tf_keras make them. "
             "gpukeras trains Keras 3 models.",

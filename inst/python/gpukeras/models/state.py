@@ -88,7 +88,7 @@ def state_variables(model: Model, more: Sequence[Any] = ()) -> dict[str, Any]:
         "metrics": model.metrics_variables,
         "random": tensor_ops.global_seed_state(),
         "step": more,
-        "others": [each for one in other_optimizers(model) for each in one.variables],
+        "others": [each for optimizer in other_optimizers(model) for each in optimizer.variables],
     }
     return {
         f"{part}/{place:04d}": variable
@@ -113,5 +113,5 @@ def find_difference(here: Mapping[str, Form], there: Mapping[str, Form]) -> str:
     return ""
 
 
-def _form(found: Form | None) -> str:
-    return "missing" if found is None else f"{found[1]} of shape {found[0]}"
+def _form(form: Form | None) -> str:
+    return "missing" if form is None else f"{form[1]} of shape {form[0]}"

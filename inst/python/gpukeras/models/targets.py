@@ -112,14 +112,14 @@ def _check_elements(label: LabelRule, output: Shape, arg: str, layer: str) -> No
         raise _shape_error(layer, output, output, label, arg)
 
 
-def agree(one: Shape, other: Shape) -> bool:
+def agree(shape: Shape, other: Shape) -> bool:
     """Whether Keras treats two shapes of a row as the same."""
-    if abs(len(one) - len(other)) == 1:
-        longer, shorter = sorted((one, other), key=len, reverse=True)
+    if abs(len(shape) - len(other)) == 1:
+        longer, shorter = sorted((shape, other), key=len, reverse=True)
         return longer[-1] in (None, 1) and agree(longer[:-1], shorter)
-    return len(one) == len(other) and all(
+    return len(shape) == len(other) and all(
         left == right or None in (left, right) or 1 in (left, right)
-        for left, right in zip(one, other, strict=True)
+        for left, right in zip(shape, other, strict=True)
     )
 
 

@@ -41,8 +41,8 @@ def soften(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """Returns the probabilities of logits that are divided by a temperature."""
     scaled = logits / temperature
     powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    found: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
-    return found
+    probabilities: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def rescale(output: np.ndarray, reading: str, temperature: float) -> np.ndarray:
@@ -55,8 +55,8 @@ def rescale(output: np.ndarray, reading: str, temperature: float) -> np.ndarray:
     """
     if reading in (LOGITS, LOGIT):
         return output / temperature
-    found = soften(to_logits(output, reading), temperature)
-    return found[:, 1].reshape(output.shape) if reading == SIGMOID else found
+    probabilities = soften(to_logits(output, reading), temperature)
+    return probabilities[:, 1].reshape(output.shape) if reading == SIGMOID else probabilities
 
 
 def fit_temperature(
@@ -77,14 +77,14 @@ def fit_temperature(
     inverse = 1.0
     own = logits[np.arange(len(logits)), classes]
     for _ in range(STEPS):
-        chances = soften(logits, 1 / inverse)
-        means = (chances * logits).sum(axis=1)
+        probabilities = soften(logits, 1 / inverse)
+        means = (probabilities * logits).sum(axis=1)
         slope = float(np.average(means - own, weights=weights))
         if slope > 0:
             high = inverse
         else:
             low = inverse
-        bend = (chances * logits**2).sum(axis=1) - means**2
+        bend = (probabilities * logits**2).sum(axis=1) - means**2
         bend = float(np.average(bend, weights=weights))
         step = inverse - slope / bend if bend > 0 else -1.0
         following = step if low < step < high else (low * high) ** 0.5
@@ -94,14 +94,16 @@ def fit_temperature(
     return 1 / inverse
 
 
-def log_loss(chances: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None) -> float:
+def log_loss(
+    probabilities: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None
+) -> float:
     """Returns the mean of `-log(p)` of the rows' own classes, by weights if there are any."""
-    own = chances[np.arange(len(chances)), classes]
+    own = probabilities[np.arange(len(probabilities)), classes]
     return float(np.average(-np.log(np.maximum(own, SMALLEST)), weights=weights))
 
 
 def calibration_error(
-    chances: np.ndarray,
+    probabilities: np.ndarray,
     classes: np.ndarray,
     bins: int = BINS,
     weights: np.ndarray | None = None,
@@ -113,12 +115,12 @@ def calibration_error(
     (equation 3 of Guo et al. 2017).
 
     Args:
-        chances: Probabilities (rows, classes).
+        probabilities: Probabilities (rows, classes).
         classes: The class of each row, from 0.
         bins: Bins of equal width; each holds its upper edge.
         weights: Weights of the rows, or None for equal ones.
     """
-    sure, right = chances.max(axis=1), chances.argmax(axis=1) == classes
+    sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == classes
     places = np.clip(np.ceil(sure * bins).astype(int) - 1, 0, bins - 1)
     weights = np.ones(len(sure)) if weights is None else weights
     gaps = np.bincount(places, weights=weights * (right - sure), minlength=bins)

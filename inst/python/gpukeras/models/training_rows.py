@@ -68,10 +68,10 @@ def judge_found(asked: np.ndarray, known: np.ndarray, count: int) -> float:
         return 0.0
     _, place, times = np.unique(known, return_inverse=True, return_counts=True)
     chance = float((times[place.reshape(-1)] > 1).mean())
-    found, expected = int(np.isin(asked, known).sum()), chance * len(asked)
-    if found <= expected + SURE * math.sqrt(expected * (1 - chance)) + 1:
+    hits, expected = int(np.isin(asked, known).sum()), chance * len(asked)
+    if hits <= expected + SURE * math.sqrt(expected * (1 - chance)) + 1:
         return 0.0
-    share = (found / len(asked) - chance) / ((1 - chance) * len(known) / count)
+    share = (hits / len(asked) - chance) / ((1 - chance) * len(known) / count)
     return min(share, 1.0) if share >= LEAST else 0.0
 
 
@@ -87,9 +87,9 @@ def tie_training_rows(model: Model, data: Dataset) -> None:
         return
     some = sample_rows(data.sources[0], rows)
     sources = data.sources[:2]
-    found = digest_rows(sources, some) if can_digest(sources) else np.zeros(0, np.uint32)
-    made = TrainingRows(len(rows), found, weakref.ref(data), _has_own_weights(data, rows))
-    earlier = [one for one in _ROWS.get(model, ()) if not _same(one, made)]
+    digests = digest_rows(sources, some) if can_digest(sources) else np.zeros(0, np.uint32)
+    made = TrainingRows(len(rows), digests, weakref.ref(data), _has_own_weights(data, rows))
+    earlier = [training for training in _ROWS.get(model, ()) if not _same(training, made)]
     _ROWS[model] = (*earlier, made)[-MOST_TRAININGS:]
 
 
@@ -110,8 +110,8 @@ def _has_own_weights(data: MapDataset, rows: np.ndarray) -> bool:
     return own is not None and bool((own != 1).any())
 
 
-def _same(one: TrainingRows, other: TrainingRows) -> bool:
-    return one.count == other.count and np.array_equal(one.digests, other.digests)
+def _same(rows: TrainingRows, other: TrainingRows) -> bool:
+    return rows.count == other.count and np.array_equal(rows.digests, other.digests)
 
 
 def copy_training_rows(model: Model, copy: Model) -> None:
@@ -145,7 +145,7 @@ def find_unweighed_share(model: Model, data: Dataset, part: str) -> float:
     Returns:
         From 0 (none, or unknown) to 1.
     """
-    known = tuple(one for one in _ROWS.get(model, ()) if one.weighed)
+    known = tuple(training for training in _ROWS.get(model, ()) if training.weighed)
     if not known or not isinstance(data, MapDataset) or len(data.sources) > 2:
         return 0.0
     return _find_share(known, data, data.rows(part))
@@ -157,7 +157,7 @@ def _find_share(known: tuple[TrainingRows, ...], data: Dataset, rows: np.ndarray
     sources = data.sources[:2]
     some = sample_rows(sources[0], rows, MOST_ASKED)
     digests = digest_rows(sources, some) if can_digest(sources) else np.zeros(0, np.uint32)
-    return max(one.find(data, rows, digests) for one in known)
+    return max(training.find(data, rows, digests) for training in known)
 
 
 # In files ----------------------------------------------------------------------------------------
@@ -167,11 +167,11 @@ def to_portable(model: Model) -> list[dict[str, Any]]:
     """Returns the rows that trained a model as JSON values."""
     return [
         {
-            "count": one.count,
-            "digests": one.digests.astype("<u4").tobytes().hex(),
-            "weighed": one.weighed,
+            "count": training.count,
+            "digests": training.digests.astype("<u4").tobytes().hex(),
+            "weighed": training.weighed,
         }
-        for one in _ROWS.get(model, ())
+        for training in _ROWS.get(model, ())
     ]
 
 
@@ -182,11 +182,11 @@ def tie_stored(model: Model, plain: Any) -> None:
         TypeError, ValueError, KeyError, OverflowError: if they are damaged.
     """
     made = []
-    for one in (plain or [])[:MOST_TRAININGS]:
-        count, digests = int(one["count"]), bytes.fromhex(one["digests"])
+    for training in (plain or [])[:MOST_TRAININGS]:
+        count, digests = int(training["count"]), bytes.fromhex(training["digests"])
         if len(digests) // 4 > count or count < 1:
             raise ValueError("more digests than rows")
         known = np.frombuffer(digests, "<u4").astype(np.uint32)
-        made.append(TrainingRows(count, known, weighed=bool(one.get("weighed", False))))
+        made.append(TrainingRows(count, known, weighed=bool(training.get("weighed", False))))
     if made:
         _ROWS[model] = tuple(made)

@@ -34,7 +34,7 @@ def build_variables(model: Model, batch: tuple[Any, ...], wrapped: bool = False)
     try:
         if has_call(model):
             tensor_ops.build_state(model, batch)
-        if not has_call(model) or not all(one.built for one in other_optimizers(model)):
+        if not has_call(model) or not all(optimizer.built for optimizer in other_optimizers(model)):
             _trace_step(model, as_data(batch, wrapped))
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         if _trace_step(model, as_data(batch, wrapped)):

@@ -98,7 +98,7 @@ class Rapl:
     def read(self) -> float | None:
         """Returns the joules since the start, of all counters; None if one cannot be read."""
         try:
-            return sum(one.read() for one in self._counters) if self._counters else None
+            return sum(counter.read() for counter in self._counters) if self._counters else None
         except (OSError, ValueError):
             return None
 
@@ -128,10 +128,10 @@ def measure_cpu(times: Sequence[float], joules: Sequence[float | None], error: s
         joules: The counters at these times, or None.
         error: Why there are none, or "".
     """
-    found = _last_count(times, joules)
-    if found is None:
+    counted = _last_count(times, joules)
+    if counted is None:
         return EnergyUse("CPU", None, None, 0.0, error or "there was no sample")
-    return _use("CPU", *found, "the processor's counters of packages and memory (RAPL)")
+    return _use("CPU", *counted, "the processor's counters of packages and memory (RAPL)")
 
 
 def measure_gpu(
@@ -147,9 +147,9 @@ def measure_gpu(
         joules: Its counter at these times, or None.
         watts: Its power at these times, NaN where it was not told.
     """
-    found = _last_count(times, joules)
-    if found is not None:
-        return _use(device, *found, "the card's counter")
+    counted = _last_count(times, joules)
+    if counted is not None:
+        return _use(device, *counted, "the card's counter")
     told = [(at, power) for at, power in zip(times, watts, strict=True) if math.isfinite(power)]
     if not told:
         return EnergyUse(device, None, None, 0.0, "the card tells neither energy nor power")

@@ -158,21 +158,21 @@ def open_gpus(visible: str | None) -> Gpus:
 
 
 def _find_handles(pynvml: Any, visible: str | None) -> list[Any]:
-    found: list[Any] = []
+    handles: list[Any] = []
     errors: list[Exception] = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:  # under Slurm NVML may list other jobs' cards and refuse access
-            found.append(pynvml.nvmlDeviceGetHandleByIndex(index))
+            handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
         except pynvml.NVMLError as error:
             errors.append(error)
-    if errors and not found:
+    if errors and not handles:
         raise errors[0]
     if visible is None:
-        return found
-    uuids = [_as_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in found]
+        return handles
+    uuids = [_as_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     return [
-        pynvml.nvmlDeviceGetHandleByUUID(one.encode()) if isinstance(one, str) else found[one]
-        for one in choose_visible(uuids, visible)
+        pynvml.nvmlDeviceGetHandleByUUID(card.encode()) if isinstance(card, str) else handles[card]
+        for card in choose_visible(uuids, visible)
     ]
 
 

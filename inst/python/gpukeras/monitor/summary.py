@@ -148,9 +148,12 @@ def read_energy(
     counts = [line[3] if len(line) > 3 else [None] * (1 + len(devices)) for line in lines]
     gpus = [
         measure_gpu(
-            one.device, times, [count[place] for count in counts], list(one.samples["power_w"])
+            sampled.device,
+            times,
+            [count[place] for count in counts],
+            list(sampled.samples["power_w"]),
         )
-        for place, one in enumerate(devices, 1)
+        for place, sampled in enumerate(devices, 1)
     ]
     joules = [count[0] for count in counts]
     return [*gpus, measure_cpu(times, joules, header.get("energy_error", ""))]
@@ -177,13 +180,15 @@ def summarise(
     samples: Mapping[str, np.ndarray], devices: Sequence[DeviceSamples]
 ) -> list[ColumnSummary]:
     """Returns mean, median and maximum of each column, and the share of throttled samples."""
-    found = [_sum_up(HOST, name, unit, samples[name]) for name, unit in HOST_UNITS.items()]
-    for one in devices:
-        device = one.device
-        found += [_sum_up(device, n, unit, one.samples[n]) for n, unit in DEVICE_UNITS.items()]
-        slowed = find_mean(np.array([100.0 * bool(text) for text in told_texts(one)]))
-        found.append(ColumnSummary(device, "throttled_percent", "%", slowed, None, None))
-    return found
+    summaries = [_sum_up(HOST, name, unit, samples[name]) for name, unit in HOST_UNITS.items()]
+    for sampled in devices:
+        device = sampled.device
+        summaries += [
+            _sum_up(device, n, unit, sampled.samples[n]) for n, unit in DEVICE_UNITS.items()
+        ]
+        slowed = find_mean(np.array([100.0 * bool(text) for text in told_texts(sampled)]))
+        summaries.append(ColumnSummary(device, "throttled_percent", "%", slowed, None, None))
+    return summaries
 
 
 def _sum_up(device: str, column: str, unit: str, values: np.ndarray) -> ColumnSummary:
@@ -220,7 +225,9 @@ def explain_use(
     """
     if not len(samples["time_s"]):
         return "It ended before the first sample: a shorter `interval` would show more."
-    busy = {one.device: find_mean(one.samples["utilization_percent"]) for one in devices}
+    busy = {
+        sampled.device: find_mean(sampled.samples["utilization_percent"]) for sampled in devices
+    }
     told = {device: share for device, share in busy.items() if share is not None}
     if told:
         return explain_busy(told)
@@ -260,8 +267,8 @@ def explain_cores(percent: float, cores: int) -> str:
 
 def explain_devices(devices: Sequence[DeviceSamples]) -> list[str]:
     """Returns notes on lowered clocks and on the numbering of different cards."""
-    notes = [note for one in devices for note in (explain_slowing(one),) if note]
-    if len({one.name for one in devices}) > 1:
+    notes = [note for sampled in devices for note in (explain_slowing(sampled),) if note]
+    if len({sampled.name for sampled in devices}) > 1:
         notes.append(
             "The GPUs are of several kinds and numbered as on the PCI bus, as TensorFlow does"
             " where CUDA_DEVICE_ORDER is PCI_BUS_ID; else it counts the fastest first."

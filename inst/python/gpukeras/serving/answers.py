@@ -95,10 +95,10 @@ def status_of(error: GpuKerasError) -> int:
 
 def error_body(error: GpuKerasError) -> dict[str, Any]:
     """Returns an error as JSON: its code, message and hint, and the argument or column it names."""
-    found: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}
+    fields: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}
     for name in ("arg", "column"):
-        found[name] = error.details.get(name, "")
-    return {"error": {name: value for name, value in found.items() if value}}
+        fields[name] = error.details.get(name, "")
+    return {"error": {name: value for name, value in fields.items() if value}}
 
 
 def name_rows(error: GpuKerasError, arg: str) -> GpuKerasError:

@@ -60,10 +60,10 @@ def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> S
             body = await read_body(request, spec.max_body, body_s, take)
             asked = parse_request(body, served.recipe, served.shape)
             try:
-                found = await batcher.submit(asked)
+                predictions = await batcher.submit(asked)
             except GpuKerasError as error:
                 raise name_rows(error, asked.arg) from error
-        return JSONResponse({"predictions": spread(found, asked.rows.complete)})
+        return JSONResponse({"predictions": spread(predictions, asked.rows.complete)})
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -146,8 +146,8 @@ def check_token(request: HttpRequest, token: str | None) -> None:
     """
     if token is None:
         return
-    kind, _, given = request.headers.get("authorization", "").partition(" ")
-    same = hmac.compare_digest(given.strip().encode(), token.encode())
+    kind, _, sent = request.headers.get("authorization", "").partition(" ")
+    same = hmac.compare_digest(sent.strip().encode(), token.encode())
     if kind.lower() != "bearer" or not same:
         raise http_error(
             HTTPStatus.UNAUTHORIZED,

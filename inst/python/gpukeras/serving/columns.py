@@ -73,8 +73,8 @@ def _to_codes(rule: ColumnRule, values: Sequence[Any], arg: str) -> Column:
     levels = rule.levels if closed else tuple(dict.fromkeys(t for t in texts if t is not None))
     codes: dict[str | None, int] = {level: code for code, level in enumerate(levels, 1)}
     codes[None] = 0
-    found = [codes.get(text, -1) for text in texts]
-    new = found.count(-1)
+    places = [codes.get(text, -1) for text in texts]
+    new = places.count(-1)
     if new:
         problem = f"has {count_of(new, 'value')} that training did not see."
         hint = "GET /model lists the levels of the training rows."
@@ -83,7 +83,7 @@ def _to_codes(rule: ColumnRule, values: Sequence[Any], arg: str) -> Column:
     return {
         "name": rule.name,
         "kind": kind,
-        "values": np.array(found, np.int32),
+        "values": np.array(places, np.int32),
         "levels": list(levels),
     }
 
@@ -131,17 +131,17 @@ def _offset(time: datetime, zone: ZoneInfo | timezone) -> float:
 def _read_all(
     rule: ColumnRule, values: Sequence[Any], read: Callable[[Any], Any], arg: str
 ) -> list[Any]:
-    found, wrong = [], 0
+    values_read, wrong = [], 0
     for value in values:
         try:
-            found.append(read(value))
+            values_read.append(read(value))
         except (TypeError, ValueError, OverflowError):
             wrong += 1
     if wrong:
         expected = EXPECTED[json_kind(rule)]
         problem = f"must hold {expected}, but {wrong:,} of {len(values):,} are not."
         raise column_fault(rule.name, arg, problem)
-    return found
+    return values_read
 
 
 def _read_number(value: Any) -> float:

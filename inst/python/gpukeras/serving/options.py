@@ -104,17 +104,17 @@ class ServeSpec(Spec):
         return () if self.token is not None else ("127.0.0.1", "localhost", "[::1]", self.host)
 
 
-def read_options(given: Mapping[str, Any], environment: Mapping[str, str]) -> ServeSpec:
+def read_options(options: Mapping[str, Any], environment: Mapping[str, str]) -> ServeSpec:
     """Builds the options; the token comes from the environment if it is not given.
 
     Args:
-        given: Fields of `ServeSpec`; None counts as not given.
+        options: Fields of `ServeSpec`; None counts as not given.
         environment: The process's variables.
 
     Raises:
         SpecError: see `ServeSpec`.
     """
-    known = {name: value for name, value in given.items() if value is not None}
+    known = {name: value for name, value in options.items() if value is not None}
     token = known.get("token") or environment.get(TOKEN) or None
     return ServeSpec.from_dict({**known, "token": token})
 

@@ -53,22 +53,22 @@ def parse_request(body: bytes, recipe: Recipe | None, shape: Shape = None) -> Re
         SpecError: for an unknown field, type or interval.
         DataError: for rows that do not fit the recipe, see `read_rows()`.
     """
-    given = parse_json(body)
-    unknown = [name for name in given if name not in FIELDS]
+    body_json = parse_json(body)
+    unknown = [name for name in body_json if name not in FIELDS]
     if unknown:
         raise SpecError(
-            f"A request has an unknown field, beside {len(given) - len(unknown)} known ones.",
+            f"A request has an unknown field, beside {len(body_json) - len(unknown)} known ones.",
             hint=f"Fields are {', '.join(FIELDS)}.",
             arg="body",
         )
-    kind = check_choice("type", given.get("type", "response"), TYPES)
-    interval = given.get("interval")
+    kind = check_choice("type", body_json.get("type", "response"), TYPES)
+    interval = body_json.get("interval")
     if interval is not None:
         interval = check_fraction("interval", interval)
     if interval is not None and kind != "response":
         raise SpecError('`interval` is of the type "response" only.', arg="interval")
-    rows = read_rows(recipe, given, shape)
-    return Request(rows, kind, interval, find_form(given)[0])
+    rows = read_rows(recipe, body_json, shape)
+    return Request(rows, kind, interval, find_form(body_json)[0])
 
 
 def parse_json(body: bytes) -> Mapping[str, Any]:
@@ -78,17 +78,17 @@ def parse_json(body: bytes) -> Mapping[str, Any]:
         ServiceError: if it is none.
     """
     try:
-        given = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        parsed = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise http_error(
             HTTPStatus.BAD_REQUEST,
             "The body must be an object of JSON.",
             "Numbers are finite, texts are UTF-8, and a missing value is null.",
             arg="body",
         )
-    return given
+    return parsed
 
 
 def _refuse_constant(_: str) -> NoReturn:

@@ -69,9 +69,9 @@ def check_servable(recipe: Recipe | None) -> None:
     features = recipe.features
     if not isinstance(features, (TableEncoding, ArrayEncoding)) or recipe.mapped:
         kinds = {"images": "images", "strings": "texts", "windows": "windows of time series"}
-        found = kinds.get(features.kind, "several inputs")
+        takes = kinds.get(features.kind, "several inputs")
         raise ModelError(
-            f"`model` takes {'rows after a function of yours' if recipe.mapped else found}, "
+            f"`model` takes {'rows after a function of yours' if recipe.mapped else takes}, "
             "but gpu_serve() serves models of a data frame or a matrix.",
             hint="Serve it by R itself, such as by the package plumber.",
             arg="model",
@@ -94,20 +94,20 @@ def read_rows(recipe: Recipe | None, body: Mapping[str, Any], shape: Shape = Non
         DataError: for rows of another form, missing columns, values of another type and missing
             values; names the column.
     """
-    given = find_form(body)
+    forms = find_form(body)
     frame = recipe is not None and isinstance(recipe.features, TableEncoding)
     wanted = (ROWS, COLUMNS) if frame else (ARRAY,)
-    if len(given) != 1 or given[0] not in wanted:
-        found = f"it has {' and '.join(f'`{name}`' for name in given) or 'none of them'}"
+    if len(forms) != 1 or forms[0] not in wanted:
+        has = f"it has {' and '.join(f'`{name}`' for name in forms) or 'none of them'}"
         expected = " or ".join(f"`{name}`" for name in wanted)
         raise DataError(
-            f"A request must have {expected}, but {found}.", arg="body", hint=_example(recipe)
+            f"A request must have {expected}, but {has}.", arg="body", hint=_example(recipe)
         )
     if recipe is None or not frame:
         return _read_array(recipe, body[ARRAY], shape)
-    by_row = given[0] == ROWS
+    by_row = forms[0] == ROWS
     find = _find_in_rows if by_row else _find_in_columns
-    return _read_frame(recipe, find(recipe, body[given[0]]), given[0])
+    return _read_frame(recipe, find(recipe, body[forms[0]]), forms[0])
 
 
 def row_shape(recipe: Recipe | None, shape: Shape) -> Shape:
@@ -133,33 +133,33 @@ def _example(recipe: Recipe | None) -> str:
 def _find_in_rows(recipe: Recipe, rows: Any) -> list[list[Any]]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise DataError("`rows` must be an array of objects, one for each row.", arg=ROWS)
-    found = []
+    table = []
     for rule in recipe.features.columns:
         try:
-            found.append([row[rule.name] for row in rows])
+            table.append([row[rule.name] for row in rows])
         except KeyError:
             raise lacking_column(rule.name, ROWS) from None
-    return found
+    return table
 
 
 def _find_in_columns(recipe: Recipe, columns: Any) -> list[list[Any]]:
     if not isinstance(columns, dict):
         raise DataError("`columns` must be an object with an array for each column.", arg=COLUMNS)
-    found: list[list[Any]] = []
+    table: list[list[Any]] = []
     for rule in recipe.features.columns:
         if rule.name not in columns:
             raise lacking_column(rule.name, COLUMNS)
         values = columns[rule.name]
-        if not isinstance(values, list) or (found and len(values) != len(found[0])):
+        if not isinstance(values, list) or (table and len(values) != len(table[0])):
             message = f"Column `{rule.name}` of `columns` must be an array with a value a row."
             raise DataError(message, arg=COLUMNS, column=rule.name)
-        found.append(values)
-    return found
+        table.append(values)
+    return table
 
 
 def _read_frame(recipe: Recipe, values: Sequence[list[Any]], arg: str) -> GivenRows:
     pairs = zip(recipe.features.columns, values, strict=True)
-    columns = [to_column(rule, one, arg) for rule, one in pairs]
+    columns = [to_column(rule, values, arg) for rule, values in pairs]
     complete = np.ones(len(values[0]), bool)
     for rule, column in zip(recipe.features.columns, columns, strict=True):
         missing = is_missing(column)
@@ -202,14 +202,14 @@ def _read_array(recipe: Recipe | None, x: Any, shape: Shape = None) -> GivenRows
 
 def _check_shape(values: np.ndarray, shape: Shape) -> None:
     """Refuses rows of another shape, before they wait for the model beside those of others."""
-    found = values.shape[1:]
+    row_shape = values.shape[1:]
     if not len(values) or not shape:
         return
-    same = len(found) == len(shape) and all(
-        size in (None, own) for size, own in zip(shape, found, strict=True)
+    same = len(row_shape) == len(shape) and all(
+        size in (None, own) for size, own in zip(shape, row_shape, strict=True)
     )
     if not same:
-        raise DataError(f"Each row of `x` must have shape {shape}, not {found}.", arg="x")
+        raise DataError(f"Each row of `x` must have shape {shape}, not {row_shape}.", arg="x")
 
 
 def _to_numbers(x: Any) -> np.ndarray:
@@ -242,7 +242,7 @@ def take(features: Features, rows: Any) -> Features:
     """Returns some rows: a slice, a mask or an array of numbers."""
     if features["kind"] == "array":
         return {**features, "values": features["values"][rows]}
-    return {**features, "columns": [_take_column(one, rows) for one in features["columns"]]}
+    return {**features, "columns": [_take_column(column, rows) for column in features["columns"]]}
 
 
 def _take_column(column: Mapping[str, Any], rows: Any) -> dict[str, Any]:

@@ -31,13 +31,13 @@ PACKAGES = ("uvicorn", "starlette")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves a model until the server is stopped; returns the exit status."""
-    given = vars(_parse(arguments))
-    path, attached = given.pop("model"), given.pop("attached")
+    options = vars(_parse(arguments))
+    path, attached = options.pop("model"), options.pop("attached")
     environment = dict(os.environ)
     os.environ.pop("GPUKERAS_TOKEN", None)  # no process of this one gets it
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        spec = read_options(given, environment)
+        spec = read_options(options, environment)
         serve(path, spec, attached)
     except GpuKerasError as error:
         _say_error(error, attached)

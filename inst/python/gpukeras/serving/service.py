@@ -78,16 +78,16 @@ class ServedModel:
         """
         kind, interval = requests[0].type, requests[0].interval
         if self._apart:
-            return [self._predict(one.rows.features, kind, interval) for one in requests]
+            return [self._predict(request.rows.features, kind, interval) for request in requests]
         features = rows.join([request.rows.features for request in requests])
         counts = [request.rows.size for request in requests]
-        found: list[Any] = []
+        predictions: list[Any] = []
         for start in range(0, sum(counts), self._most):
             count = min(self._most, sum(counts) - start)
             part = rows.take(features, slice(start, start + count))
             padded = rows.pad(part, count, rows.choose_size(count, self._most))
-            found += self._predict(padded, kind, interval)[:count]
-        places = iter(found)
+            predictions += self._predict(padded, kind, interval)[:count]
+        places = iter(predictions)
         return [[next(places) for _ in range(count)] for count in counts]
 
     def _predict(self, features: Mapping[str, Any], kind: str, interval: float | None) -> list[Any]:
@@ -119,9 +119,9 @@ def mixes_rows(model: Model, blank: rows.GivenRows | None) -> bool:
         return bool(unknown) or tensor_ops.overrides(model, "predict_step")
     recipe, source, _ = open_rows(model, blank.features, None)
     assert isinstance(source, RowSource)  # only a dataset comes in sequence
-    one = source.gather(slice(1))
-    noise = np.random.default_rng(0).uniform(0, 1, (2 * KERAS_ROWS, *one.shape[1:]))
-    varied = (one + noise).astype(one.dtype)  # codes, which are cut to whole numbers, stay
+    row = source.gather(slice(1))
+    noise = np.random.default_rng(0).uniform(0, 1, (2 * KERAS_ROWS, *row.shape[1:]))
+    varied = (row + noise).astype(row.dtype)  # codes, which are cut to whole numbers, stay
 
     def take(places: np.ndarray) -> Any:
         return open_device_transform(recipe, len(places), None, source.texts)(varied[places])
@@ -151,7 +151,7 @@ def read_shape(model: Model) -> tuple[int | None, ...] | None:
     """
     shape = getattr(model, "input_shape", None)
     if not isinstance(shape, tuple) or not all(
-        one is None or isinstance(one, int) for one in shape
+        length is None or isinstance(length, int) for length in shape
     ):
         return None
     return shape[1:]
@@ -161,7 +161,10 @@ def describe_inputs(recipe: Recipe | None, shape: tuple[int | None, ...] | None)
     """Returns the form of the rows: `rows` and its columns, or `x` and the shape of a row."""
     features = None if recipe is None else recipe.features
     if isinstance(features, TableEncoding):
-        return {"form": rows.ROWS, "columns": [describe_column(one) for one in features.columns]}
+        return {
+            "form": rows.ROWS,
+            "columns": [describe_column(column) for column in features.columns],
+        }
     row = rows.row_shape(recipe, shape)
     names = [] if features is None else list(features.names)
     return {"form": rows.ARRAY, "shape": None if row is None else list(row), "names": names}
@@ -170,12 +173,12 @@ def describe_inputs(recipe: Recipe | None, shape: tuple[int | None, ...] | None)
 def describe_column(rule: ColumnRule) -> dict[str, Any]:
     """Returns name, kind and JSON's values of a column, whether null may stand, and its levels."""
     kind = json_kind(rule)
-    found: dict[str, Any] = {"name": rule.name, "kind": kind, "values": EXPECTED[kind]}
+    described: dict[str, Any] = {"name": rule.name, "kind": kind, "values": EXPECTED[kind]}
     if rule.levels:
-        found |= {"levels": list(rule.levels), "new_levels": rule.new_levels}
+        described |= {"levels": list(rule.levels), "new_levels": rule.new_levels}
     if rule.units:
-        found["units"] = rule.units
-    return found
+        described["units"] = rule.units
+    return described
 
 
 def describe_label(recipe: Recipe) -> dict[str, Any] | None:

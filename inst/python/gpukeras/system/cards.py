@@ -130,17 +130,17 @@ def choose_card(name: str) -> Card:
     wanted = _MAKER.sub("", name.lower())
     cards = list_cards()
     for card in cards:
-        if wanted in [_MAKER.sub("", one.lower()) for one in (card.name, *card.also)]:
+        if wanted in [_MAKER.sub("", title.lower()) for title in (card.name, *card.also)]:
             return card
-    found = find_card(name)
-    if found is None:
+    entry = find_card(name)
+    if entry is None:
         known = ", ".join(card.name for card in cards)
         raise SpecError(
             f'`card` is "{name[:60]}", which the table of cards does not have.',
             hint=f"It has {known}.",
             arg="card",
         )
-    return found
+    return entry
 
 
 def find_peak(card: str, policy: str, tf32: bool) -> Peak | None:
@@ -151,8 +151,8 @@ def find_peak(card: str, policy: str, tf32: bool) -> Peak | None:
         policy: Keras' dtype policy of the model.
         tf32: Whether float32 products may be computed as TF32, where a card has that.
     """
-    found = find_card(card)
-    peak = None if found is None else found.find_peak(policy, tf32)
+    entry = find_card(card)
+    peak = None if entry is None else entry.find_peak(policy, tf32)
     return None if peak is None else replace(peak, card=card)
 
 
@@ -175,5 +175,5 @@ def _as_card(entry: Mapping[str, Any]) -> Card:
 
 @functools.cache
 def _read() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
-    return found
+    parsed: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
+    return parsed

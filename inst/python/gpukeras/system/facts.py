@@ -517,8 +517,8 @@ def _parse(kind: Any, value: Any) -> Any:
         }
     if kind in (str, bool, int, float):
         return kind(value)
-    given = value if isinstance(value, Mapping) else {}
-    return kind(**{name: _parse(hint, given.get(name)) for name, hint in _hints(kind).items()})
+    values = value if isinstance(value, Mapping) else {}
+    return kind(**{name: _parse(hint, values.get(name)) for name, hint in _hints(kind).items()})
 
 
 def _fits(kind: Any, value: Any) -> bool:
@@ -548,8 +548,8 @@ NOT_USED: UseFacts = _parse(UseFacts, None)
 
 def list_jax_plugins(facts: Facts) -> dict[int, str]:
     """Returns the installed CUDA plugins of JAX: CUDA's major version, and the plugin's version."""
-    found = {cuda: facts.packages.get(f"jax-cuda{cuda}-plugin") for cuda in (12, 13)}
-    return {cuda: version for cuda, version in found.items() if version is not None}
+    versions = {cuda: facts.packages.get(f"jax-cuda{cuda}-plugin") for cuda in (12, 13)}
+    return {cuda: version for cuda, version in versions.items() if version is not None}
 
 
 def is_wsl(facts: Facts) -> bool:
@@ -631,9 +631,9 @@ def list_capabilities(facts: Facts) -> list[tuple[int, ...]]:
     for variation in ("preloaded", "as it is"):
         groups.append([gpu.capability for gpu in facts.listing(variation).gpus or ()])
     for texts in groups:
-        found = [numbers for text in texts if len(numbers := parse_numbers(text)) == 2]
-        if found:
-            return found
+        capabilities = [numbers for text in texts if len(numbers := parse_numbers(text)) == 2]
+        if capabilities:
+            return capabilities
     return []
 
 
@@ -672,8 +672,8 @@ def list_kernels(facts: Facts) -> list[tuple[int, int]]:
     "sm_86" is code for 8.6 and later minor versions; "compute_90" is code for 9.0, and PTX.
     """
     names = facts.build.cuda_compute_capabilities
-    found = [re.fullmatch(r"(?:sm|compute)_(\d+)(\d)[a-z]?", name) for name in names]
-    return [(int(match[1]), int(match[2])) for match in found if match]
+    matches = [re.fullmatch(r"(?:sm|compute)_(\d+)(\d)[a-z]?", name) for name in names]
+    return [(int(match[1]), int(match[2])) for match in matches if match]
 
 
 def list_uncoded(facts: Facts) -> list[tuple[int, ...]]:

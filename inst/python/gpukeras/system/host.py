@@ -37,12 +37,12 @@ def read_container(
 ) -> dict[str, str]:
     """Returns the container marker ("" if none), and the container's NVIDIA variables."""
     root = Path(root)
-    found = [f"/{name}" for name in CONTAINER_MARKERS if (root / name).exists()]
+    markers = [f"/{name}" for name in CONTAINER_MARKERS if (root / name).exists()]
     groups = read_text(root / "proc/1/cgroup") or ""
-    found += [f"control group {name}" for name in CONTAINER_GROUPS if name in groups]
-    found += [name for name in ("KUBERNETES_SERVICE_HOST",) if name in environment]
+    markers += [f"control group {name}" for name in CONTAINER_GROUPS if name in groups]
+    markers += [name for name in ("KUBERNETES_SERVICE_HOST",) if name in environment]
     return {
-        "marker": found[0] if found else "",
+        "marker": markers[0] if markers else "",
         "nvidia_visible_devices": environment.get("NVIDIA_VISIBLE_DEVICES", ""),
         "nvidia_driver_capabilities": environment.get("NVIDIA_DRIVER_CAPABILITIES", ""),
     }
@@ -51,8 +51,8 @@ def read_container(
 def read_slurm(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Returns the Slurm job's id ("" if none) and its allocated GPUs."""
     gpus = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
-    given = [environment[name] for name in gpus if environment.get(name)]
-    return {"job_id": environment.get("SLURM_JOB_ID", ""), "gpus": given[0] if given else ""}
+    named = [environment[name] for name in gpus if environment.get(name)]
+    return {"job_id": environment.get("SLURM_JOB_ID", ""), "gpus": named[0] if named else ""}
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,11 @@ def _read_nvml_gpu(pynvml: Any, index: int) -> NvmlGpu:
     processes: list[Any] = []
     with suppress(pynvml.NVMLError):
         processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    used = [None if one.usedGpuMemory is None else float(one.usedGpuMemory) for one in processes]
-    pids = tuple(zip((one.pid for one in processes), used, strict=True))
+    used = [
+        None if process.usedGpuMemory is None else float(process.usedGpuMemory)
+        for process in processes
+    ]
+    pids = tuple(zip((process.pid for process in processes), used, strict=True))
     return NvmlGpu(name, uuid, float(memory.total), float(memory.free), pids)
 
 
@@ -111,11 +114,11 @@ def match_nvml(
     chosen = list(gpus)
     if visible is not None:
         named = choose_visible([gpu.uuid for gpu in gpus], visible)
-        chosen = [gpus[one] for one in named if isinstance(one, int)]
+        chosen = [gpus[index] for index in named if isinstance(index, int)]
     if [gpu.name for gpu in chosen] == list(labels):
         return list(chosen)
     namesakes = [[gpu for gpu in gpus if gpu.name == label] for label in labels]
-    return [found[0] if len(found) == 1 else None for found in namesakes]
+    return [cards[0] if len(cards) == 1 else None for cards in namesakes]
 
 
 # Processor and memory ----------------------------------------------------------------------------
@@ -232,12 +235,12 @@ def choose_visible(uuids: Sequence[str], visible: str) -> list[int | str]:
         if token.startswith("MIG-"):
             chosen.append(token)
             continue
-        found = [
+        matching = [
             index
             for index, uuid in enumerate(uuids)
             if token == str(index) or (token.startswith("GPU-") and uuid.startswith(token))
         ]
-        if len(found) != 1:
+        if len(matching) != 1:
             break
-        chosen += found
+        chosen += matching
     return chosen

@@ -67,17 +67,17 @@ ENVIRONMENTS_LIMIT = 40  # a home folder may be on a slow disk
 
 def read_packages() -> dict[str, str]:
     """Returns the versions of the relevant packages, including NVIDIA's libraries."""
-    found = _list_installed()
-    requested = [name for name in found if name in PACKAGES or name.startswith("nvidia-")]
-    return {name: found[name] for name in sorted(requested)}
+    versions = _list_installed()
+    requested = [name for name in versions if name in PACKAGES or name.startswith("nvidia-")]
+    return {name: versions[name] for name in sorted(requested)}
 
 
 def _list_installed() -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in dict.fromkeys(sys.path):
         for name, version in _list_distributions(Path(folder or ".")):
-            found.setdefault(name, version)  # Python imports the first on the path
-    return found
+            versions.setdefault(name, version)  # Python imports the first on the path
+    return versions
 
 
 def _list_distributions(folder: Path) -> Iterator[tuple[str, str]]:
@@ -105,8 +105,8 @@ def find_tensorflow() -> Path | None:
 
 def find_version(site: Path) -> str:
     """Returns the version of the distribution of `tensorflow` in a site-packages folder, or ""."""
-    found = dict(_list_distributions(site))
-    return next((found[name] for name in WHEELS if name in found), "")
+    versions = dict(_list_distributions(site))
+    return next((versions[name] for name in WHEELS if name in versions), "")
 
 
 def read_requirements() -> list[dict[str, str]] | None:
@@ -140,7 +140,7 @@ def parse_requirements(
     except ImportError:  # rare, because TensorFlow depends on it
         return None
     extra, plain = {"extra": "and-cuda"}, {"extra": ""}
-    found = []
+    requirements = []
     for requirement in map(Requirement, asked):
         marker, name = requirement.marker, normalize_name(requirement.name)
         if marker is None or not marker.evaluate(extra) or marker.evaluate(plain):
@@ -148,8 +148,8 @@ def parse_requirements(
         version = installed.get(name, "")
         if not version or not requirement.specifier.contains(version, prereleases=True):
             requested = ",".join(sorted(map(str, requirement.specifier), reverse=True))
-            found.append({"name": name, "wanted": requested, "installed": version})
-    return found
+            requirements.append({"name": name, "wanted": requested, "installed": version})
+    return requirements
 
 
 # The build ---------------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ def find_cudnn(build: Mapping[str, Any]) -> str:
     if folder is None or not major or platform.system() != "Linux":
         return ""
     name = f"libcudnn.so.{major}"
-    found = _find_library(name, _library_folders(folder.parent))
-    return found or host.read_library_cache().get(name, "")
+    library = _find_library(name, _library_folders(folder.parent))
+    return library or host.read_library_cache().get(name, "")
 
 
 def _major(version: Any) -> str:
@@ -258,8 +258,8 @@ def _major(version: Any) -> str:
 def _library_folders(site: Path) -> list[Path]:
     # In the loader's search order. The loader reads LD_LIBRARY_PATH once, at process start.
     started_with = host.read_start_environment().get("LD_LIBRARY_PATH", "")
-    given = [Path(folder) for folder in started_with.split(":") if folder]
-    return [*given, *sorted(site.glob("nvidia/*/lib")), Path(sys.prefix) / "lib"]
+    folders = [Path(folder) for folder in started_with.split(":") if folder]
+    return [*folders, *sorted(site.glob("nvidia/*/lib")), Path(sys.prefix) / "lib"]
 
 
 def _find_library(name: str, folders: list[Path]) -> str:
@@ -301,10 +301,10 @@ def read_installation(prefix: str | Path = sys.prefix) -> dict[str, Any]:
         prefix: Folder of the environment.
     """
     prefix = Path(prefix)
-    found = [
+    parsed = [
         path.stem.rsplit("-", 2) for path in sorted(prefix.glob("conda-meta/tensorflow*.json"))
     ]
-    builds = [parts[2] for parts in found if parts[0] in ("tensorflow", "tensorflow-base")]
+    builds = [parts[2] for parts in parsed if parts[0] in ("tensorflow", "tensorflow-base")]
     return {"conda_build": builds[0] if builds else "", "uv": is_ephemeral(prefix)}
 
 
@@ -330,7 +330,9 @@ def read_elsewhere(
         folders = sorted(path for pattern in ENVIRONMENTS for path in home.glob(pattern))
         own = Path(own).resolve()
         others = [path for path in folders[:ENVIRONMENTS_LIMIT] if path.resolve() != own]
-        return [found for path in others if (found := _read_environment(path))]
+        return [
+            environment_facts for path in others if (environment_facts := _read_environment(path))
+        ]
     except (OSError, RuntimeError):  # no home folder
         return None
 

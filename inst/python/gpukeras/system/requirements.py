@@ -73,16 +73,16 @@ def parse_requirement(text: str) -> Requirement:
 
 def is_within(version: str, bounds: Sequence[tuple[str, str]]) -> bool:
     """Whether a version satisfies all bounds; a version without numbers does."""
-    found = parse_numbers(version)
-    return not found or all(_keeps(found, sign, bound) for sign, bound in bounds)
+    numbers = parse_numbers(version)
+    return not numbers or all(_keeps(numbers, sign, bound) for sign, bound in bounds)
 
 
-def _keeps(found: tuple[int, ...], sign: str, bound: str) -> bool:
+def _keeps(numbers: tuple[int, ...], sign: str, bound: str) -> bool:
     limit = parse_numbers(bound)
     if sign == "~=":  # at least this version, with all but the last number equal
-        return _keeps(found, ">=", bound) and found[: len(limit) - 1] == limit[:-1]
-    width = len(limit) if bound.endswith("*") else max(len(found), len(limit))
-    padded = [(one + (0,) * width)[:width] for one in (found, limit)]
+        return _keeps(numbers, ">=", bound) and numbers[: len(limit) - 1] == limit[:-1]
+    width = len(limit) if bound.endswith("*") else max(len(numbers), len(limit))
+    padded = [(parts + (0,) * width)[:width] for parts in (numbers, limit)]
     return bool(COMPARISONS[sign](*padded))
 
 
@@ -99,8 +99,8 @@ def list_lacking(
         A dict for each: `wanted`; `found`, "" if nothing is installed; `install`, the requirement
         to pass to pip; and `clash`, whether a package must be removed first.
     """
-    found = (_judge_one(parse_requirement(text), installed) for text in requirements)
-    return [record for record in found if record is not None]
+    judged = (_judge_one(parse_requirement(text), installed) for text in requirements)
+    return [record for record in judged if record is not None]
 
 
 def _judge_one(
@@ -121,24 +121,24 @@ def _judge_tensorflow(
 ) -> dict[str, str | bool] | None:
     """Judges TensorFlow: all its builds install the same files, so two of them break each other."""
     owners = [name for name in WHEELS if name in installed]
-    found = " and ".join(f"{name} {installed[name]}".strip() for name in owners)
+    installed_text = " and ".join(f"{name} {installed[name]}".strip() for name in owners)
     if not owners or len(owners) > 1:
-        return _record(requirement, found, requirement.text, clash=len(owners) > 1)
+        return _record(requirement, installed_text, requirement.text, clash=len(owners) > 1)
     fits = is_within(installed[owners[0]], requirement.bounds)
     if requirement.extra != CUDA:
         limits = ",".join(sign + bound for sign, bound in requirement.bounds)
-        return None if fits else _record(requirement, found, owners[0] + limits)
+        return None if fits else _record(requirement, installed_text, owners[0] + limits)
     if owners[0] != requirement.name:
-        return _record(requirement, found, requirement.text, clash=True)
+        return _record(requirement, installed_text, requirement.text, clash=True)
     if CUDA_WHEEL not in installed:
-        return _record(requirement, f"{found} without CUDA's libraries", requirement.text)
-    return None if fits else _record(requirement, found, requirement.text)
+        return _record(requirement, f"{installed_text} without CUDA's libraries", requirement.text)
+    return None if fits else _record(requirement, installed_text, requirement.text)
 
 
 def _record(
-    requirement: Requirement, found: str, install: str, clash: bool = False
+    requirement: Requirement, installed: str, install: str, clash: bool = False
 ) -> dict[str, str | bool]:
-    return {"wanted": requirement.text, "found": found, "install": install, "clash": clash}
+    return {"wanted": requirement.text, "found": installed, "install": install, "clash": clash}
 
 
 # Reading -----------------------------------------------------------------------------------------
@@ -147,16 +147,16 @@ def _record(
 def read_versions(requirements: Sequence[str]) -> dict[str, str]:
     """Returns installed versions of the required packages and of all builds of TensorFlow."""
     names = {*WHEELS, CUDA_WHEEL, *(parse_requirement(text).name for text in requirements)}
-    found = {
+    versions = {
         name: version for name in sorted(names) if (version := _read_version(name)) is not None
     }
     # Keras between its releases, which TensorFlow's release candidates ask for.
-    if "keras" in names and "keras" not in found and (nightly := _read_version("keras-nightly")):
-        found["keras"] = nightly
-    unknown = not any(name in found for name in WHEELS)
+    if "keras" in names and "keras" not in versions and (nightly := _read_version("keras-nightly")):
+        versions["keras"] = nightly
+    unknown = not any(name in versions for name in WHEELS)
     if unknown and importlib.util.find_spec("tensorflow") is not None:
-        found["tensorflow"] = ""  # a custom build without metadata
-    return found
+        versions["tensorflow"] = ""  # a custom build without metadata
+    return versions
 
 
 def _read_version(name: str) -> str | None:

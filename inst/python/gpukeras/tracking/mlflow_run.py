@@ -88,8 +88,8 @@ class MlflowTracker:
         name = self._experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
         if not name:
             return os.environ.get("MLFLOW_EXPERIMENT_ID", "0")
-        found = self._client.get_experiment_by_name(name)
-        return str(found.experiment_id if found else self._client.create_experiment(name))
+        experiment = self._client.get_experiment_by_name(name)
+        return str(experiment.experiment_id if experiment else self._client.create_experiment(name))
 
     def _log_parameters(self, values: Mapping[str, Parameter]) -> None:
         from mlflow.entities import Param

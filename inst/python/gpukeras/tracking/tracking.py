@@ -199,17 +199,19 @@ def keep_whole(values: Mapping[str, Parameter]) -> dict[str, Parameter]:
 def read_parameters(model: Model) -> dict[str, Parameter]:
     """Returns what is known of a model before its training, by name."""
     keras = runtime.keras()
-    found: dict[str, Parameter] = {
+    parameters: dict[str, Parameter] = {
         "model": model.name,
         "backend": keras.backend.backend(),
         "keras": keras.__version__,
     }
     if model.built:
-        found["weights"] = int(model.count_params())
+        parameters["weights"] = int(model.count_params())
     if getattr(model, "optimizer", None) is not None:
-        found["optimizer"] = type(model.optimizer).__name__
-        found["initial_learning_rate"] = read_rate(model)
+        parameters["optimizer"] = type(model.optimizer).__name__
+        parameters["initial_learning_rate"] = read_rate(model)
     loss = getattr(model, "loss", None)
     if loss is not None:
-        found["loss"] = loss if isinstance(loss, str) else getattr(loss, "name", str(type(loss)))
-    return found
+        parameters["loss"] = (
+            loss if isinstance(loss, str) else getattr(loss, "name", str(type(loss)))
+        )
+    return parameters

@@ -120,8 +120,8 @@ def _check_ports(addresses: Sequence[str]) -> None:
 def _read_shares(here: Sequence[bool]) -> tuple[list[str | None], list[str]]:
     """Returns CUDA_VISIBLE_DEVICES of each worker, and sentences about it."""
     count = sum(here)
-    given, note = choose_shares(read_gpus(current_variables()) if count else [], count)
-    shares = iter(given)
+    chosen, note = choose_shares(read_gpus(current_variables()) if count else [], count)
+    shares = iter(chosen)
     return [next(shares) if started else None for started in here], [note] if note else []
 
 

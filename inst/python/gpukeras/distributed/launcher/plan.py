@@ -214,8 +214,8 @@ def without_default_folders(environment: Mapping[str, str]) -> dict[str, str]:
     searched anyway, but last (ld.so(8)).
     """
     kept = dict(environment)
-    folders = [one for one in kept.get(LIBRARIES, "").split(":") if one]
-    left = [one for one in folders if not DEFAULT_FOLDER.fullmatch(one)]
+    folders = [folder for folder in kept.get(LIBRARIES, "").split(":") if folder]
+    left = [folder for folder in folders if not DEFAULT_FOLDER.fullmatch(folder)]
     if left != folders:
         kept[LIBRARIES] = ":".join(left)
     return kept

@@ -138,8 +138,8 @@ def read_log_end(log: str | Path, lines: int = 20) -> list[str]:
         file.seek(max(0, size - LOG_END_BYTES))
         text = file.read().decode(errors="replace")
         # A progress bar rewrites its line: a terminal would show the text that was written last.
-        found = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
-        return [line for line in found if line.strip()][-lines:]
+        shown = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+        return [line for line in shown if line.strip()][-lines:]
     return []
 
 

@@ -109,8 +109,8 @@ class Likelihood(ABC):
 
         Only what the family's parameters depend on differs from the defaults of `Origin`.
         """
-        given = own.get(ORIGIN)
-        return self.first_origin(family) if given is None else given
+        origin = own.get(ORIGIN)
+        return self.first_origin(family) if origin is None else origin
 
     def first_origin(self, family: Family) -> Origin:
         """Returns where training starts, in plain numbers."""

@@ -62,12 +62,12 @@ def offset_of(recipe: Recipe) -> Part | None:
     return find_extras(recipe).offset
 
 
-def settle_family(data: Dataset, given: Any) -> Family | None:
+def settle_family(data: Dataset, family: Any) -> Family | None:
     """Returns the family of a model for a dataset; None for a model without one.
 
     Args:
         data: A dataset with labels.
-        given: A name, a mapping of options, or None: survival times then have the family "cox", and
+        family: A name, a mapping of options, or None: survival times then have "cox", and
             data with an offset the Gaussian one for numbers and the binomial one for two classes.
 
     Raises:
@@ -79,10 +79,10 @@ def settle_family(data: Dataset, given: Any) -> Family | None:
     offset = extras.offset
     label = recipe.label
     assert label is not None  # checked by the builder
-    given = _default_family(recipe) if given is None else given
-    if given is None:
+    family = _default_family(recipe) if family is None else family
+    if family is None:
         return None
-    spec = parse_family(given)
+    spec = parse_family(family)
     check_label(spec, label, name_label(recipe.formula))
     if recipe.mixes_classes:
         raise SpecError("`family` and `mixup` cannot be combined.", arg="family")
@@ -120,8 +120,8 @@ def relearn_family(family: Family, data: MapDataset, part: MapDataset) -> Family
         spec = replace(spec, breaks=family.breaks)
     if _settle(data, spec) != family:
         return None
-    found = _settle(part, spec, len(family.breaks))
-    return found if found != family else None
+    learned = _settle(part, spec, len(family.breaks))
+    return learned if learned != family else None
 
 
 def _settle(data: Dataset, spec: FamilySpec, intervals: int = 0) -> Family:

@@ -79,8 +79,8 @@ def _walk(encoding: Encoding) -> Iterator[Encoded]:
     match encoding:
         case InputsEncoding():
             for part in encoding.inputs:
-                for one in _walk(part.encoding):
-                    yield Encoded(f"{part.name}${one.name}", one.center, one.scale)
+                for column in _walk(part.encoding):
+                    yield Encoded(f"{part.name}${column.name}", column.center, column.scale)
         case TableEncoding():
             for rule in encoding.columns:
                 for place, name in enumerate(() if rule.offset else rule.features):
@@ -115,8 +115,8 @@ def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Ter
     kernel, bias = _read_array(dense.kernel), np.zeros(dense.kernel.shape[1])
     bias = _read_array(dense.bias) if dense.use_bias else bias
     starts, units = _predictor_scales(model, family, kernel.shape[1])
-    slopes = kernel / np.array([[one.scale] for one in columns]) * units
-    shifts = np.array([one.center for one in columns]) @ slopes
+    slopes = kernel / np.array([[column.scale] for column in columns]) * units
+    shifts = np.array([column.center for column in columns]) @ slopes
     names = _name_predictors(family, kernel.shape[1])
     terms = []
     for place, predictor in enumerate(names):
@@ -124,8 +124,8 @@ def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Ter
             constant = starts[place] + units[place] * bias[place] - shifts[place]
             terms.append(Term(INTERCEPT, float(constant), predictor))
         terms += [
-            Term(one.name, float(slope), predictor)
-            for one, slope in zip(columns, slopes[:, place], strict=True)
+            Term(column.name, float(slope), predictor)
+            for column, slope in zip(columns, slopes[:, place], strict=True)
         ]
     own = _read_intercepts(model, family, float(starts[0] - shifts[0]))
     return (*own, *terms, *_read_thresholds(model, family, float(shifts[0])))
@@ -175,10 +175,10 @@ def _read_intercepts(model: Model, family: Family, start: float) -> tuple[Term, 
     if not family.proportional or layer is None:
         return ()
     names = likelihood(family).names(family)
-    found = _read_array(layer.own["intercepts"])
+    values = _read_array(layer.own["intercepts"])
     return tuple(
         Term(INTERCEPT, start + float(value), name)
-        for name, value in zip(names, found, strict=True)
+        for name, value in zip(names, values, strict=True)
     )
 
 
@@ -187,11 +187,11 @@ def _read_thresholds(model: Model, family: Family, shift: float) -> tuple[Term, 
     layer = family_layer(model)
     if family.name != "ordinal" or layer is None:
         return ()
-    found = _read_array(likelihood(family).thresholds(family, layer.own["thresholds"]))  # type: ignore[attr-defined]
+    values = _read_array(likelihood(family).thresholds(family, layer.own["thresholds"]))  # type: ignore[attr-defined]
     names = likelihood(family).names(family)
     return tuple(
         Term(f"{names[place]}|{names[place + 1]}", float(value) + shift)
-        for place, value in enumerate(found.reshape(-1))
+        for place, value in enumerate(values.reshape(-1))
     )
 
 
@@ -211,11 +211,11 @@ def contrast_terms(terms: tuple[Term, ...], recipe: Recipe, family: Family) -> t
     if family.name != "multinomial" or not terms:
         return terms
     first = terms[0].predictor
-    base = {one.term: one.estimate for one in terms if one.predictor == first}
+    base = {term.term: term.estimate for term in terms if term.predictor == first}
     return tuple(
-        replace(one, estimate=one.estimate - base[one.term])
-        for one in terms
-        if one.predictor != first
+        replace(term, estimate=term.estimate - base[term.term])
+        for term in terms
+        if term.predictor != first
     )
 
 
@@ -226,21 +226,21 @@ def _contrast(terms: tuple[Term, ...], rule: ColumnRule, family: Family) -> tupl
     if not names or crossed or tuple(names) != tuple(rule.features[: len(names)]):
         return terms
     first = next(iter(names))
-    base = {one.predictor: one.estimate for one in terms if one.term == first}
+    base = {term.predictor: term.estimate for term in terms if term.term == first}
     levels = likelihood(family).names(family) if family.name == "ordinal" else []
     thresholds = {f"{low}|{high}" for low, high in pairwise(levels)}
-    found = []
-    for one in terms:
-        shift = base.get(one.predictor, base.get("", 0.0))
-        if one.term in names:
-            found.append(replace(one, term=names[one.term], estimate=one.estimate - shift))
-        elif one.term == INTERCEPT:
-            found.append(replace(one, estimate=one.estimate + shift))
-        elif one.term in thresholds:
-            found.append(replace(one, estimate=one.estimate - shift))
+    contrasts = []
+    for term in terms:
+        shift = base.get(term.predictor, base.get("", 0.0))
+        if term.term in names:
+            contrasts.append(replace(term, term=names[term.term], estimate=term.estimate - shift))
+        elif term.term == INTERCEPT:
+            contrasts.append(replace(term, estimate=term.estimate + shift))
+        elif term.term in thresholds:
+            contrasts.append(replace(term, estimate=term.estimate - shift))
         else:
-            found.append(one)
-    return tuple(one for one in found if one.term != names[first])
+            contrasts.append(term)
+    return tuple(contrast for contrast in contrasts if contrast.term != names[first])
 
 
 def count_parameters(family: Family, rank: int) -> int:

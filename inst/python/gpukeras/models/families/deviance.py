@@ -87,11 +87,11 @@ def measure_deviance(family: Family, rows: Rows) -> Deviance:
 def _measure_both(family: Family, rows: Rows) -> tuple[float | None, float | None]:
     if family.name in CERTAIN:
         null = null_parameters(family, rows)
-        found = -2 * log_likelihood(family, rows)
+        deviances = -2 * log_likelihood(family, rows)
         if null is None:
-            return found, None
+            return deviances, None
         without = Rows(rows.labels, null, rows.weights, rows.offset)
-        return found, -2 * log_likelihood(family, without)
+        return deviances, -2 * log_likelihood(family, without)
     if family.name not in UNIT or family.dispersion == ROWS:
         return None, None
     size = rows.parameters[:, 1] if family.name == "negative_binomial" else np.ones(1)
@@ -155,8 +155,8 @@ def unit_deviance(
     """
     y = labels
     if family.name == "gaussian":
-        found: np.ndarray = np.square(y - mean)
-        return found.sum(axis=1) if found.ndim > 1 else found
+        deviances: np.ndarray = np.square(y - mean)
+        return deviances.sum(axis=1) if deviances.ndim > 1 else deviances
     if family.name == "binomial":
         trials = y if y.ndim > 1 else np.column_stack([y, 1 - y])
         total = trials.sum(axis=1)
@@ -228,8 +228,8 @@ def _null_means(family: Family, rows: Rows) -> np.ndarray:
         return np.broadcast_to(mean, labels.shape)
     if family.link == "identity" and family.name == "gaussian":
         shift = np.average((labels.T - rows.offset).T, axis=0, weights=weights)
-        found: np.ndarray = (rows.offset + np.reshape(shift, (-1, 1))).T
-        return found.reshape(labels.shape)
+        means: np.ndarray = (rows.offset + np.reshape(shift, (-1, 1))).T
+        return means.reshape(labels.shape)
     return _score_intercept(family, rows, labels, weights)
 
 
@@ -269,7 +269,7 @@ def invert_link(link: str, predictor: np.ndarray) -> tuple[np.ndarray, np.ndarra
         rate = np.exp(predictor)
         return -np.expm1(-rate), rate * np.exp(-rate)
     normal = NormalDist()
-    chance = np.array([normal.cdf(one) for one in predictor.tolist()])
+    chance = np.array([normal.cdf(score) for score in predictor.tolist()])
     return chance, np.exp(-0.5 * predictor**2) / math.sqrt(2 * math.pi)
 
 

@@ -51,13 +51,13 @@ class FamilyOutput:
 
     def call(self, inputs: Any) -> Any:
         """Returns the parameters of each row."""
-        given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-        stratum = {"stratum": given.pop()} if self.family.strata else {}
-        linear, offset = given if len(given) > 1 else (given[0], None)
+        tensors = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        stratum = {"stratum": tensors.pop()} if self.family.strata else {}
+        linear, offset = tensors if len(tensors) > 1 else (tensors[0], None)
         if len(linear.shape) == 3:
             ops, members = runtime.keras().ops, linear.shape[1]
-            found = self.call(ops.reshape(linear, (-1, linear.shape[2])))
-            return ops.reshape(found, (-1, members, found.shape[-1]))
+            outputs = self.call(ops.reshape(linear, (-1, linear.shape[2])))
+            return ops.reshape(outputs, (-1, members, outputs.shape[-1]))
         own = self.own if self.origin is None else {**self.own, ORIGIN: self.origin}
         return likelihood(self.family).parameters(self.family, linear, own, offset, **stratum)
 
@@ -133,8 +133,8 @@ def family_of(model: Model) -> Family | None:
 def family_layer(model: Model) -> Any:
     """Returns a model's last layer if it is that of a family, else None."""
     layers = keras_private.list_layers(model)
-    found = [layer for layer in layers if isinstance(layer, FamilyOutput)]
-    return found[-1] if found and len(getattr(model, "outputs", None) or ()) == 1 else None
+    outputs = [layer for layer in layers if isinstance(layer, FamilyOutput)]
+    return outputs[-1] if outputs and len(getattr(model, "outputs", None) or ()) == 1 else None
 
 
 def is_ours(kind: Any) -> bool:

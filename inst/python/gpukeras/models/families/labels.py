@@ -118,21 +118,21 @@ def _check_levels(family: FamilySpec | Family, label: LabelRule, arg: str) -> No
 def _check_number(family: FamilySpec | Family, label: LabelRule, arg: str) -> None:
     if label.kind not in ("number", "binary") or label.columns != 1 or len(label.shape) > 0:
         raise _refuse(family, arg, "one number a row", _say(label))
-    (found,) = read_ranges(label)
+    (numbers,) = read_ranges(label)
     if family.name in COUNTS:
-        _check_counts(family, found, arg)
-    elif family.name == "gamma" and found.minimum <= 0:
-        raise _refuse(family, arg, "numbers above 0", _side(found.minimum))
-    elif family.name == "beta" and not 0 < found.minimum <= found.maximum < 1:
-        beyond = found.minimum if found.minimum <= 0 else found.maximum
+        _check_counts(family, numbers, arg)
+    elif family.name == "gamma" and numbers.minimum <= 0:
+        raise _refuse(family, arg, "numbers above 0", _side(numbers.minimum))
+    elif family.name == "beta" and not 0 < numbers.minimum <= numbers.maximum < 1:
+        beyond = numbers.minimum if numbers.minimum <= 0 else numbers.maximum
         hint = "Squeeze 0 and 1 into the range, as by (y * (n - 1) + 0.5) / n."
         raise _refuse(family, arg, "numbers between 0 and 1, both excluded", _side(beyond), hint)
 
 
-def _check_counts(family: FamilySpec | Family, found: ColumnRange, arg: str) -> None:
-    if found.minimum < 0:
-        raise _refuse(family, arg, "counts of at least 0", _side(found.minimum))
-    if not found.whole:
+def _check_counts(family: FamilySpec | Family, numbers: ColumnRange, arg: str) -> None:
+    if numbers.minimum < 0:
+        raise _refuse(family, arg, "counts of at least 0", _side(numbers.minimum))
+    if not numbers.whole:
         hint = "Counts per exposure are counts with offset(log(exposure))."
         raise _refuse(family, arg, "whole numbers", "fractions", hint)
 
@@ -151,8 +151,8 @@ def _check_columns_of_labels(family: FamilySpec | Family, label: LabelRule, arg:
     if label.kind != "matrix" or len(label.row_shape) != 1:
         raise _refuse(family, arg, "a matrix with a column of 0 and 1 for each label", _say(label))
     if not label.whole or label.minimum < 0 or label.maximum > 1:
-        found = "other whole numbers" if label.whole else "fractions"
-        raise _refuse(family, arg, "0 and 1", found)
+        others = "other whole numbers" if label.whole else "fractions"
+        raise _refuse(family, arg, "0 and 1", others)
 
 
 def _check_trials(family: FamilySpec | Family, label: LabelRule, arg: str) -> None:
@@ -165,11 +165,11 @@ def _check_trials(family: FamilySpec | Family, label: LabelRule, arg: str) -> No
         return
     if label.kind != "matrix" or label.row_shape != (2,):
         raise _refuse(family, arg, expected, _say(label), "Give cbind(successes, failures).")
-    for column, found in zip(("successes", "failures"), read_ranges(label), strict=False):
-        if found.minimum < 0:
+    for column, numbers in zip(("successes", "failures"), read_ranges(label), strict=False):
+        if numbers.minimum < 0:
             hint = "Failures are the trials less the successes."
-            raise _refuse(family, arg, f"{column} of at least 0", _side(found.minimum), hint)
-        if not found.whole:
+            raise _refuse(family, arg, f"{column} of at least 0", _side(numbers.minimum), hint)
+        if not numbers.whole:
             hint = "Counts, not shares: successes and failures."
             raise _refuse(family, arg, f"whole {column}", "fractions", hint)
 
@@ -184,9 +184,9 @@ def _check_survival(family: FamilySpec | Family, label: LabelRule, arg: str) -> 
     if time.minimum <= 0:
         raise _refuse(family, arg, "times above 0", _side(time.minimum))
     if not status.whole or status.minimum < 0 or status.maximum > 1:
-        found = "other whole numbers" if status.whole else "fractions"
+        others = "other whole numbers" if status.whole else "fractions"
         hint = "1 is an event, 0 a row that was lost before."
-        raise _refuse(family, arg, "a status of 0 or 1", found, hint)
+        raise _refuse(family, arg, "a status of 0 or 1", others, hint)
     if status.maximum == 0 and isinstance(family, FamilySpec):  # other rows may have none
         raise _refuse(family, arg, "at least one event, a status of 1,", "none")
 
@@ -203,7 +203,7 @@ def _side(number: float) -> str:
 
 
 def _refuse(
-    family: FamilySpec | Family, arg: str, expected: str, found: str, hint: str = ""
+    family: FamilySpec | Family, arg: str, expected: str, actual: str, hint: str = ""
 ) -> DataError:
-    message = f'`{arg}` must hold {expected} for the family "{family.name}", not {found}.'
+    message = f'`{arg}` must hold {expected} for the family "{family.name}", not {actual}.'
     return DataError(message, hint=hint, arg=arg)

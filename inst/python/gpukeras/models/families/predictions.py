@@ -89,8 +89,8 @@ def read_survival(
     if kind == TIME:
         return {"values": mean_times(family, output, own), **record}
     asked = None if times is None else np.array([_check_time(each) for each in _several(times)])
-    values, found = survival_curves(family, output, own, asked)
-    return {"values": values, "times": found, **record}
+    values, drawn_at = survival_curves(family, output, own, asked)
+    return {"values": values, "times": drawn_at, **record}
 
 
 def _several(times: Any) -> list[Any]:

@@ -125,7 +125,7 @@ class FamilySpec(Spec):
         if value in ("auto", None):
             return choices[0]
         if value not in choices:
-            listed = ", ".join(f'"{one}"' for one in choices)
+            listed = ", ".join(f'"{choice}"' for choice in choices)
             raise SpecError(
                 f'The {arg} of the family "{self.name}" must be one of {listed}, '
                 f"not {describe(value)}.",
@@ -153,8 +153,8 @@ def parse_family(value: Any) -> FamilySpec:
         SpecError: for an unknown family, link or option.
     """
     if isinstance(value, Mapping):
-        given = {name: each for name, each in value.items() if each is not None}
-        return FamilySpec.from_dict(given)
+        options = {name: each for name, each in value.items() if each is not None}
+        return FamilySpec.from_dict(options)
     return FamilySpec(name=value)
 
 
@@ -235,7 +235,7 @@ def family_options(family: Family) -> dict[str, Any]:
     """Returns the options of a family besides its name and its link, as a user gives them."""
     kind = KINDS[family.name]
     own = {name: getattr(family, name) for name in kind.own}
-    found = {
+    options = {
         name: list(value) if isinstance(value, tuple) else value for name, value in own.items()
     }
-    return {"dispersion": family.dispersion, **found} if len(kind.dispersions) > 1 else found
+    return {"dispersion": family.dispersion, **options} if len(kind.dispersions) > 1 else options

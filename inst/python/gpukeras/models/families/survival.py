@@ -192,11 +192,11 @@ def baseline_hazard(
         events has its last time and hazards of 0; one without rows has times of 0.
     """
     stratum = parameters[:, 1] if family.strata else np.zeros(len(labels))
-    found = []
+    hazards = []
     for place in range(max(family.strata, 1)):
         rows = (stratum == place) & (weights > 0)
-        found.append(_read_hazard(family, labels[rows], parameters[rows, 0], weights[rows]))
-    times, hazard = zip(*found, strict=True)
+        hazards.append(_read_hazard(family, labels[rows], parameters[rows, 0], weights[rows]))
+    times, hazard = zip(*hazards, strict=True)
     return np.stack(times), np.stack(hazard)
 
 

@@ -235,11 +235,11 @@ def _embed(row: Any, factors: Sequence[Factor], size: int, draw: Seeds) -> Any:
     first = keras.initializers.RandomUniform(-limit, limit, draw())
     rows = int(coding.unknown[-1]) + 1
     embedding = keras.layers.Embedding(rows, size, embeddings_initializer=first)
-    found = embedding(coding(row))
+    embedded = embedding(coding(row))
     table = keras.ops.convert_to_numpy(embedding.embeddings).copy()
     table[coding.unknown] = 0
     embedding.set_weights([table])
-    return found
+    return embedded
 
 
 def _embed_numbers(
@@ -251,11 +251,11 @@ def _embed_numbers(
     if spec.numeric_embeddings == "none":
         return linear(size, draw())(numbers)
     if spec.numeric_embeddings == "periodic":
-        found = keras_class(PeriodicEncoding)(seed=draw())(numbers)
-        return _matrices(found, size, draw, activation="relu", bias_axes="fd")
+        embedded = keras_class(PeriodicEncoding)(seed=draw())(numbers)
+        return _matrices(embedded, size, draw, activation="relu", bias_axes="fd")
     # Version "B" of the package rtdl_num_embeddings, for TabM: at first linear alone.
-    found = keras_class(PiecewiseLinearEncoding)(facts.edges)(numbers)
-    bent = _matrices(found, size, draw, kernel_initializer="zeros")
+    embedded = keras_class(PiecewiseLinearEncoding)(facts.edges)(numbers)
+    bent = _matrices(embedded, size, draw, kernel_initializer="zeros")
     return layers.Add()([linear(size, draw())(numbers), bent])
 
 

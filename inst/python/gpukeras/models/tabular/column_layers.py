@@ -51,12 +51,12 @@ class TableNumbers(LayerBody):
     def call(self, inputs: Any) -> Any:
         """Returns the scaled numbers."""
         ops = runtime.keras().ops
-        found = ops.take(inputs, np.array(self.places, np.int32), axis=-1)
-        centers, scales = (np.array(one, np.float32) for one in (self.centers, self.scales))
-        found = (found - centers) / scales
+        columns = ops.take(inputs, np.array(self.places, np.int32), axis=-1)
+        centers, scales = (np.array(numbers, np.float32) for numbers in (self.centers, self.scales))
+        columns = (columns - centers) / scales
         if self.clip is None:
-            return found
-        return found * ops.rsqrt(1 + ops.square(found / self.clip))
+            return columns
+        return columns * ops.rsqrt(1 + ops.square(columns / self.clip))
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
         """Returns (rows, numbers)."""
@@ -103,8 +103,8 @@ class FactorCodes(LayerBody):
         levels = np.array(self.levels, np.int32)
         known = ops.logical_and(codes >= 0, codes < levels)
         # The bounds change nothing, and show that each code has its row.
-        found = ops.maximum(ops.minimum(ops.where(known, codes, levels), levels), 0)
-        return found + (self.unknown - levels)
+        places = ops.maximum(ops.minimum(ops.where(known, codes, levels), levels), 0)
+        return places + (self.unknown - levels)
 
     def _read(self, inputs: Any, codes: Any, place: int) -> Any:
         """Returns a factor's codes from 0, -1 for unknown levels."""
@@ -112,8 +112,8 @@ class FactorCodes(LayerBody):
             return codes[:, place]
         ops, start = runtime.keras().ops, self.starts[place]
         block = inputs[:, start : start + self.levels[place]]
-        found = ops.cast(ops.argmax(block, axis=-1), "int32")
-        return ops.where(ops.max(block, axis=-1) > 0, found, -1)
+        code = ops.cast(ops.argmax(block, axis=-1), "int32")
+        return ops.where(ops.max(block, axis=-1) > 0, code, -1)
 
     def compute_output_spec(self, inputs: Any, **_: Any) -> Any:
         """Returns the shape (rows, factors) and the dtype int32."""

@@ -91,8 +91,8 @@ class BatchEnsemble(LayerBody):
     def call(self, inputs: Any) -> Any:
         """Returns (rows, members, units) for (rows, inputs) or (rows, members, inputs)."""
         inputs = inputs[:, None] if len(inputs.shape) == 2 else inputs
-        found = runtime.keras().ops.matmul(inputs * self.r, self.kernel)
-        return found * self.s + self.bias
+        product = runtime.keras().ops.matmul(inputs * self.r, self.kernel)
+        return product * self.s + self.bias
 
     def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
         """Returns (rows, members, units)."""

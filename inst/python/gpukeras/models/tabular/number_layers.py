@@ -103,7 +103,7 @@ def encode_edges(edges: Sequence[Sequence[float]]) -> tuple[np.ndarray, ...]:
         own = [*range(len(width) - 1), most - 1]  # the last bin is the last place
         kernel[place, own], bias[place, own] = 1 / width, -left / width
         low[place, own[0]], high[place, -1] = -np.inf, np.inf
-    return tuple(one.astype(np.float32) for one in (kernel, bias, low, high))
+    return tuple(array.astype(np.float32) for array in (kernel, bias, low, high))
 
 
 class PeriodicEncoding(LayerBody):

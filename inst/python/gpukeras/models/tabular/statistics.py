@@ -79,6 +79,6 @@ def bin_edges(values: np.ndarray, bins: int) -> tuple[float, ...]:
     A number with fewer distinct values has fewer bins; a constant has one, of width 1.
     """
     count = max(1, min(bins, len(values) - 1))
-    found = np.unique(np.quantile(values, np.linspace(0.0, 1.0, count + 1)).astype(np.float32))
-    found = found if len(found) > 1 else np.array([found[0], found[0] + 1])
-    return tuple(float(edge) for edge in found)
+    edges = np.unique(np.quantile(values, np.linspace(0.0, 1.0, count + 1)).astype(np.float32))
+    edges = edges if len(edges) > 1 else np.array([edges[0], edges[0] + 1])
+    return tuple(float(edge) for edge in edges)
