@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from lazy_modules import keras
 from nightly import few
 from small_fits import make_dataset, make_model
 
@@ -42,8 +43,6 @@ def two(taught, own):
     ],
 )
 def test_softened_classes_are_compared(loss, kind, squash, distance, temperature, weights):
-    import keras
-
     softened = [squash(one / temperature) for one in LOGITS.astype(np.float64)]
     each = distance(*softened) * temperature**2
     expected = np.mean(each if weights is None else each * weights)
@@ -60,8 +59,6 @@ def test_softened_classes_are_compared(loss, kind, squash, distance, temperature
 
 @pytest.mark.parametrize("loss", ["mse", "mean_absolute_error", "own"])
 def test_numbers_are_compared_by_the_student_s_own_loss(loss):
-    import keras
-
     def own(true, predicted):
         return keras.ops.mean(keras.ops.abs(true - predicted), axis=-1)
 
@@ -80,8 +77,6 @@ def test_certain_probabilities_are_finite():
 
 
 def two_headed(losses, weights=None):
-    import keras
-
     given = keras.Input((5,))
     heads = [keras.layers.Dense(3, "softmax", name="b"), keras.layers.Dense(1, name="a")]
     model = keras.Model(given, {head.name: head(given) for head in heads})

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lazy_modules import keras, tf
 from small_fits import make_model
 
 from gpukeras.compression import latency
@@ -41,9 +42,6 @@ def test_a_call_gives_the_model_s_own_numbers(compiled):
 
 @pytest.mark.tf
 def test_a_model_that_xla_refuses_runs_without():
-    import keras
-    import tensorflow as tf
-
     class Text(keras.layers.Layer):
         def call(self, rows):
             return tf.strings.length(tf.strings.as_string(rows))

@@ -2,17 +2,13 @@
 
 import numpy as np
 import pytest
+from lazy_modules import keras
 from small_fits import make_dataset, make_model
 
-from gpukeras.compression import latency, metrics
+from gpukeras.compression import metrics
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
-
-
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch):
-    monkeypatch.setattr(latency, "BUDGET_S", 0.0)  # the least runs
 
 
 @pytest.mark.slow
@@ -27,8 +23,6 @@ def test_the_optimizer_s_state_is_not_counted():
 
 
 def test_zeros_are_counted_and_compress():
-    import keras
-
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64)])
     (full,) = metrics.measure([model])
     kernel = model.layers[0].kernel
@@ -45,8 +39,6 @@ def test_zeros_are_counted_and_compress():
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
 def test_scales_of_quantized_weights_are_no_parameters(mode):
-    import keras
-
     model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5), keras.layers.Dense(3)])
     before = metrics.count_weights(model)[0]
     model.layers[0].quantize(mode)

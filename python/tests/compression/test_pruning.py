@@ -2,26 +2,22 @@
 
 import numpy as np
 import pytest
+from lazy_modules import keras, layers
 from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError, SpecError
-from gpukeras.backend import runtime
-from gpukeras.compression import latency, layer_options, masks, pruning
-from gpukeras.compression.prune_options import PruneSpec, late_stopping
+from gpukeras.compression import masks, pruning
 from gpukeras.core.errors import CompressionError
 from gpukeras.models import model_recipes
 from gpukeras.training import fit as training_fit
+
+pytestmark = pytest.mark.tf
 
 FAST = {  # one engine, so that nothing is compiled
     "fit": {"engine": "graph_loop"},
     "epochs": 2,
 }
-
-
-@pytest.fixture(autouse=True)
-def few_runs(monkeypatch):
-    monkeypatch.setattr(latency, "BUDGET_S", 0.0)
 
 
 def trained(epochs=2, **options):
@@ -41,79 +37,6 @@ def run(model, **options):
     return pruning.prune(model, make_dataset(320, validation=0.2), {**FAST, **options})
 
 
-@pytest.mark.parametrize(
-    ("options", "arg"),
-    [
-        ({"sparsity": 1.0}, "sparsity"),
-        ({"sparsity": 0}, "sparsity"),
-        ({"sparsity": "0.8"}, "sparsity"),
-        ({"schedule": "square"}, "schedule"),
-        ({"structured": 1}, "structured"),
-        ({"scope": "model"}, "scope"),
-        ({"target": "bytes"}, "target"),
-        ({"norm": "l3"}, "norm"),
-        ({"epochs": -1}, "epochs"),
-        ({"frequency": 0}, "frequency"),
-        ({"ramp": 0}, "ramp"),
-        ({"ramp": 1.5}, "ramp"),
-        ({"initial": 0.9}, "initial"),
-        ({"exclude": [1.0]}, "exclude"),
-        ({"learning_rate": 0}, "learning_rate"),
-        ({"max_drop": -1}, "max_drop"),
-        ({"fit": {"checkpoint": "folder"}}, "checkpoint"),
-        ({"fit": {"engin": "keras"}}, "engin"),
-        ({"sparsty": 0.5}, "sparsty"),
-    ],
-)
-def test_bad_options_are_refused_by_name(options, arg):
-    with pytest.raises(SpecError) as caught:
-        PruneSpec.from_dict(options)
-    assert caught.value.details["arg"] == arg
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"initial": 0.9}, "`initial` must not be above `sparsity`"),
-        ({"exclude": [1.0]}, "`exclude` must be names of layers, not a list"),
-        ({"fit": ["keras"]}, "`fit` must be options by name, not a list"),
-        ({"fit": {"checkpoint": "a"}}, "`checkpoint` is not for pruning, whose masks grow"),
-    ],
-)
-def test_bad_options_are_explained(options, words):
-    with pytest.raises(SpecError, match=words):
-        PruneSpec.from_dict(options)
-
-
-def test_options_are_normalised():
-    spec = PruneSpec.from_dict({"exclude": "a", "epochs": 3.0, "fit": [], "ramp": 1})
-    assert (spec.exclude, spec.epochs, spec.fit, spec.ramp) == (("a",), 3, {}, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("path", "names", "wanted"),
-    [
-        ("inner/dense", ("dense",), True),
-        ("inner/dense", ("inner",), True),
-        ("inner/dense", ("inner/dense",), True),
-        ("inner/dense_1", ("dense",), False),
-        ("inner/dense", (), False),
-    ],
-)
-def test_layers_are_named_by_themselves_or_by_the_models_around_them(path, names, wanted):
-    assert layer_options.is_named(path, names) is wanted
-
-
-def test_early_stopping_waits_until_the_masks_have_grown():
-    spec = PruneSpec(fit={"early_stopping": 2, "engine": "keras"})
-    options = late_stopping(spec, 4)
-    assert options["early_stopping"]["start_epoch"] == 5
-    assert options["engine"] == "keras"
-    later = PruneSpec(fit={"early_stopping": {"patience": 1, "start_epoch": 9}})
-    assert late_stopping(later, 4)["early_stopping"]["start_epoch"] == 9
-
-
-@pytest.mark.tf
 @pytest.mark.parametrize("scope", few(["layer", "global"], "global"))
 def test_a_pruned_model_is_a_copy_with_as_many_zeros_as_asked_for(model, scope):
     before = [weight.numpy() for weight in model.weights]
@@ -134,7 +57,6 @@ def test_a_pruned_model_is_a_copy_with_as_many_zeros_as_asked_for(model, scope):
     assert model_recipes.recipe_of(small) is model_recipes.recipe_of(model)
 
 
-@pytest.mark.tf
 def test_zeros_of_a_pruned_model_survive_training_and_pruning_again(model):
     small = run(model, sparsity=0.5)["model"]
     kept = masks.read_masks(small)
@@ -149,9 +71,7 @@ def test_zeros_of_a_pruned_model_survive_training_and_pruning_again(model):
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 def test_excluded_and_untrained_layers_keep_their_weights_and_are_listed():
-    layers = runtime.keras().layers
     frozen = layers.Dense(6, trainable=False, name="frozen")
     model = make_model(layers=[frozen, layers.Dense(6, name="kept")], optimizer="adam")
     report = run(model, exclude="kept", epochs=1)["report"]
@@ -167,18 +87,16 @@ def test_excluded_and_untrained_layers_keep_their_weights_and_are_listed():
         run(model, exclude=names)
 
 
-@pytest.mark.tf
 def test_a_model_can_be_pruned_without_training_and_without_data(model):
     found = pruning.prune(model, None, {"epochs": 0, "sparsity": 0.5})
     assert masks.sparsity(masks.read_masks(found["model"])) == 0.5
     assert found["report"].training is None
     assert found["report"].after.metrics == {}
-    uncompiled = runtime.keras().models.clone_model(model)
+    uncompiled = keras.models.clone_model(model)
     found = pruning.prune(uncompiled, None, {"epochs": 0, "sparsity": 0.5, "structured": True})
     assert found["report"].after.parameters < found["report"].before.parameters
 
 
-@pytest.mark.tf
 def test_structured_pruning_makes_a_smaller_model_that_trains_on(model):
     found = run(model, structured=True, sparsity=0.5)
     small, report = found["model"], found["report"]
@@ -194,31 +112,28 @@ def test_structured_pruning_makes_a_smaller_model_that_trains_on(model):
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 @pytest.mark.parametrize("structured", few([False, True], False))
 def test_a_model_that_got_too_much_worse_is_refused(structured):
-    adam = runtime.keras().optimizers.Adam(0.03)
-    model = trained(20, layers=[runtime.keras().layers.Dense(32, "relu")], optimizer=adam)
+    adam = keras.optimizers.Adam(0.03)
+    model = trained(20, layers=[keras.layers.Dense(32, "relu")], optimizer=adam)
     with pytest.raises(CompressionError) as caught:
         run(model, sparsity=0.97, structured=structured, epochs=0, max_drop=0.01)
     assert caught.value.details["metric"] == "accuracy"
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 def test_the_learning_rate_is_the_trainings_own():
     model = make_model(optimizer="adam")
     found = run(model, learning_rate=1e-4, epochs=1)
     assert found["report"].training.learning_rate[-1] == pytest.approx(1e-4)
     assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(1e-3)
-    schedule = runtime.keras().optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
-    model.compile(runtime.keras().optimizers.SGD(schedule), "sparse_categorical_crossentropy")
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    model.compile(keras.optimizers.SGD(schedule), "sparse_categorical_crossentropy")
     with pytest.raises(SpecError, match="schedule of its own"):
         run(model, learning_rate=1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 def test_an_interrupted_training_says_that_masks_have_not_grown(model):
     data = make_dataset(320, validation=0.2)
     stop = pruning.prune(
@@ -230,7 +145,6 @@ def test_an_interrupted_training_says_that_masks_have_not_grown(model):
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 def test_masks_still_hold_after_averages_and_early_stopping(model):
     fit = {"engine": "graph_loop", "ema": 0.9, "early_stopping": 1}
     found = run(model, fit=fit, epochs=4)
@@ -240,11 +154,9 @@ def test_masks_still_hold_after_averages_and_early_stopping(model):
         assert not kernel.variable.numpy()[~kept[kernel.path]].any()
 
 
-@pytest.mark.tf
 def test_what_is_missing_is_said():
     with pytest.raises(DataError, match="`data` is missing"):
         pruning.prune(make_model(), None, {})
-    keras = runtime.keras()
     model = keras.Sequential([keras.layers.Dense(3)])
     with pytest.raises(ModelError, match="`model` has no weights to prune"):
         pruning.prune(model, None, {"epochs": 0})

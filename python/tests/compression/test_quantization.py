@@ -2,40 +2,22 @@
 
 import numpy as np
 import pytest
+from lazy_modules import keras
 from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime
-from gpukeras.compression import latency, layer_options, quantization
+from gpukeras.compression import quantization
 from gpukeras.compression.metrics import SCALES
 from gpukeras.core.errors import CompressionError, ModelError, SpecError
 from gpukeras.training import evaluate, fit
 
+pytestmark = pytest.mark.tf
+
 ROWS = np.random.default_rng(1).normal(size=(50, 5)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch):
-    monkeypatch.setattr(latency, "BUDGET_S", 0.0)  # the least runs
-
-
-@pytest.mark.parametrize(
-    ("options", "arg"),
-    [({"mode": "int2"}, "mode"), ({"exclude": [3]}, "exclude"), ({"max_drop": -1}, "max_drop")],
-)
-def test_bad_options_are_refused(options, arg):
-    with pytest.raises(SpecError) as caught:
-        quantization.QuantizeSpec.from_dict(options)
-    assert caught.value.details["arg"] == arg
-
-
-@pytest.mark.parametrize(("given", "names"), [(None, ()), ("a", ("a",)), (["a", "b"], ("a", "b"))])
-def test_names_are_one_or_several(given, names):
-    assert layer_options.check_names("exclude", given) == names
-
-
 @pytest.mark.varies
-@pytest.mark.tf
 @pytest.mark.parametrize(
     ("mode", "bits", "error"),
     few(
@@ -45,8 +27,6 @@ def test_names_are_one_or_several(given, names):
     ),
 )
 def test_a_copy_is_quantized_and_the_model_is_not(mode, bits, error, tmp_path):
-    import keras
-
     model = make_model(layers=[keras.layers.BatchNormalization()])
     weights = model.get_weights()
     found = quantization.quantize(model, options={"mode": mode})
@@ -63,17 +43,13 @@ def test_a_copy_is_quantized_and_the_model_is_not(mode, bits, error, tmp_path):
     np.testing.assert_array_equal(loaded(ROWS), small(ROWS))
 
 
-@pytest.mark.tf
 def test_int8_takes_a_quarter_on_disk():
-    import keras
-
     layers = [keras.Input((200,)), keras.layers.Dense(400, "relu"), keras.layers.Dense(200)]
     found = quantization.quantize(keras.Sequential(layers))["report"]
     assert found.after.disk_bytes < 0.3 * found.before.disk_bytes
     assert found.after.parameters == found.before.parameters
 
 
-@pytest.mark.tf
 def test_excluded_layers_stay():
     model = make_model()
     first, last = (layer.name for layer in model.layers)
@@ -84,10 +60,7 @@ def test_excluded_layers_stay():
         quantization.quantize(model, options={"exclude": ["nothing"]})
 
 
-@pytest.mark.tf
 def test_what_cannot_be_quantized_is_refused():
-    import keras
-
     convolution = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Conv2D(2, 3)])
     with pytest.raises(ModelError, match="none of the layers"):
         quantization.quantize(convolution)
@@ -99,7 +72,6 @@ def test_what_cannot_be_quantized_is_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 def test_a_model_that_gets_worse_is_refused():
     model, data = make_model(), make_dataset(validation=0.2)
     data.sources[0].array[:, 4] = 0.0
@@ -115,10 +87,7 @@ def test_a_model_that_gets_worse_is_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 def test_float8_is_calibrated_and_nothing_else_changes():
-    import keras
-
     model = make_model(layers=[keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)])
     model.layers[0].kernel.assign(1e-3 * model.layers[0].kernel.numpy())  # below what 8 bits hold
     data = make_dataset(validation=0.2)
@@ -141,7 +110,6 @@ def test_float8_is_calibrated_and_nothing_else_changes():
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 def test_a_quantized_model_can_be_trained_on():
     model, data = make_model(), make_dataset()
     small = quantization.quantize(model, data)["model"]
@@ -149,10 +117,7 @@ def test_a_quantized_model_can_be_trained_on():
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 def test_layers_of_float16_are_quantized_in_float32():
-    import keras
-
     with runtime.dtype_policy_scope("mixed_float16"):
         model = make_model(optimizer="adam")
     found = quantization.quantize(model)

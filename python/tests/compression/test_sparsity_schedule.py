@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazy_modules import keras
 from nightly import few
 from small_fits import make_dataset, make_model
 
-from gpukeras.backend import runtime
 from gpukeras.compression import masks, sparsity_schedule
 from gpukeras.training import fit
 
@@ -93,7 +93,6 @@ def test_engines_grow_the_same_masks(whole):
 @pytest.mark.slow
 @pytest.mark.tf
 def test_after_each_step_there_are_as_many_zeros_as_the_schedule_says():
-    keras = runtime.keras()
     model = make_model(optimizer="adam")
     kernels = masks.list_kernels(model)
     ramp = sparsity_schedule.plan_ramp(30, 0.7, every=4)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazy_modules import keras, layers, tf
 
 from gpukeras import ModelError
-from gpukeras.backend import runtime
 from gpukeras.compression import channel_graph, masks, structured
 from gpukeras.profiler.cost.model_cost import count_flops
 
@@ -14,8 +14,6 @@ pytestmark = pytest.mark.tf
 
 
 def stack():
-    keras = runtime.keras()
-    layers = keras.layers
     return keras.Sequential(
         [
             keras.Input((8, 8, 2)),
@@ -33,8 +31,6 @@ def stack():
 
 
 def residual():
-    keras = runtime.keras()
-    layers = keras.layers
     given = keras.Input((8, 8, 2))
     first = layers.Conv2D(6, 3, padding="same", activation="relu", name="first")(given)
     inner = layers.Conv2D(4, 3, padding="same", activation="relu", name="inner")(first)
@@ -45,8 +41,6 @@ def residual():
 
 
 def branches():
-    keras = runtime.keras()
-    layers = keras.layers
     image, numbers = keras.Input((8, 8, 2), name="image"), keras.Input((5,), name="numbers")
     wide = layers.Conv2D(6, 3, padding="same", activation="relu", name="wide")(image)
     narrow = layers.Conv2D(4, 1, activation="relu", name="narrow")(image)
@@ -63,8 +57,6 @@ def branches():
 
 
 def separable():
-    keras = runtime.keras()
-    layers = keras.layers
     return keras.Sequential(
         [
             keras.Input((9, 9, 2)),
@@ -81,8 +73,6 @@ def separable():
 
 def gated():
     """A squeeze and excitation block (Hu et al. 2018), with keras.ops' own addition after it."""
-    keras = runtime.keras()
-    layers = keras.layers
     given = keras.Input((6, 6, 2))
     wide = layers.Conv2D(8, 3, padding="same", activation="relu", name="wide")(given)
     gate = layers.GlobalAveragePooling2D()(wide)
@@ -93,8 +83,6 @@ def gated():
 
 
 def nested():
-    keras = runtime.keras()
-    layers = keras.layers
     inner = keras.Sequential(
         [keras.Input((4,)), layers.Dense(6, "relu"), layers.Dense(4, "relu")], name="inner"
     )
@@ -105,8 +93,6 @@ def nested():
 
 
 def sequences():
-    keras = runtime.keras()
-    layers = keras.layers
     return keras.Sequential(
         [
             keras.Input((12, 3)),
@@ -124,7 +110,6 @@ BUILDERS = [stack, residual, branches, separable, gated, nested, sequences]
 
 
 def made(build, seed=1):
-    keras = runtime.keras()
     keras.utils.set_random_seed(seed)
     model = build()
     rng = np.random.default_rng(seed)
@@ -140,7 +125,7 @@ def rows(model, count=4):
 
 def predict(model):
     given = rows(model)
-    return runtime.tensorflow().nest.flatten(model(given if len(given) > 1 else given[0]))
+    return tf.nest.flatten(model(given if len(given) > 1 else given[0]))
 
 
 def silence(wiring, gone):
@@ -240,8 +225,6 @@ def test_worth_is_the_norm_that_was_asked_for(norm):
 
 
 def test_what_keeps_its_units_is_listed_with_the_reason():
-    keras = runtime.keras()
-    layers = keras.layers
     given = keras.Input((8, 4))
     hidden = layers.Dense(6, "relu", name="free")(given)
     hidden = layers.Dense(6, "relu", name="fed")(hidden)
@@ -270,7 +253,6 @@ def test_excluded_layers_keep_their_units_and_so_do_those_tied_to_them():
 
 def test_the_new_model_is_compiled_as_the_old_one():
     model = made(stack)
-    keras = runtime.keras()
     model.compile(keras.optimizers.SGD(0.25), "sparse_categorical_crossentropy")
     small = structured.narrow_model(model, 0.5).model
     assert float(small.optimizer.learning_rate.numpy()) == 0.25
@@ -279,7 +261,6 @@ def test_the_new_model_is_compiled_as_the_old_one():
 
 
 def test_settings_of_layers_survive():
-    keras = runtime.keras()
     model = keras.Sequential(
         [
             keras.Input((6, 6, 1)),
@@ -305,8 +286,6 @@ def test_zeros_of_single_weights_stay_where_units_go():
 
 
 def test_models_whose_layers_are_not_known_are_refused():
-    keras = runtime.keras()
-
     class Own(keras.Model):
         def __init__(self):
             super().__init__()
@@ -325,8 +304,6 @@ def test_models_whose_layers_are_not_known_are_refused():
 
 
 def test_a_layer_that_does_not_tell_its_settings_is_refused():
-    keras = runtime.keras()
-
     class Times(keras.layers.Layer):
         def __init__(self, factor):
             super().__init__()

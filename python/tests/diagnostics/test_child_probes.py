@@ -84,21 +84,6 @@ def test_tensorflow_lists_its_gpus_in_a_process_of_its_own():
     assert json.dumps(listing)
 
 
-@pytest.mark.nightly
-@pytest.mark.tf
-def test_the_cpu_proves_itself_in_a_child_process():
-    with child_probes.quiet_environment() as environment:
-        proof = child_probes.prove_device("CPU:0", sys.executable, environment)
-    assert (proof["ok"], proof["ended"], proof["error"]) == (True, "", "")
-    assert [stage["name"] for stage in proof["stages"]] == [
-        "product",
-        "convolution",
-        "fit",
-        "fit_xla",
-    ]
-    assert proof["use"]["variables"].keys() == {"CPU:0"}
-
-
 @pytest.mark.slow
 @pytest.mark.tf
 def test_a_device_that_is_not_there_proves_nothing():

@@ -13,36 +13,53 @@ import pytest
 from children import run_script
 from computers import make_computer
 from nightly import few
-from recorded import HEALTHY, UNLISTED, change
+from recorded import HEALTHY, UNLISTED, change, judge
 from stub_driver import stub_environment
 
 from gpukeras.diagnostics import collect
 from gpukeras.diagnostics.collect import explain_no_import, explain_no_proof, explain_skip
 from gpukeras.diagnostics.rules.session import find_unheeded
-from gpukeras.diagnostics.verdict import diagnose
 from gpukeras.system.facts import parse_facts
 from gpukeras.system.packages import read_build
 
 CHECK = """
-import json
 from dataclasses import asdict
 from gpukeras.diagnostics.verdict import diagnose
 from gpukeras.diagnostics.collect import read_facts
 from gpukeras.system.facts import parse_facts
 facts = read_facts({session!r}, root={root!r})
-diagnosis = asdict(diagnose(parse_facts(facts)))
-print(json.dumps({{"facts": facts, "diagnosis": diagnosis}}, default=str))
+answer = {{"facts": facts, "diagnosis": asdict(diagnose(parse_facts(facts)))}}
 """
 
 
-def check(root, environment, session=None):
-    """What the real check finds on that computer with that driver, in a process of its own."""
-    code = CHECK.format(root=str(root), session=session)
+def run_program(arguments, environment):
+    """The JSON of the last line that a program of this Python writes."""
     child = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=600
     )
     assert child.returncode == 0, child.stderr
     return json.loads(child.stdout.splitlines()[-1])
+
+
+def run_code(code, environment):
+    """What a script calls `answer`, in a process of its own."""
+    source = textwrap.dedent(code)
+    source += "\nimport json; print('\\n' + json.dumps(answer, default=str))"
+    return run_program(["-c", source], environment)
+
+
+def check(root, environment, session=None):
+    """What the real check finds on that computer with that driver."""
+    return run_code(CHECK.format(root=str(root), session=session), environment)
+
+
+def judge_with(driver, facts):
+    """What is made of facts if the driver is that one."""
+    return judge(change(facts, {name: driver[name] for name in ("cuda", "nvml")}))
+
+
+def ask_driver(**settings):
+    return run_program(["-m", "gpukeras.diagnostics.probes.driver"], stub_environment(**settings))
 
 
 def is_cuda_build():
@@ -66,17 +83,22 @@ ANSWERS = [
     ({"STUB_CUINIT": 804}, "A7", "804"),
     ({"STUB_CUINIT": 802}, "A8", "802"),
     ({"STUB_CUINIT": 999}, "A6", "999"),
+    ({"STUB_NVML_INIT": 4}, "A9", "NVML returns 4"),
     ({"STUB_CUINIT": 805}, "B9", "805"),
     ({"STUB_NVML_DEVICE": 15}, "A10", "15"),
     ({"STUB_CUINIT": 34}, "A15", "34 (CUDA_ERROR_STUB_LIBRARY); libcuda is /"),
     ({"STUB_CUINIT": 46}, "A16", "46 (CUDA_ERROR_DEVICE_UNAVAILABLE)"),
     ({"STUB_COUNT_STATUS": 100}, "B11", "cuDeviceGetCount returns 100"),
+    ({"STUB_COUNT": 0}, "B11", "the PCI bus has 1 NVIDIA GPU"),
     ({"STUB_CUINIT": 999, "STUB_NVML_INIT": 999}, "A16", "NVML returns 999"),
     ({"libraries": ("nvml",)}, "B12", "libcuda.so.1: cannot open shared object file"),
 ]
+# What the driver itself returns is 0 in all of these.
+ANSWERS_OF_0 = ({"STUB_NVML_DEVICE": 15}, {"STUB_COUNT": 0})
 MORE_ANSWERS = [
     ({"STUB_NVML_INIT": 18}, "A5", "18"),
     ({"STUB_CUINIT": 3}, "A16", "3 (CUDA_ERROR_NOT_INITIALIZED): initialization error"),
+    ({"STUB_CUINIT": 100}, "B11", "the PCI bus has 1 NVIDIA GPU"),
     ({"STUB_CUINIT": 101}, "A16", "101 (CUDA_ERROR_INVALID_DEVICE)"),
     ({"STUB_CUINIT": 12345}, "A16", "cuInit returns 12345"),
     ({"STUB_COUNT_STATUS": 999}, "A16", "cuDeviceGetCount returns 999"),
@@ -95,7 +117,22 @@ def test_a_drivers_answer_names_the_cause(computer, settings, cause, said):
     assert found["facts"]["skipped"].keys() == {"listings", "session", "compute"}
     assert found["facts"]["tensorflow"] == {"imported": False}
     statuses = {finding["id"]: finding["status"] for finding in diagnosis["findings"]}
-    assert statuses["driver"] == ("ok" if cause == "A10" else "note")
+    assert statuses["driver"] == ("ok" if settings in ANSWERS_OF_0 else "note")
+
+
+@pytest.mark.varies
+@pytest.mark.parametrize(
+    ("files", "settings", "cause"),
+    [
+        ({"gpus": 0, "driver": ""}, {"STUB_CUINIT": 100, "STUB_COUNT": 0}, "A1"),
+        ({"gpus": 0, "driver": ""}, {"STUB_COUNT": 0}, "A1"),
+        ({"container": True}, {"STUB_NVML_INIT": 999}, "B3"),
+    ],
+)
+def test_the_same_answer_means_something_else_on_another_computer(tmp_path, files, settings, cause):
+    found = check(make_computer(tmp_path, **files), stub_environment(**settings))
+    assert found["diagnosis"]["cause_id"] == cause
+    assert found["facts"]["nvml"]["simulated"] is True
 
 
 @pytest.mark.varies
@@ -116,21 +153,6 @@ def test_what_the_build_with_cuda_would_meet_is_said_beside_the_one_without(
     assert (findings[cause]["status"], said in findings[cause]["evidence"]) == ("problem", True)
 
 
-def test_nvml_without_permission_is_told_before_the_build(computer):
-    found = check(computer, stub_environment(STUB_NVML_INIT=4))
-    assert found["diagnosis"]["cause_id"] == "A9"
-    assert "NVML returns 4" in found["diagnosis"]["evidence"][0]
-
-
-@pytest.mark.parametrize(
-    "settings", few([{"STUB_CUINIT": 100}, {"STUB_COUNT": 0}], {"STUB_COUNT": 0})
-)
-def test_a_card_that_the_driver_does_not_show_is_told_by_its_answer(computer, settings):
-    found = check(computer, stub_environment(**settings))
-    assert found["diagnosis"]["cause_id"] == "B11"
-    assert "the PCI bus has 1 NVIDIA GPU" in found["diagnosis"]["evidence"][0]
-
-
 @pytest.mark.varies
 @pytest.mark.parametrize("value", few(["-1", "", "7"], "-1", ""))
 def test_a_variable_that_hides_the_card_is_proven_by_leaving_it_out(computer, value):
@@ -139,32 +161,16 @@ def test_a_variable_that_hides_the_card_is_proven_by_leaving_it_out(computer, va
     assert found["facts"]["cuda_shown"]["count"] == 1
     # On this computer TensorFlow may be built without CUDA: then that is mended first.
     build = {"build": HEALTHY["build"], "requirements": [], "libraries": HEALTHY["libraries"]}
-    diagnosis = diagnose(parse_facts(change(found["facts"], build)))
+    diagnosis = judge(change(found["facts"], build))
     assert (diagnosis.verdict, diagnosis.cause_id) == ("NOT USED", "D1")
 
 
-def test_nvml_that_is_missing_is_the_cause_once_tensorflow_lists_no_gpu(computer):
-    found = check(computer, stub_environment(("cuda",)))
-    assert found["facts"]["nvml"]["loaded"] is False
-    probed = {name: found["facts"][name] for name in ("cuda", "nvml")}
-    diagnosis = diagnose(parse_facts(change(UNLISTED, probed)))
+def test_nvml_that_is_missing_is_the_cause_once_tensorflow_lists_no_gpu():
+    driver = ask_driver(libraries=("cuda",))
+    assert driver["nvml"]["loaded"] is False
+    diagnosis = judge_with(driver, UNLISTED)
     assert diagnosis.cause_id == "B2"
     assert "libnvidia-ml.so.1: cannot open shared object file" in diagnosis.evidence[0]
-
-
-def test_a_container_whose_nvml_stopped_answering_is_named(tmp_path):
-    computer = make_computer(tmp_path, container=True)
-    found = check(computer, stub_environment(STUB_NVML_INIT=999))
-    assert found["diagnosis"]["cause_id"] == "B3"
-    assert found["facts"]["nvml"]["simulated"] is True
-
-
-@pytest.mark.varies
-@pytest.mark.parametrize("settings", [{"STUB_CUINIT": 100, "STUB_COUNT": 0}, {"STUB_COUNT": 0}])
-def test_a_driver_without_a_card_is_no_card(tmp_path, settings):
-    computer = make_computer(tmp_path, gpus=0, driver="")
-    found = check(computer, stub_environment(**settings))
-    assert found["diagnosis"]["cause_id"] == "A1"
 
 
 def test_a_healthy_driver_leads_on_to_the_build_of_tensorflow(computer):
@@ -176,53 +182,36 @@ def test_a_healthy_driver_leads_on_to_the_build_of_tensorflow(computer):
 LISTED = change(HEALTHY, {"tensorflow": {"started": False}, "proof": None, "use": None})
 
 
+# What TensorFlow lists over such a driver is recorded: its wheel with CUDA has gigabytes.
 @pytest.mark.parametrize(
     ("settings", "cause", "said"),
     [
-        ({"STUB_DRIVER_VERSION": 11040}, "A3", "11.4"),
-        ({"STUB_COMPUTE_MODE": 3, "STUB_PID": "self"}, "B8", "exclusive"),
-        ({"STUB_COMPUTE_MODE": 2}, "B8", "rohibited"),
-        ({"STUB_FREE_MIB": 200, "STUB_TOTAL_MIB": 24576, "STUB_PID": "self"}, "B10", "200"),
+        ({"STUB_DRIVER_VERSION": 11040}, "A3", ["11.4"]),
+        ({"STUB_COMPUTE_MODE": 3, "STUB_PID": os.getpid()}, "B8", ["exclusive"]),
+        ({"STUB_COMPUTE_MODE": 2}, "B8", ["rohibited"]),
+        (
+            {"STUB_FREE_MIB": 200, "STUB_TOTAL_MIB": 24576, "STUB_PID": os.getpid()},
+            "B10",
+            ["200"],
+        ),
+        # Before anything is tried:
+        (
+            {"STUB_CAPABILITY": "12.0", "STUB_DRIVER_VERSION": 12080},
+            "Blackwell",
+            ["compute capability 12.0", "gpukeras trains without XLA here"],
+        ),
     ],
+    ids=["old driver", "exclusive", "prohibited", "full", "Blackwell"],
 )
 def test_a_driver_that_lists_a_card_which_cannot_be_used(settings, cause, said):
-    # What TensorFlow lists over such a driver is recorded: its wheel with CUDA has gigabytes.
-    if settings.get("STUB_PID") == "self":
-        settings = {**settings, "STUB_PID": os.getpid()}
-    child = subprocess.run(
-        [sys.executable, "-m", "gpukeras.diagnostics.probes.driver"],
-        env=stub_environment(**settings),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answer = json.loads(child.stdout.splitlines()[-1])
-    diagnosis = diagnose(
-        parse_facts(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
-    )
-    findings = {finding.id: finding for finding in diagnosis.findings}
-    assert findings[cause].status == "problem"
-    assert said in findings[cause].evidence
-    assert answer["cuda"]["simulated"] is True
+    driver = ask_driver(**settings)
+    assert driver["cuda"]["simulated"] is True
+    diagnosis = judge_with(driver, LISTED)
     assert diagnosis.verdict in ("NOT USED", "UNPROVEN")
-
-
-def test_a_blackwell_card_is_a_known_bug_before_anything_is_tried():
-    child = subprocess.run(
-        [sys.executable, "-m", "gpukeras.diagnostics.probes.driver"],
-        env=stub_environment(STUB_CAPABILITY="12.0", STUB_DRIVER_VERSION=12080),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answer = json.loads(child.stdout.splitlines()[-1])
-    diagnosis = diagnose(
-        parse_facts(change(LISTED, {"cuda": answer["cuda"], "nvml": answer["nvml"]}))
-    )
-    (bug,) = [finding for finding in diagnosis.findings if finding.id == "Blackwell"]
-    assert "compute capability 12.0" in bug.evidence
-    assert "gpukeras trains without XLA here" in bug.evidence
-    assert bug.status == "problem"
+    (finding,) = [finding for finding in diagnosis.findings if finding.id == cause]
+    assert finding.status == "problem"
+    for words in said:
+        assert words in finding.evidence
 
 
 # Children that misbehave -------------------------------------------------------------------------
@@ -240,24 +229,11 @@ def test_a_driver_that_ends_or_hangs_its_process_is_not_determined(computer, how
         probing.read_driver_answers(facts, environment)
     answer = facts
     """
-    found = run_stub_script(script, STUB_CUINIT=how)
+    found = run_code(script, stub_environment(STUB_CUINIT=how))
     assert found["cuda"] is None
     assert found["nvml"]["loaded"] is True
     reason = {-1: "killed by SIGABRT", -2: "did not end within 8 s"}[how]
     assert reason in found["unread"]["cuda"]
-
-
-def run_stub_script(script, **settings):
-    source = textwrap.dedent(script) + "\nimport json; print('\\n' + json.dumps(answer))"
-    child = subprocess.run(
-        [sys.executable, "-c", source],
-        env=stub_environment(**settings),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert child.returncode == 0, child.stderr
-    return json.loads(child.stdout.splitlines()[-1])
 
 
 FAKE_PYTHON = {
@@ -295,7 +271,7 @@ def test_without_a_place_to_write_the_check_goes_on(computer):
     verdict = diagnose(parse_facts(facts)).verdict
     answer = [facts["cuda"]["count"], verdict, facts["unread"]]
     """
-    count, verdict, unread = run_stub_script(script)
+    count, verdict, unread = run_code(script, stub_environment())
     assert (count, verdict, unread) == (1, "NOT USED", {})
 
 

@@ -30,13 +30,16 @@ def test_kernels_are_what_runs_on_the_streams_of_gpus():
     assert count_kernels([]) == {"kernels": 0, "kernel_s": 0, "gpu_planes": 0}
 
 
+def on_jax(test):
+    """Marks a test that starts a process of JAX."""
+    return pytest.mark.slow(pytest.mark.process(needs_jax(test)))
+
+
 def jax_environment(environment):
     return {**environment, "PYTHONPATH": PATHS, "JAX_PLATFORMS": "cpu"}
 
 
-@pytest.mark.slow
-@needs_jax
-@pytest.mark.process
+@on_jax
 def test_jax_lists_its_devices_in_a_process_of_its_own():
     facts = dict(FACTS)
     with child_probes.quiet_environment("jax") as environment:
@@ -46,9 +49,7 @@ def test_jax_lists_its_devices_in_a_process_of_its_own():
     assert found["version"] == version("jax")
 
 
-@pytest.mark.slow
-@needs_jax
-@pytest.mark.process
+@on_jax
 def test_a_platform_that_jax_cannot_start_is_an_error_in_its_words():
     facts = dict(FACTS)
     with child_probes.quiet_environment("jax") as environment:
@@ -59,9 +60,7 @@ def test_a_platform_that_jax_cannot_start_is_an_error_in_its_words():
     assert "no_such" in found["error"]
 
 
-@pytest.mark.slow
-@needs_jax
-@pytest.mark.process
+@on_jax
 def test_the_cpu_proves_itself_on_jax():
     with child_probes.quiet_environment("jax") as environment:
         proof = child_probes.prove_device("CPU:0", sys.executable, jax_environment(environment))
@@ -73,10 +72,8 @@ def test_the_cpu_proves_itself_on_jax():
     assert use["unread"].keys() == {"peak_rise_bytes"}
 
 
-@pytest.mark.slow
-@needs_jax
+@on_jax
 @needs_no_gpu
-@pytest.mark.process
 def test_the_check_names_jax_and_does_not_start_it():
     script = """
     import sys
@@ -116,9 +113,7 @@ def test_training_of_ones_own_is_observed_and_the_model_is_restored():
     assert (session["imported"], session["started"], session["physical_gpus"]) == (True, True, [])
 
 
-@pytest.mark.slow
-@needs_jax
-@pytest.mark.process
+@on_jax
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_tensorflow_beside_jax_is_seen():
     script = """

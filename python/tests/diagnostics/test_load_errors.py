@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 from children import PATHS, run_python
-from recorded import UNLISTED, change
+from recorded import UNLISTED, change, judge
 
 from gpukeras.diagnostics.child_probes import read_listings
 from gpukeras.diagnostics.load_errors import find_mapped, find_newest, parse_load_error
-from gpukeras.diagnostics.verdict import diagnose
-from gpukeras.system.facts import parse_facts, parse_numbers
+from gpukeras.system.facts import parse_numbers
 
 on_linux = pytest.mark.skipif(platform.system() != "Linux", reason="this is Linux' loader")
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -129,7 +128,7 @@ def loaded(tmp_path_factory):
 )
 def test_a_real_loaders_error_is_a_cause(loaded, name, cause, evidence):
     facts = change(UNLISTED, {"tensorflow": {"imported": False, "physical_gpus": None}})
-    diagnosis = diagnose(parse_facts({**facts, "import_error": loaded[name]}))
+    diagnosis = judge({**facts, "import_error": loaded[name]})
     assert diagnosis.cause_id == cause
     assert evidence in " ".join(diagnosis.evidence)
     assert "pip install" not in diagnosis.fix
@@ -204,7 +203,7 @@ def test_on_jax_an_import_that_failed_in_a_child_is_tried_in_this_process(tmp_pa
     skipped, facts = json.loads(child.stdout.splitlines()[-1])
     assert skipped == ""
     assert facts["jax"]["error"].startswith("JAX cannot be imported")
-    assert diagnose(parse_facts(facts)).cause_id == "C26"
+    assert judge(facts).cause_id == "C26"
 
 
 ILLEGAL = """
@@ -225,4 +224,4 @@ def test_an_instruction_that_the_processor_does_not_know_is_a_cause(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "KERAS_BACKEND": "tensorflow"}
     read_listings(facts, environment)
     assert facts["listings"]["as it is"]["error"] == "killed by SIGILL"
-    assert diagnose(parse_facts(facts)).cause_id == "C27"
+    assert judge(facts).cause_id == "C27"

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from lazy_modules import keras, tf
 from small_fits import make_dataset, make_model
 from streamed import chunk, classes, stream
 
@@ -59,8 +60,6 @@ def test_options_are_checked():
 
 @pytest.mark.tf
 def test_trainings_that_repeat_are_equal_and_leave_the_model_as_it_was():
-    import keras
-
     model = make_model(layers=[keras.layers.Dropout(0.3), keras.layers.BatchNormalization()])
     before = take_snapshot(model).arrays
     found = reproduce(model, make_dataset(validation=0.2), {"epochs": 2})
@@ -79,9 +78,6 @@ def test_trainings_that_repeat_are_equal_and_leave_the_model_as_it_was():
 @pytest.mark.slow
 @pytest.mark.tf
 def test_a_layer_with_random_numbers_of_no_seed_is_named():
-    import keras
-    import tensorflow as tf
-
     class Noise(keras.layers.Layer):
         def call(self, x):
             return x + 0.01 * tf.random.normal(tf.shape(x))
@@ -103,9 +99,6 @@ def test_a_layer_with_random_numbers_of_no_seed_is_named():
 @pytest.mark.slow
 @pytest.mark.tf
 def test_a_gradient_that_differs_is_named():
-    import keras
-    import tensorflow as tf
-
     @tf.custom_gradient
     def drift(x):
         return tf.identity(x), lambda upstream: upstream + 0.01 * tf.random.normal(tf.shape(x))

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from children import needs_gpu, run_script
+from lazy_modules import keras, layers, tf
 from nightly import few
 from small_fits import make_model
 
@@ -9,6 +10,8 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.diagnostics import usage
 from gpukeras.profiler import placement
 from gpukeras.training import model_guard
+
+pytestmark = pytest.mark.tf
 
 CPU_UNREAD = {"numeric", "peak_rise_bytes", "capability", "card", "cpu_only_ops"}
 
@@ -20,7 +23,6 @@ def make_sequences(rows=48, steps=6, columns=3):
 
 
 def make_recurrent(*layers):
-    keras = runtime.keras()
     model = keras.Sequential([keras.Input((6, 3)), *layers, keras.layers.Dense(1, "sigmoid")])
     model.compile("sgd", "binary_crossentropy")
     return model
@@ -29,7 +31,6 @@ def make_recurrent(*layers):
 # A use of the CPU --------------------------------------------------------------------------------
 
 
-@pytest.mark.tf
 def test_the_use_of_the_cpu_is_told_in_full(dataset):
     model = make_model(optimizer="adam")
     use = usage.read_use(model, dataset, "CPU:0")
@@ -53,7 +54,6 @@ def test_the_use_of_the_cpu_is_told_in_full(dataset):
         assert use["gpus"] == use["gpus_used"] == 0
 
 
-@pytest.mark.tf
 def test_plain_arrays_are_batches_too():
     random = np.random.default_rng(1)
     arrays = random.normal(size=(40, 5)), random.integers(0, 3, 40)
@@ -63,7 +63,6 @@ def test_plain_arrays_are_batches_too():
     assert use["steps"] > 0
 
 
-@pytest.mark.tf
 @pytest.mark.parametrize("rows", few([1, 3, 33], 3))
 def test_few_rows_are_enough(rows):
     arrays = np.zeros((rows, 5), "float32"), np.zeros(rows, "float32")
@@ -72,7 +71,6 @@ def test_few_rows_are_enough(rows):
     assert use["batch_size"] == min(32, rows)
 
 
-@pytest.mark.tf
 @pytest.mark.skipif("runtime.physical_devices('GPU')", reason="has a GPU")
 def test_a_gpu_that_is_not_there_is_not_used(dataset):
     use = usage.read_use(make_model(), dataset, "GPU:0")
@@ -86,11 +84,8 @@ def test_a_gpu_that_is_not_there_is_not_used(dataset):
     assert {"peak_rise_bytes", "numeric", "capability"} <= set(use["unread"])
 
 
-@pytest.mark.tf
 @pytest.mark.skipif("runtime.physical_devices('GPU')", reason="has a GPU")
 def test_an_op_that_cannot_be_where_it_should_is_named(dataset):
-    keras, tf = runtime.keras(), runtime.tensorflow()
-
     class Elsewhere(keras.layers.Layer):
         def call(self, x):
             with tf.device("/GPU:0"):
@@ -102,9 +97,7 @@ def test_an_op_that_cannot_be_where_it_should_is_named(dataset):
     assert use["steps"] > 0
 
 
-@pytest.mark.tf
 def test_what_does_not_fit_is_refused(dataset):
-    keras = runtime.keras()
     with pytest.raises(SpecError, match="must be a Keras 3 model"):
         usage.read_use(object(), dataset, "CPU:0")
     with pytest.raises(ModelError, match="not compiled"):
@@ -120,54 +113,46 @@ def test_what_does_not_fit_is_refused(dataset):
 # How a model is set ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.tf
-def test_an_eager_model_is_told(dataset):
+def compiled(**options):
     model = make_model()
-    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
-    use = usage.read_use(model, dataset, "CPU:0", batches=2)
-    assert use["eager"] is True
-    assert use["jit"] is False
-    assert use["retraces"] is None
-    assert use["steps"] > 0
+    model.compile("sgd", "sparse_categorical_crossentropy", **options)
+    return model
 
 
-@pytest.mark.slow
-@pytest.mark.tf
-def test_xla_is_told(dataset):
-    model = make_model()
-    model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=True)
-    use = usage.read_use(model, dataset, "CPU:0", batches=2)
-    assert use["jit"] is True
-    assert set(use["unread"]) <= CPU_UNREAD
-    assert use["expected_bytes"] == 32 * 5 * 4
+def of_policy(policy):
+    return make_model(layers=[keras.layers.Dense(32, dtype=policy) for _ in range(2)])
 
 
-@pytest.mark.varies
-@pytest.mark.tf
-@pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16"])
-def test_the_policy_of_the_weights_is_told(dataset, policy):
-    keras = runtime.keras()
-    layers = [keras.layers.Dense(32, dtype=policy), keras.layers.Dense(32, dtype=policy)]
-    model = make_model(layers=layers)
-    assert model.dtype_policy.name == "float32"
-    use = usage.read_use(model, dataset, "CPU:0", batches=2)
-    assert use["policy"] == policy
-
-
-@pytest.mark.tf
-def test_python_in_the_graph_is_told(dataset):
-    keras, tf = runtime.keras(), runtime.tensorflow()
-
+def with_python():
     class Slow(keras.layers.Layer):
         def call(self, x):
             return tf.ensure_shape(tf.py_function(lambda v: v * 2, [x], tf.float32), x.shape)
 
-    use = usage.read_use(make_model(layers=[Slow()]), dataset, "CPU:0", batches=2)
-    assert use["py_function"] is True
+    return make_model(layers=[Slow()])
 
 
-@pytest.mark.tf
+MODELS = {
+    "Python in the graph": (with_python, {"py_function": True}),
+    "eager": (
+        lambda: compiled(run_eagerly=True),
+        {"eager": True, "jit": False, "retraces": None},
+    ),
+    "XLA": (lambda: compiled(jit_compile=True), {"jit": True, "expected_bytes": 32 * 5 * 4}),
+    "float64": (lambda: of_policy("float64"), {"policy": "float64"}),
+    "bfloat16": (lambda: of_policy("mixed_bfloat16"), {"policy": "mixed_bfloat16"}),
+}
+
+
+@pytest.mark.varies
+@pytest.mark.parametrize("name", MODELS)
+def test_how_a_model_is_set_is_told(dataset, name):
+    make, expected = MODELS[name]
+    use = usage.read_use(make(), dataset, "CPU:0", batches=2)
+    assert {fact: use[fact] for fact in expected} == expected
+    assert use["steps"] > 0
+    assert set(use["unread"]) <= CPU_UNREAD | {fact for fact in expected if use[fact] is None}
+
+
 def test_retracing_is_counted(dataset):
     model, source = make_model(), usage.Source(dataset, "CPU:0")
     with model_guard.untouched(model, source.batch):
@@ -181,9 +166,7 @@ def test_retracing_is_counted(dataset):
 # Recurrent layers --------------------------------------------------------------------------------
 
 
-@pytest.mark.tf
 def test_recurrent_layers_without_cudnn_are_named():
-    layers = runtime.keras().layers
     model = make_recurrent(
         layers.LSTM(2, return_sequences=True, name="fine"),
         layers.LSTM(2, recurrent_dropout=0.2, return_sequences=True, name="slow"),
@@ -204,7 +187,6 @@ def test_recurrent_layers_without_cudnn_are_named():
     }
 
 
-@pytest.mark.tf
 @pytest.mark.parametrize(
     ("arguments", "forbids"),
     [
@@ -220,15 +202,14 @@ def test_recurrent_layers_without_cudnn_are_named():
 )
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_each_argument_that_forbids_cudnn_is_found(kind, arguments, forbids):
-    layer = getattr(runtime.keras().layers, kind)(2, **arguments)
+    layer = getattr(keras.layers, kind)(2, **arguments)
     found = placement.read_rnn(make_recurrent(layer))
     assert [each["argument"] for each in found] == ([forbids] if forbids else [])
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 def test_a_recurrent_model_is_read_whole():
-    model = make_recurrent(runtime.keras().layers.LSTM(2, recurrent_dropout=0.2, name="slow"))
+    model = make_recurrent(keras.layers.LSTM(2, recurrent_dropout=0.2, name="slow"))
     use = usage.read_use(model, make_sequences(), "CPU:0", batches=2)
     assert use["rnn"] == [{"layer": "slow", "class": "LSTM", "argument": "recurrent_dropout"}]
     assert set(use["unread"]) <= CPU_UNREAD
@@ -276,7 +257,6 @@ def two_cpus():
 
 
 @pytest.mark.slow
-@pytest.mark.tf
 def test_weights_on_another_device_show_up(two_cpus):
     use = two_cpus["CPU:0"]
     assert use["variables"] == {"CPU:1": 4}
@@ -286,7 +266,6 @@ def test_weights_on_another_device_show_up(two_cpus):
     assert use["hard_placement_error"] == ""  # a variable is read where it is, which is no error
 
 
-@pytest.mark.tf
 def test_a_second_device_is_used_as_asked(two_cpus):
     use = two_cpus["CPU:1"]
     assert use["variables"] == {"CPU:1": 4}
@@ -294,7 +273,6 @@ def test_a_second_device_is_used_as_asked(two_cpus):
     assert set(use["unread"]) <= CPU_UNREAD
 
 
-@pytest.mark.tf
 def test_outputs_of_two_devices_are_compared(two_cpus):
     # The check itself on two real devices: what a GPU and the CPU are is for the reading to know.
     right, wrong = two_cpus["numeric"]
@@ -308,7 +286,6 @@ def test_outputs_of_two_devices_are_compared(two_cpus):
 
 
 @pytest.mark.gpu
-@pytest.mark.tf
 @needs_gpu
 def test_the_use_of_a_real_gpu_is_proven(dataset):
     use = usage.read_use(make_model(optimizer="adam"), dataset, "GPU:0")

@@ -52,45 +52,26 @@ def others():
     return [address for address in ("127.0.0.2", own_address()) if address]
 
 
-@pytest.mark.parametrize("dual", [False, True], ids=["ipv4", "dual stack"])
-def test_only_the_address_given_answers(dual):
+# Both families, the address given, what answers then, and what does not.
+CONFINED = {
+    "IPv4": (False, "127.0.0.1", ["127.0.0.1"], others()),
+    "both families": (True, "127.0.0.1", ["127.0.0.1"], [*others(), "::1"]),
+    "another loopback address": (True, "127.0.0.2", ["127.0.0.2"], ["127.0.0.1"]),
+    "IPv6": (True, "[::1]", ["::1"], ["127.0.0.1"]),
+    "a name, all its addresses": (True, "localhost", ["127.0.0.1"], ["127.0.0.2"]),
+}
+if own_address():
+    CONFINED["its own address"] = (True, own_address(), [own_address()], ["127.0.0.1"])
+
+
+@pytest.mark.parametrize("case", CONFINED)
+def test_only_the_address_given_answers(case):
+    dual, given, answering, silent = CONFINED[case]
     with listen(dual) as listener:
-        port = listener.getsockname()[1]
-        assert all(talk(listener, address) for address in ("127.0.0.1", *others()))
-        assert confine_listener(port, "127.0.0.1")
-        assert talk(listener, "127.0.0.1") == b"xxxxx"
-        assert [talk(listener, address) for address in others()] == [None] * len(others())
-        if dual:
-            assert talk(listener, "::1") is None
-
-
-def test_another_loopback_address_is_another_address():
-    with listen(True) as listener:
-        assert confine_listener(listener.getsockname()[1], "127.0.0.2")
-        assert talk(listener, "127.0.0.1") is None
-        assert talk(listener, "127.0.0.2") == b"xxxxx"
-
-
-def test_ipv6_address():
-    with listen(True) as listener:
-        assert confine_listener(listener.getsockname()[1], "[::1]")
-        assert talk(listener, "::1") == b"xxxxx"
-        assert talk(listener, "127.0.0.1") is None
-
-
-@pytest.mark.skipif(own_address() is None, reason="this computer has no address but loopback")
-def test_own_address_without_loopback():
-    with listen(True) as listener:
-        assert confine_listener(listener.getsockname()[1], own_address())
-        assert talk(listener, own_address()) == b"xxxxx"
-        assert talk(listener, "127.0.0.1") is None
-
-
-def test_localhost_is_all_its_addresses():
-    with listen(True) as listener:
-        assert confine_listener(listener.getsockname()[1], "localhost")
-        assert talk(listener, "127.0.0.1") == b"xxxxx"
-        assert talk(listener, "127.0.0.2") is None
+        assert all(talk(listener, address) for address in (*answering, *silent))
+        assert confine_listener(listener.getsockname()[1], given)
+        assert [talk(listener, address) for address in answering] == [b"xxxxx"] * len(answering)
+        assert [talk(listener, address) for address in silent] == [None] * len(silent)
 
 
 def test_the_listener_stays_its_owners():

@@ -99,14 +99,6 @@ def test_loss_is_told_to_one_that_is_busy_elsewhere():
             assert message == "Worker 2 (127.0.0.1:2002) has failed: ValueError: broken."
 
 
-def test_difference_between_processes_is_refused():
-    versions = [{"packages": {"keras": "3.15.1"}}, {"packages": {"keras": "3.14.0"}}]
-    with start_workers(2, [["rounds", 1]], versions) as workers:
-        errors = {worker.finish() for worker in workers}
-    message = "Worker 2 (127.0.0.1:2002) has packages.keras 3.14.0, the chief has 3.15.1."
-    assert errors == {(0, message)}
-
-
 @pytest.mark.varies
 @pytest.mark.parametrize("victim", [0, 1])
 def test_interrupt_comes_through_and_is_told(victim):
@@ -118,12 +110,3 @@ def test_interrupt_comes_through_and_is_told(victim):
         workers[1 - victim].wait_for("lost")
         [message] = workers[1 - victim].told("lost")
         assert message.endswith("was interrupted.")
-
-
-@pytest.mark.varies
-@pytest.mark.parametrize("leaver", [0, 1])
-def test_worker_that_ends_in_order_has_left(leaver):
-    with start_workers(2, {leaver: [["exit"]], 1 - leaver: [FOREVER]}) as workers:
-        _, error = workers[1 - leaver].finish()
-        assert error.rstrip(".").endswith("has left")
-        assert workers[leaver].finish() == (0, None)

@@ -22,6 +22,13 @@ STEP = {
     "SLURM_JOB_ID": "42",
     "SLURM_STEP_ID": "0",
 }
+JOB = {
+    "SLURM_JOB_NODELIST": "n[1-2]",
+    "SLURM_NTASKS": "2",
+    "SLURM_TASKS_PER_NODE": "1(x2)",
+    "SLURM_PROCID": "0",
+    "SLURM_JOB_ID": "42",
+}
 PORT = choose_port(42)
 
 
@@ -99,14 +106,7 @@ def test_the_step_counts_and_not_its_larger_job():
 
 
 def test_the_job_counts_where_the_step_is_not_told():
-    job = {
-        "SLURM_JOB_NODELIST": "n[1-2]",
-        "SLURM_NTASKS": "2",
-        "SLURM_TASKS_PER_NODE": "1(x2)",
-        "SLURM_PROCID": "1",
-        "SLURM_STEPID": "0",
-        "SLURM_JOB_ID": "42",
-    }
+    job = JOB | {"SLURM_PROCID": "1", "SLURM_STEPID": "0"}
     assert parse_slurm(job) == ([f"n1:{PORT}", f"n2:{PORT}"], 1)
 
 
@@ -116,17 +116,10 @@ def test_what_is_no_task_of_slurms_is_none(missing):
 
 
 def test_the_batch_script_itself_is_no_worker():
-    batch = {
-        "SLURM_JOB_NODELIST": "n[1-2]",
-        "SLURM_NTASKS": "2",
-        "SLURM_TASKS_PER_NODE": "1(x2)",
-        "SLURM_PROCID": "0",
-        "SLURM_JOB_ID": "42",
-    }
     with pytest.raises(SpecError, match="batch script of a Slurm job, not one of its 2 tasks") as e:
-        parse_slurm(batch)
+        parse_slurm(JOB)
     assert "srun Rscript train.R" in e.value.hint
-    alone = batch | {"SLURM_JOB_NODELIST": "n1", "SLURM_NTASKS": "1", "SLURM_TASKS_PER_NODE": "1"}
+    alone = JOB | {"SLURM_JOB_NODELIST": "n1", "SLURM_NTASKS": "1", "SLURM_TASKS_PER_NODE": "1"}
     assert parse_slurm(alone) == ([f"n1:{PORT}"], 0)
 
 

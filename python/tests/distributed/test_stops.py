@@ -43,11 +43,16 @@ def stop(worker, seconds):
     worker.process.send_signal(signal.SIGCONT)
 
 
-def check_trained(workers):
-    """All trainings have ended well, with the same weights on all workers."""
+def finish_all(workers):
+    """What each case found, one list for each worker."""
     for worker in workers:
         assert worker.finish() == 0, worker.explain()
-    trained = [[found for found in worker.cases() if found] for worker in workers]
+    return [worker.cases() for worker in workers]
+
+
+def check_trained(workers):
+    """All trainings have ended well, with the same weights on all workers."""
+    trained = [[found for found in cases if found] for cases in finish_all(workers)]
     for found in zip(*trained, strict=True):
         assert {one.get("stopped") for one in found} == {"completed"}, found
         assert len({one["hash"] for one in found}) == 1
@@ -81,10 +86,7 @@ def test_a_worker_may_stop_at_any_time_for_less_than_the_time_out(victim, when, 
 @pytest.mark.slow
 def test_a_lost_connection_blames_no_worker():
     with started(plan_workers(2, [["cut", {"worker": 1}]], timeout_s=3.0)) as workers:
-        found = []
-        for worker in workers:
-            assert worker.finish() == 0, worker.explain()
-            found += worker.cases()
+        found = [one for cases in finish_all(workers) for one in cases]
     assert [one.get("error") for one in found] in CUT, found
     for one in found:
         assert "lost its connection to another worker: " in one["message"]
@@ -95,13 +97,8 @@ def test_a_lost_connection_blames_no_worker():
 @pytest.mark.slow
 def test_an_operation_that_fails_is_its_workers_own():
     with started(plan_workers(2, [["compute_nothing", {"worker": 1}]], timeout_s=20.0)) as workers:
-        found = []
-        for worker in workers:
-            assert worker.finish() == 0, worker.explain()
-            found += worker.cases()
-    told, own = found
-    assert told["error"] == "ClusterError"
-    assert told["worker"] == 2
+        (told,), (own,) = finish_all(workers)
+    assert (told["error"], told["worker"]) == ("ClusterError", 2)
     assert "has failed: " in told["message"]
     assert "assertion failed: [too large]" in told["message"]
     assert "Graph execution error" not in told["message"]

@@ -6,9 +6,9 @@ import zipfile
 
 import numpy as np
 import pytest
+from lazy_modules import keras
 from small_fits import make_dataset, make_model
 
-from gpukeras.backend import runtime
 from gpukeras.compression import masks
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.export import recipe_json
@@ -91,7 +91,6 @@ def test_masks_survive_saving_loading_and_further_training(saved, dataset):
 
 def test_plain_keras_opens_the_file_and_gpukeras_opens_plain_keras(saved, tmp_path):
     path, model, _ = saved
-    keras = runtime.keras()
     plain = keras.saving.load_model(path)
     plain.load_weights(path)
     for one, other in zip(plain.get_weights(), model.get_weights(), strict=True):
@@ -131,7 +130,7 @@ def test_nothing_is_overwritten_unasked(tmp_path, model):
 def make_unsaved():
     """A layer whose settings Keras cannot write."""
 
-    class Unsaved(runtime.keras().layers.Layer):
+    class Unsaved(keras.layers.Layer):
         def get_config(self):
             raise NotImplementedError("no settings")
 
@@ -139,7 +138,6 @@ def make_unsaved():
 
 
 def test_what_cannot_be_saved_leaves_no_trace(tmp_path, model):
-    keras = runtime.keras()
     path = tmp_path / "model.keras"
     path.write_text("mine")
     bad = keras.Sequential([keras.Input((2,)), make_unsaved()])
@@ -161,7 +159,6 @@ def test_what_cannot_be_saved_leaves_no_trace(tmp_path, model):
 
 @pytest.mark.parametrize("unsafe", [False, True])
 def test_a_hand_made_lambda_never_runs(tmp_path, unsafe):
-    keras = runtime.keras()
     flag = str(tmp_path / "ran")
     layer = keras.layers.Lambda(lambda x: (open(flag, "w").close(), x)[1], (2,), name="evil")  # noqa: SIM115
     path = str(tmp_path / "model.keras")

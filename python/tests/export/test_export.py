@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazy_modules import keras
 from small_disks import small_disk
 
-from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError, RuntimeMissingError, SpecError
 from gpukeras.export.export import _run, export_model
 from gpukeras.export.formats import FORMATS, Format, check_packages, choose_format
@@ -129,7 +129,6 @@ def test_rows_are_drawn_as_a_model_takes_them():
 
 
 def two_inputs():
-    keras = runtime.keras()
     a, b = keras.Input((4,), name="a"), keras.Input((2,), name="b")
     both = keras.layers.Concatenate()([keras.layers.Dense(3, "relu")(a), b])
     return keras.Model([b, a], [keras.layers.Dense(1)(both), keras.layers.Dense(2)(both)])
@@ -169,7 +168,6 @@ def test_litert_predicts_the_same(tmp_path):
 @pytest.mark.float32(reason="LiteRT has no LSTM of 16 bits")
 @tf_test
 def test_an_lstm_comes_to_litert_a_row_at_a_time(tmp_path):
-    keras = runtime.keras()
     a, b = keras.Input((5, 3), name="a"), keras.Input((2,), name="b")
     both = keras.layers.Concatenate()([keras.layers.LSTM(4)(a), b])
     model = keras.Model([b, a], [keras.layers.Dense(1)(both), keras.layers.Dense(2)(both)])
@@ -202,8 +200,6 @@ def test_without_its_packages_onnx_is_told(tmp_path, model):
 @pytest.mark.float32(reason="its layer mixes types, in Keras too")
 @tf_test
 def test_what_predicts_something_else_is_refused_and_not_written(tmp_path):
-    keras = runtime.keras()
-
     class Noise(keras.layers.Layer):
         def __init__(self):
             super().__init__()
@@ -238,8 +234,6 @@ def test_places_are_respected(tmp_path, model):
 @pytest.mark.tensorflow
 @tf_test
 def test_what_a_format_cannot_do_is_refused_and_not_written(tmp_path, dataset):
-    keras = runtime.keras()
-
     class Own(keras.Model):
         def call(self, x):
             return x / np.max(x)  # needs values, which a graph has not
@@ -264,8 +258,6 @@ def test_a_file_that_cannot_be_run_is_told(tmp_path):
 
 @tf_test
 def test_models_that_tell_no_input_need_data(model, dataset):
-    keras = runtime.keras()
-
     class Own(keras.Model):
         def call(self, x):
             return x * 2
@@ -292,7 +284,6 @@ def test_models_that_tell_no_input_need_data(model, dataset):
 def test_a_disk_that_takes_no_file_is_told_with_a_hint_and_is_left_as_it_was(
     tmp_path, name, breaking, reason, hint
 ):
-    keras = runtime.keras()
     model = keras.Sequential(
         [keras.Input((100,)), keras.layers.Dense(3000, dtype="float32")]
     )  # 1.2 MB

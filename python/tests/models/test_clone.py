@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from lazy_modules import keras
 from small_fits import make_dataset, make_model
 
 from gpukeras.core.errors import ModelError
@@ -12,15 +13,11 @@ ROWS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
 
 
 def own_loss(true, predicted):
-    import keras
-
     return keras.losses.sparse_categorical_crossentropy(true, predicted)
 
 
 @pytest.mark.float32(reason="loss scaling leaves its only step out")
 def test_a_copy_is_the_same_and_its_own():
-    import keras
-
     model, data = make_model(optimizer="adam", layers=[keras.layers.Dropout(0.5)]), make_dataset()
     model.compile(
         keras.optimizers.Adam(0.01), own_loss, metrics=[keras.metrics.SparseCategoricalAccuracy()]
@@ -48,16 +45,7 @@ def test_a_model_that_runs_eagerly_is_copied_without_a_warning():
     assert (copy.run_eagerly, copy.jit_compile) == (True, False)
 
 
-def test_layers_with_code_of_the_session_are_copied():
-    import keras
-
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Lambda(lambda rows: rows + 1)])
-    assert np.array_equal(clone.copy_model(model)(ROWS), model(ROWS))
-
-
 def test_a_model_of_the_user_s_class_is_copied():
-    import keras
-
     class Own(keras.Model):
         def __init__(self, **options):
             super().__init__(**options)
@@ -77,12 +65,26 @@ def test_a_model_of_the_user_s_class_is_copied():
         clone.check_graph(model)
 
 
-def test_means_of_a_normalization_are_copied():
-    import keras
-
+def adapted():
     normal = keras.layers.Normalization()
     normal.adapt(np.arange(20.0).reshape(4, 5))
-    model = keras.Sequential([keras.Input((5,)), normal])
+    return normal
+
+
+def double(rows):
+    return 2 * rows
+
+
+LAYERS = {
+    "code of the session": lambda: keras.layers.Lambda(lambda rows: rows + 1),
+    "functions of the session": lambda: keras.layers.Dense(3, activation=double),
+    "means of a normalization": adapted,
+}
+
+
+@pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+def test_what_a_layer_holds_is_copied(make):
+    model = keras.Sequential([keras.Input((5,)), make()])
     np.testing.assert_array_equal(clone.copy_model(model)(ROWS), model(ROWS))
 
 
@@ -95,8 +97,6 @@ def test_a_quantized_model_is_copied():
 
 
 def test_what_cannot_be_copied_is_said():
-    import keras
-
     class Closed(keras.layers.Layer):
         def __init__(self, size):
             super().__init__()
@@ -122,34 +122,14 @@ def test_attributes_are_set_aside_for_a_while():
     assert model.optimizer is optimizer
 
 
-def test_functions_of_the_session_are_copied():
-    import keras
-
-    def double(x):
-        return 2 * x
-
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, activation=double)])
-    np.testing.assert_array_equal(clone.copy_model(model)(ROWS), model(ROWS))
-
-
 def make_own(scale):
-    import keras
-
     def loss(true, predicted):
         return scale * keras.losses.sparse_categorical_crossentropy(true, predicted)
 
-    normal = keras.layers.Normalization()
-    normal.adapt(np.arange(20.0).reshape(4, 5))
     frozen = keras.layers.Dense(4, trainable=False)
-    model = keras.Sequential(
-        [
-            keras.Input((5,)),
-            normal,
-            frozen,
-            keras.layers.Dropout(0.5, seed=1),
-            keras.layers.Dense(3, activation="softmax"),
-        ]
-    )
+    dropout = keras.layers.Dropout(0.5, seed=1)
+    last = keras.layers.Dense(3, activation="softmax")
+    model = keras.Sequential([keras.Input((5,)), adapted(), frozen, dropout, last])
     model.compile("sgd", loss)
     return model
 

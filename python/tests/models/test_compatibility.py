@@ -1,8 +1,8 @@
 import pytest
+from lazy_modules import keras
 from small_fits import make_dataset
 
 from gpukeras import DataError, ModelError
-from gpukeras.backend import runtime
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
 from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.models import compatibility
@@ -16,6 +16,16 @@ SPARSE, BINARY = "sparse_categorical_crossentropy", "binary_crossentropy"
 
 def number(low, high, whole=True):
     return LabelRule("number", minimum=low, maximum=high, whole=whole)
+
+
+def dense(units, loss):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(units)])
+    model.compile("sgd", loss)
+    return model
+
+
+def recipe_of(label):
+    return Recipe(ArrayEncoding((4,)), label=label)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +49,6 @@ def number(low, high, whole=True):
     ],
 )
 def test_labels_against_the_output_layer(label, units, loss, error, message):
-    keras = runtime.keras()
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(units)])
     model.compile("sgd", loss)
     recipe = Recipe(ArrayEncoding((4,)), label=label)
@@ -50,24 +59,17 @@ def test_labels_against_the_output_layer(label, units, loss, error, message):
         compatibility.check_fit(model, recipe)
 
 
-def test_a_loss_object_is_known_by_its_name():
-    keras = runtime.keras()
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    with pytest.raises(DataError, match="count from 1"):
-        compatibility.check_fit(model, Recipe(ArrayEncoding((4,)), label=number(1, 3)))
-
-
-def test_a_loss_function_too():
-    keras = runtime.keras()
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    model.compile("sgd", keras.losses.sparse_categorical_crossentropy)
-    with pytest.raises(DataError, match="count from 1"):
-        compatibility.check_fit(model, Recipe(ArrayEncoding((4,)), label=number(1, 3)))
+def test_a_loss_is_known_as_an_object_and_as_a_function_too():
+    losses = keras.losses
+    for loss in (
+        losses.SparseCategoricalCrossentropy(from_logits=True),
+        losses.sparse_categorical_crossentropy,
+    ):
+        with pytest.raises(DataError, match="count from 1"):
+            compatibility.check_fit(dense(3, loss), recipe_of(number(1, 3)))
 
 
 def test_an_unbuilt_model_is_left_to_keras():
-    keras = runtime.keras()
     model = keras.Sequential([keras.layers.Dense(3, "softmax")])
     model.compile("sgd", SPARSE)
     compatibility.check_fit(model, make_dataset().recipe)
@@ -75,7 +77,6 @@ def test_an_unbuilt_model_is_left_to_keras():
 
 
 def test_a_model_that_takes_text_is_told():
-    keras = runtime.keras()
     words = keras.layers.StringLookup(vocabulary=["a"], output_mode="one_hot")
     entry = keras.Input((1,), dtype="string", name="word")
     model = keras.Model(entry, keras.layers.Dense(1)(words(entry)))

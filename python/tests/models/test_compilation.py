@@ -3,11 +3,11 @@ import itertools
 import numpy as np
 import pytest
 from grouped import array
+from lazy_modules import keras, tf
 from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras import ModelError
-from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset
 from gpukeras.models import compilation
 from gpukeras.training import evaluate, fit, predict
@@ -59,7 +59,6 @@ def test_a_layer_unfrozen_after_a_training_is_named(engine):
 
 
 def test_layers_that_were_added_or_lie_deeper_are_named_too():
-    keras = runtime.keras()
     backbone = keras.Sequential([keras.layers.Dense(4, name=f"deep{one}") for one in range(7)])
     backbone.trainable = False
     model = keras.Sequential([keras.Input((5,)), backbone, keras.layers.Dense(3, "softmax")])
@@ -72,7 +71,6 @@ def test_layers_that_were_added_or_lie_deeper_are_named_too():
 
 @pytest.mark.slow
 def test_under_loss_scaling_too():
-    keras = runtime.keras()
     model = make_model()
     model.layers[0].trainable = False
     scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
@@ -99,7 +97,6 @@ def test_a_layer_frozen_after_a_training_stays_as_it_is(engine):
 
 def build_with_a_step(part):
     """A model whose own step trains a part of it; its optimizer was built with the last layer."""
-    keras, tf = runtime.keras(), runtime.tensorflow()
 
     class Own(keras.Model):
         def train_step(self, data):
@@ -138,7 +135,7 @@ def test_other_errors_pass():
 
 @pytest.mark.parametrize("kind", ["MirroredStrategy", "OneDeviceStrategy"])
 def test_a_model_of_a_strategys_scope_is_told_of_devices(kind):
-    distribute = runtime.tensorflow().distribute
+    distribute = tf.distribute
     devices = ["CPU:0"] if kind == "MirroredStrategy" else "CPU:0"
     with getattr(distribute, kind)(devices).scope():
         model = make_model()
@@ -152,8 +149,7 @@ def test_a_model_of_a_strategys_scope_is_told_of_devices(kind):
 
 
 def test_a_part_of_a_strategys_scope_is_seen():
-    keras = runtime.keras()
-    with runtime.tensorflow().distribute.MirroredStrategy(["CPU:0"]).scope():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         part = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     model = keras.Sequential([keras.Input((5,)), part])
     model.compile("sgd", "sparse_categorical_crossentropy")
@@ -167,7 +163,6 @@ TWO = {"list": list, "tuple": tuple, "dict": lambda heads: dict(zip("ab", heads,
 
 
 def heads(struct, names="ab"):
-    keras = runtime.keras()
     keras.utils.set_random_seed(2)
     given = keras.Input((3,))
     made = [keras.layers.Dense(1, name=name)(given) for name in names]
@@ -225,8 +220,6 @@ def test_of_one_output_the_name_is_told():
 
 
 def test_names_that_only_a_call_could_tell():
-    keras = runtime.keras()
-
     class Named(keras.Model):
         def __init__(self):
             super().__init__()
@@ -254,8 +247,6 @@ def test_names_that_only_a_call_could_tell():
     ),
 )
 def test_one_output_in_a_list_trains_as_keras_does(struct, loss):
-    keras = runtime.keras()
-
     class Wrapped(keras.Model):
         def __init__(self):
             super().__init__()
@@ -283,9 +274,6 @@ def test_one_output_in_a_list_trains_as_keras_does(struct, loss):
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("trains_first", [False, True])
 def test_a_layer_that_mixes_types_is_named_with_the_way_to_cast(trains_first):
-    import keras
-    import tensorflow as tf
-
     class Shift(keras.layers.Layer):
         def call(self, x, training=False):
             return x + tf.ones(x.shape[-1:]) if training or not trains_first else x

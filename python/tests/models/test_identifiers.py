@@ -1,8 +1,8 @@
 import pytest
+from lazy_modules import keras
 from small_fits import make_dataset
 
 from gpukeras import ModelError, SpecError
-from gpukeras.backend import runtime
 from gpukeras.models import identifiers, model_checks
 from gpukeras.training import fit
 
@@ -10,7 +10,6 @@ pytestmark = pytest.mark.tf
 
 
 def build():
-    keras = runtime.keras()
     return keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, "softmax")])
 
 
@@ -41,7 +40,6 @@ def test_a_wrong_optimizer_too():
 
 
 def test_every_name_that_is_listed_is_known():
-    keras = runtime.keras()
     for kind, module in (("losses", keras.losses), ("metrics", keras.metrics)):
         names = identifiers.suggest(kind, "zzzzzz").removeprefix("Names are ").rstrip(".")
         model = build()
@@ -52,8 +50,6 @@ def test_every_name_that_is_listed_is_known():
 
 
 def test_functions_and_gaps_are_no_names():
-    keras = runtime.keras()
-
     def mine(y, predicted):
         return keras.ops.mean(y - predicted)
 

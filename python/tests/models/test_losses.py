@@ -3,9 +3,9 @@ from itertools import product
 import numpy as np
 import pytest
 from grouped import array
+from lazy_modules import keras
 from nightly import few
 
-from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset
 from gpukeras.models import losses
 from gpukeras.training import evaluate, fit
@@ -28,7 +28,6 @@ def make_rows(rows=35):
 
 
 def make_model(loss, *between):
-    keras = runtime.keras()
     keras.utils.set_random_seed(2)
     model = keras.Sequential([keras.Input((3,)), *between, keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.001), loss)
@@ -39,7 +38,6 @@ def make_model(loss, *between):
 
 
 def make_heads():
-    keras = runtime.keras()
     keras.utils.set_random_seed(2)
     given = keras.Input((3,), name="table")
     outputs = [keras.layers.Dense(1, name=name)(given) for name in ("a", "b")]
@@ -109,8 +107,6 @@ class Adding:
     """A layer that adds a sum to the loss."""
 
     def __new__(cls):
-        keras = runtime.keras()
-
         class AddingLayer(keras.layers.Layer):
             def call(self, x):
                 self.add_loss(keras.ops.cast(keras.ops.sum(keras.ops.square(x)), "float32"))
@@ -120,11 +116,11 @@ class Adding:
 
 
 def make_sum(reduction="sum"):
-    return make_model(runtime.keras().losses.MeanSquaredError(reduction=reduction))
+    return make_model(keras.losses.MeanSquaredError(reduction=reduction))
 
 
 def own_loss(y, predicted):
-    return runtime.keras().ops.sqrt(runtime.keras().ops.mean((y - predicted) ** 2))
+    return keras.ops.sqrt(keras.ops.mean((y - predicted) ** 2))
 
 
 def make_own():

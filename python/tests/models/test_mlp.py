@@ -37,11 +37,6 @@ def test_numbers_are_predicted_in_their_own_unit():
     assert 80_000 < output[0, 0] < 120_000  # before any training: near the mean
 
 
-def test_images_are_flattened():
-    data = label_dataset("numeric", np.arange(6) + 0.5, shape=(6, 3, 3, 2))
-    assert mlp.build_mlp(data, {}).input_shape == (None, 3, 3, 2)
-
-
 def test_the_seed_fixes_the_weights():
     data = make_dataset()
     one, two, three = (mlp.build_mlp(data, {"seed": seed}) for seed in (1, 1, 2))
@@ -49,45 +44,43 @@ def test_the_seed_fixes_the_weights():
     assert not np.array_equal(one.get_weights()[0], three.get_weights()[0])
 
 
-def test_the_penalty_is_that_of_hidden_weights():
-    model = mlp.build_mlp(make_dataset(), {"units": [3, 2], "penalty": 0.5})
-    hidden = [model.layers[0].kernel, model.layers[2].kernel]
-    squares = sum(float(np.sum(np.square(kernel.numpy()))) for kernel in hidden)
+@pytest.mark.parametrize(
+    ("units", "family", "penalised"),
+    [([3, 2], None, [0, 2]), ([], None, [0]), ([], "multinomial", [0])],
+    ids=["hidden layers", "the output alone", "a family's output alone"],
+)
+def test_the_penalty_is_that_of_hidden_weights_or_of_the_outputs_alone(units, family, penalised):
+    model = mlp.build_mlp(make_dataset(), {"units": units, "penalty": 0.5, "family": family})
+    kernels = [model.layers[place].kernel.numpy() for place in penalised]
+    squares = sum(float(np.sum(np.square(kernel))) for kernel in kernels)
     assert float(sum(model.losses)) == pytest.approx(0.5 * squares, rel=1e-5)
-    assert not mlp.build_mlp(make_dataset(), {}).losses
-
-
-@pytest.mark.parametrize("family", [None, "multinomial"])
-def test_without_hidden_layers_the_penalty_is_that_of_the_outputs_weights(family):
-    options = {"units": [], "penalty": 0.5, "family": family}
-    model = mlp.build_mlp(make_dataset(), options)
-    squares = float(np.sum(np.square(model.layers[0].kernel.numpy())))
-    assert float(sum(model.losses)) == pytest.approx(0.5 * squares, rel=1e-5)
-
-
-def test_the_learning_rate_is_taken():
-    model = mlp.build_mlp(make_dataset(), {"learning_rate": 0.5})
-    assert float(model.optimizer.learning_rate) == 0.5
+    assert not mlp.build_mlp(make_dataset(), {"units": units, "family": family}).losses
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"units": []}, None),
         ({"units": [0]}, "`units` must be a whole number of at least 1"),
         ({"dropout": 1.0}, "`dropout` must be a number from 0 to 0.99"),
         ({"penalty": -1.0}, "`penalty` must be a number of at least 0"),
         ({"activation": "swoosh"}, "Keras refused"),
         ({"optimizer": "sgdd"}, "Keras refused"),
         ({"optimizer": 3}, "`optimizer` must be the name"),
+        ({"units": 1e9}, r"`units` makes [0-9,]+ weights: training them takes"),
+        ({"units": [1e6, 1e6]}, r"`units` makes [0-9,]+ weights"),
+        ({"units": [8, 1e10]}, r"`units` makes [0-9,]+ weights"),
     ],
 )
-def test_options(options, message):
-    if message is None:
-        assert mlp.build_mlp(make_dataset(), options).output_shape == (None, 3)
-        return
+def test_options_that_no_network_has_are_refused(options, message):
     with pytest.raises(SpecError, match=message):
         mlp.build_mlp(make_dataset(), options)
+
+
+def test_images_are_flattened_and_the_learning_rate_is_taken():
+    data = label_dataset("numeric", np.arange(6) + 0.5, shape=(6, 3, 3, 2))
+    model = mlp.build_mlp(data, {"units": [], "learning_rate": 0.5})
+    assert (model.input_shape, model.output_shape) == ((None, 3, 3, 2), (None, 1))
+    assert float(model.optimizer.learning_rate) == 0.5
 
 
 def test_a_dataset_without_labels_is_refused():
@@ -96,18 +89,13 @@ def test_a_dataset_without_labels_is_refused():
         mlp.build_mlp(data, {})
 
 
-@pytest.mark.parametrize("units", [1e9, [1e6, 1e6], [8, 1e10]])
-def test_a_perceptron_that_no_memory_holds_is_refused(units):
-    with pytest.raises(SpecError, match=r"`units` makes [0-9,]+ weights: training them takes"):
-        mlp.build_mlp(label_dataset("numeric", np.arange(6.0)), {"units": units})
-
-
 def test_its_size_counts_every_layer(monkeypatch):
-    model = mlp.build_mlp(label_dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
+    data = label_dataset("numeric", np.arange(6.0))
+    model = mlp.build_mlp(data, {"units": [8, 4]})
     trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
     needed = mlp.BYTES_A_WEIGHT * trained
     monkeypatch.setattr("gpukeras.system.host.read_free_memory", lambda: needed)
-    mlp.build_mlp(label_dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
+    mlp.build_mlp(data, {"units": [8, 4]})
     monkeypatch.setattr("gpukeras.system.host.read_free_memory", lambda: needed - 1)
     with pytest.raises(SpecError, match=f"`units` makes {trained} weights"):
-        mlp.build_mlp(label_dataset("numeric", np.arange(6.0)), {"units": [8, 4]})
+        mlp.build_mlp(data, {"units": [8, 4]})

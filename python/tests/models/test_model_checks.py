@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+from lazy_modules import keras
 from small_fits import label_dataset, make_dataset, make_model
 
 from gpukeras import ModelError, SpecError
-from gpukeras.backend import runtime
 from gpukeras.diagnostics import check
 from gpukeras.export import transfer
 from gpukeras.models import model_checks, model_recipes
@@ -37,7 +37,6 @@ def test_a_model_of_keras_2_is_refused_everywhere(tmp_path):
 def test_the_weights_of_keras_2_are_read_by_keras_3(tmp_path):
     model, file = old_model(), str(tmp_path / "old.h5")
     model.save_weights(file)
-    keras = runtime.keras()
     new = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     new.load_weights(file)
     np.testing.assert_array_equal(new.get_weights()[0], model.get_weights()[0])
@@ -61,7 +60,6 @@ LOSS = {"loss": "sparse_categorical_crossentropy"}
 
 @pytest.mark.float32(reason="compares with the inner optimizer")
 def test_an_uncompiled_model_is_compiled():
-    keras = runtime.keras()
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, "softmax")])
     with pytest.raises(ModelError, match="not compiled"):
         fit.fit(model, make_dataset(), {"epochs": 1})
@@ -88,7 +86,7 @@ def test_what_cannot_be_compiled(given, message):
 
 
 def test_a_model_without_a_loss_is_told():
-    keras, data = runtime.keras(), make_dataset()
+    data = make_dataset()
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     model.compile("adam")
     for run in (
@@ -101,8 +99,6 @@ def test_a_model_without_a_loss_is_told():
 
 
 def test_a_loss_that_layers_add_is_one():
-    keras = runtime.keras()
-
     class Penalty(keras.layers.Layer):
         def call(self, inputs):
             self.add_loss(keras.ops.mean(inputs**2))
@@ -115,8 +111,6 @@ def test_a_loss_that_layers_add_is_one():
 
 
 def test_labels_of_a_loss_of_ones_own_are_its_own_business():
-    keras = runtime.keras()
-
     def pinball(y_true, y_pred):
         return keras.ops.mean(keras.ops.abs(keras.ops.expand_dims(y_true, -1) - y_pred))
 

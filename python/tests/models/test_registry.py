@@ -1,4 +1,5 @@
 import pytest
+from lazy_modules import keras
 
 from gpukeras.models import registry
 from gpukeras.models.custom_layers import keras_class
@@ -8,8 +9,6 @@ pytestmark = pytest.mark.tf
 
 
 def test_all_classes_are_known_to_keras_by_their_names():
-    import keras
-
     found = registry.custom_objects()
     assert {"gpukeras>BatchEnsemble", "gpukeras>FactorCodes", "gpukeras>MembersModel"} <= set(found)
     for name, made in found.items():

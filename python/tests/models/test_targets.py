@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from keras_fits import assert_equivalent, assert_same_losses, fit_ours, fit_plain
+from lazy_modules import tf
 from nightly import few
 from shaped import (
     BATCH,
@@ -38,7 +39,6 @@ from shaped import (
 from streamed import array, stream, tfdata
 
 from gpukeras import SpecError
-from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.data.recipe import decoding
 from gpukeras.data.recipe.targets import LabelRule
@@ -121,7 +121,7 @@ def as_function(x, y, weights=None, **options):
 
 def as_pipeline(x, y, weights=None, **options):
     parts = (x, y) if weights is None else (x, y, weights)
-    given = runtime.tensorflow().data.Dataset.from_tensor_slices(parts).batch(BATCH)
+    given = tf.data.Dataset.from_tensor_slices(parts).batch(BATCH)
     return tfdata(given, **{"batch_size": BATCH, "shuffle": False, **options})
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from lazy_modules import keras
 from shaped import (
     BATCH,
     CASES,
@@ -67,8 +68,6 @@ MEANINGS = [
 
 @pytest.mark.parametrize(("y", "units", "loss", "message"), MEANINGS)
 def test_a_loss_of_numbers_takes_no_other_labels(y, units, loss, message):
-    import keras
-
     def own(truth, found):
         return keras.ops.sum(found, axis=-1) + 0 * keras.ops.sum(keras.ops.cast(truth, "float32"))
 

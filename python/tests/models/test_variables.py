@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 from keras_fits import assert_same_losses, fit_ours, fit_plain
+from lazy_modules import keras, layers, tf
 from nightly import few
 from small_fits import make_model
 from streamed import array, stream, tfdata
 
 from gpukeras import DataError, ModelError
-from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.data.saved import reader, writer
 from gpukeras.diagnostics import usage
@@ -26,21 +26,17 @@ ROWS, BATCH = 44, 8
 X = np.random.default_rng(2).normal(size=(ROWS, 5)).astype(np.float32)
 
 
-def keras():
-    return runtime.keras()
-
-
 def make_gan():
     """Two networks, each with an optimizer; no call, as in Keras' guides."""
-    layers, models, losses = keras().layers, keras().Sequential, keras().losses
+    layers, models, losses = keras.layers, keras.Sequential, keras.losses
 
-    class Gan(keras().Model):
+    class Gan(keras.Model):
         def __init__(self):
             super().__init__()
-            self.judge = models([keras().Input((5,)), layers.Dense(4, "tanh"), layers.Dense(1)])
-            self.maker = models([keras().Input((5,)), layers.Dense(5, dtype="float32")])
-            self.judge_loss = keras().metrics.Mean(name="judge_loss")
-            self.maker_loss = keras().metrics.Mean(name="maker_loss")
+            self.judge = models([keras.Input((5,)), layers.Dense(4, "tanh"), layers.Dense(1)])
+            self.maker = models([keras.Input((5,)), layers.Dense(5, dtype="float32")])
+            self.judge_loss = keras.metrics.Mean(name="judge_loss")
+            self.maker_loss = keras.metrics.Mean(name="maker_loss")
 
         def compile(self, judge_optimizer, maker_optimizer):
             super().compile()
@@ -52,7 +48,6 @@ def make_gan():
             return [self.judge_loss, self.maker_loss]
 
         def train_step(self, real):
-            tf = runtime.tensorflow()
             noise = real[:, ::-1] * 0.5  # no random numbers: XLA draws others
             made, rows = self.maker(noise), tf.shape(real)[0]
             both = tf.concat([made, real], 0)
@@ -70,38 +65,36 @@ def make_gan():
             return {metric.name: metric.result() for metric in self.metrics}
 
     model = Gan()
-    model.compile(keras().optimizers.Adam(0.01), keras().optimizers.SGD(0.1))
+    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.1))
     return model
 
 
 def make_vae(unpack=lambda data: data):
     """An encoder and a decoder; the step is told what it gets."""
-    layers = keras().layers
 
-    class Vae(keras().Model):
+    class Vae(keras.Model):
         def __init__(self):
             super().__init__()
             self.encoder = layers.Dense(4, dtype="float32")
             self.decoder = layers.Dense(5, dtype="float32")
-            self.total = keras().metrics.Mean(name="loss")
+            self.total = keras.metrics.Mean(name="loss")
 
         @property
         def metrics(self):
             return [self.total]
 
         def call(self, rows):
-            mean, spread = runtime.tensorflow().split(self.encoder(rows), 2, axis=-1)
+            mean, spread = tf.split(self.encoder(rows), 2, axis=-1)
             return self.decoder(mean + 0.1 * spread), mean, spread
 
         def loss_of(self, data):
-            tf, rows = runtime.tensorflow(), unpack(data)
+            rows = unpack(data)
             assert rows.shape[1:] == (5,)
             again, mean, spread = self(rows)
             away = -0.5 * (1 + spread - mean**2 - tf.exp(spread))
             return tf.reduce_mean((rows - again) ** 2) + tf.reduce_mean(away)
 
         def train_step(self, data):
-            tf = runtime.tensorflow()
             with tf.GradientTape() as tape:
                 loss = self.loss_of(data)
             weights = self.trainable_weights
@@ -121,14 +114,14 @@ def make_vae(unpack=lambda data: data):
 def make_penalised():
     """A functional model whose only loss a layer adds."""
 
-    class Penalty(keras().layers.Layer):
+    class Penalty(keras.layers.Layer):
         def call(self, rows):
-            self.add_loss(keras().ops.cast(keras().ops.mean(rows**2), "float32"))
+            self.add_loss(keras.ops.cast(keras.ops.mean(rows**2), "float32"))
             return rows
 
-    given = keras().Input((5,))
-    hidden = keras().layers.Dense(4, "tanh")(given)
-    model = keras().Model(given, Penalty()(keras().layers.Dense(3, dtype="float32")(hidden)))
+    given = keras.Input((5,))
+    hidden = keras.layers.Dense(4, "tanh")(given)
+    model = keras.Model(given, Penalty()(keras.layers.Dense(3, dtype="float32")(hidden)))
     model.compile("sgd")
     return model
 
@@ -136,11 +129,11 @@ def make_penalised():
 def make_compared():
     """A model with a loss in `compute_loss()`, and a compiled one that it does not ask."""
 
-    class Compared(keras().Sequential):
+    class Compared(keras.Sequential):
         def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-            return runtime.tensorflow().reduce_mean((x - y_pred) ** 2)
+            return tf.reduce_mean((x - y_pred) ** 2)
 
-    model = Compared([keras().Input((5,)), keras().layers.Dense(5, dtype="float32")])
+    model = Compared([keras.Input((5,)), keras.layers.Dense(5, dtype="float32")])
     model.compile("sgd", "mse")
     return model
 
@@ -151,7 +144,7 @@ def dataset(**options):
 
 
 def as_pipeline(wrapped=False, **options):
-    given = runtime.tensorflow().data.Dataset.from_tensor_slices((X,) if wrapped else X)
+    given = tf.data.Dataset.from_tensor_slices((X,) if wrapped else X)
     return tfdata(given.batch(BATCH), **{"batch_size": BATCH, "shuffle": False, **options})
 
 
@@ -173,7 +166,7 @@ MODELS = {"GAN": make_gan, "VAE": make_vae, "add_loss": make_penalised, "compute
 
 @functools.cache
 def fit_by_keras(name):
-    tensors = runtime.tensorflow().data.Dataset.from_tensor_slices(X)
+    tensors = tf.data.Dataset.from_tensor_slices(X)
     return fit_plain(MODELS[name], tensors.batch(BATCH))
 
 
@@ -198,7 +191,7 @@ def test_models_without_labels_train_as_in_keras(name, engine):
 def test_a_step_gets_what_keras_would_give_it(cache):
     """`x` of arrays and of pipelines of `x`; `(x,)` where a pipeline or a function gives that."""
     alone, first = make_vae, functools.partial(make_vae, lambda data: data[0])
-    given = runtime.tensorflow().data.Dataset.from_tensor_slices((X,)).batch(BATCH)
+    given = tf.data.Dataset.from_tensor_slices((X,)).batch(BATCH)
     history, expected = fit_plain(first, given)
     for build, make in (
         (alone, as_pipeline),
@@ -241,11 +234,11 @@ def test_a_saved_dataset_without_labels_trains(tmp_path):
 @pytest.mark.slow
 def test_a_checkpoint_holds_all_optimizers_of_a_model(tmp_path):
     options = {"engine": "graph_loop", "checkpoint": {"folder": str(tmp_path), "every_s": 0}}
-    keras().utils.set_random_seed(7)
+    keras.utils.set_random_seed(7)
     whole = make_gan()
     fit.fit(whole, dataset(), {**options, "epochs": 3, "checkpoint": None})
     for epochs in (1, 3):
-        keras().utils.set_random_seed(7)
+        keras.utils.set_random_seed(7)
         model = make_gan()
         report = fit.fit(model, dataset(), {**options, "epochs": epochs})
     assert "Resumed after epoch 1, from its checkpoint." in report.notes
@@ -261,18 +254,10 @@ def test_a_model_is_as_before_with_all_its_optimizers():
     fit.fit(model, data, {"epochs": 1})
     before = [each.numpy() for one in variables.other_optimizers(model) for each in one.variables]
     with untouched(model, data.batch):
-        model.train_step(runtime.tensorflow().constant(X[:8]))
+        model.train_step(tf.constant(X[:8]))
     after = [each.numpy() for one in variables.other_optimizers(model) for each in one.variables]
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.slow
-def test_all_variables_are_there_before_the_first_step():
-    model = make_gan()
-    variables.build_variables(model, (X[:8],))
-    assert [one.built for one in variables.other_optimizers(model)] == [True, True]
-    assert all(int(one.iterations) == 0 for one in variables.other_optimizers(model))
 
 
 def test_labels_are_missed_where_the_compiled_loss_needs_them():
@@ -285,7 +270,7 @@ def test_labels_are_missed_where_the_compiled_loss_needs_them():
 
 @pytest.mark.tensorflow
 def test_a_loss_of_layers_is_missed_in_words():
-    model = keras().Sequential([keras().Input((5,)), keras().layers.Dense(2)])
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
     model.compile("sgd")
     with pytest.raises(ModelError, match="compiled without a loss, and its layers add none"):
         fit.fit(model, dataset(), {"epochs": 1})
@@ -311,8 +296,6 @@ def test_the_use_of_a_gpu_is_read_from_rows_without_labels(wrapped):
 
 @pytest.mark.parametrize("loss", [["mse", "mae"], "mse"], ids=["a list of losses", "one loss"])
 def test_several_labels_of_a_model_without_names_for_its_outputs_are_refused(loss):
-    keras = runtime.keras()
-
     class Two(keras.Model):
         def __init__(self, named):
             super().__init__()

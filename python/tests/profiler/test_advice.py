@@ -19,8 +19,6 @@ from gpukeras.profiler.cost.suggestions import Suggestion
 from gpukeras.profiler.layer_times import LayerTime
 from gpukeras.profiler.report import PARTS, InputCost, StageTime
 
-BUSY = {**dict.fromkeys(PARTS, 0.0), "kernels": 1.0}
-
 
 def stages(**seconds):
     whole = sum(seconds.values())

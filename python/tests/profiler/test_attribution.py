@@ -109,11 +109,6 @@ def test_without_marks_the_device_s_own_work_is_the_window():
     assert (found.wall_s, found.kernels_s, found.steps) == (4, 2, 0)
 
 
-def test_nothing_is_nothing():
-    found = shares(Activity((), (), "CPU", (), error="nothing ran"))
-    assert (found.wall_s, found.kernels_s, found.host_s, found.idle_s) == (0, 0, 0, 0)
-
-
 @settings(max_examples=100)
 @given(st.lists(works(), max_size=12), windows())
 def test_the_shares_sum_to_the_wall_time(some, window_list):

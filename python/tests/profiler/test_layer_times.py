@@ -1,12 +1,10 @@
 """Whose time it was: name scopes, layers, ops, kernels."""
 
-import gzip
-from pathlib import Path
-
 import pytest
+from lazy_modules import tf
 from record_traces import ENGINES, make_small_model
+from xspaces import read
 
-from gpukeras.backend import runtime
 from gpukeras.profiler.attribution import shares
 from gpukeras.profiler.layer_times import (
     ModelLayer,
@@ -27,25 +25,6 @@ from gpukeras.profiler.trace.op_scopes import (
     shorten,
     shorten_type,
 )
-from gpukeras.profiler.trace.xplane import read_activity
-
-DATA = Path(__file__).parents[1] / "support" / "data"
-
-
-@pytest.fixture(scope="module")
-def read(tmp_path_factory):
-    """Reads a recorded trace by its name, each once."""
-    folder, known = tmp_path_factory.mktemp("traces"), {}
-
-    def one(name, device=None):
-        if (name, device) not in known:
-            path = folder / f"{name}.xplane.pb"
-            path.write_bytes(gzip.decompress((DATA / f"{path.name}.gz").read_bytes()))
-            known[name, device] = read_activity(path, device)
-        return known[name, device]
-
-    return one
-
 
 # Scopes ------------------------------------------------------------------------------------------
 
@@ -74,7 +53,6 @@ def test_scopes_are_told_apart_by_playing_tensorflow_s_numbering(layers, seen, e
 
 
 def test_the_numbering_is_tensorflow_s_own():
-    tf = runtime.tensorflow()
     layers = ["dense", "dense_1", "Dense", "conv", "dense_2", "conv_1"]
     expected = {}
     with tf.Graph().as_default():
@@ -195,10 +173,14 @@ def test_the_layers_of_a_model_those_of_nested_models_in_their_place(small_layer
     assert small_layers[-1] == ModelLayer("optimizer", "Adam", "adam")
 
 
+@pytest.fixture(params=ENGINES)
+def activity(request):
+    """A recorded training of each engine."""
+    return read(f"cpu_{request.param}")
+
+
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_layer_of_a_real_training_has_its_time(read, small_layers, engine):
-    activity = read(f"cpu_{engine}")
+def test_every_layer_of_a_real_training_has_its_time(activity, small_layers):
     rows = {row.layer: row for row in attribute_layers(activity, small_layers)}
     assert list(rows)[: len(LAYERS)] == LAYERS
     for name in LAYERS:
@@ -211,9 +193,7 @@ def test_every_layer_of_a_real_training_has_its_time(read, small_layers, engine)
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_rows_sum_to_the_kernels_time(read, small_layers, engine):
-    activity = read(f"cpu_{engine}")
+def test_the_rows_sum_to_the_kernels_time(activity, small_layers):
     for layers in (small_layers, []):
         rows = attribute_layers(activity, layers)
         assert sum(row.total_s for row in rows) == pytest.approx(shares(activity).kernels_s)
@@ -222,9 +202,8 @@ def test_the_rows_sum_to_the_kernels_time(read, small_layers, engine):
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("engine", ENGINES)
-def test_each_op_is_counted_once_a_batch(read, small_layers, engine):
-    ops = {op.name: op for op in top_ops(read(f"cpu_{engine}"), 1000, small_layers)}
+def test_each_op_is_counted_once_a_batch(activity, small_layers):
+    ops = {op.name: op for op in top_ops(activity, 1000, small_layers)}
     gradient = ops["gradient_tape/small_1/dense_1_2/MatMul/MatMul_1"]
     assert (gradient.count, gradient.type, gradient.layer) == (6, "MatMul", "dense_1")
     assert sum(op.share for op in ops.values()) == pytest.approx(1)
@@ -233,7 +212,7 @@ def test_each_op_is_counted_once_a_batch(read, small_layers, engine):
 
 
 @pytest.mark.tf
-def test_the_top_kernels_of_the_eight_gpus_by_name(read):
+def test_the_top_kernels_of_the_eight_gpus_by_name():
     activity = read("v100x8", "GPU:4")
     kernels = top_kernels(activity, 3)
     assert kernels[0].name.startswith("void tensorflow::functor::FillPhiloxRandomKernelLaunch<")
@@ -247,7 +226,7 @@ def test_the_top_kernels_of_the_eight_gpus_by_name(read):
 
 
 @pytest.mark.tf
-def test_the_layers_of_another_model_are_found_by_their_scopes(read):
+def test_the_layers_of_another_model_are_found_by_their_scopes():
     bert = "bert_span_labeler/bert_encoder_1"
     layers = [ModelLayer(n, "", f"{bert}/{n}") for n in ("word_embeddings", "transformer")]
     rows = {row.layer: row for row in attribute_layers(read("v100x8", "GPU:4"), layers)}

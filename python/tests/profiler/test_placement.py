@@ -1,7 +1,5 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpukeras.backend import tracing
 from gpukeras.profiler import placement
@@ -27,11 +25,6 @@ KERNELS = {
 )
 def test_ops_without_a_gpu_kernel_are_chosen(ops, found):
     assert placement.choose_cpu_only(ops, KERNELS) == found
-
-
-@given(st.lists(st.text(max_size=4)), st.dictionaries(st.text(max_size=4), st.sets(st.text())))
-def test_chosen_ops_are_among_those_given(ops, kernels):
-    assert set(placement.choose_cpu_only(ops, kernels)) <= set(ops) & set(kernels)
 
 
 @pytest.mark.tf
@@ -68,10 +61,6 @@ def test_the_least_exact_layer_decides():
     assert placement.judge_outputs(there, here, {"float32"})["tolerance"] == 0.05
 
 
-def test_no_outputs_prove_nothing():
-    assert placement.judge_outputs([], [], ["float32"])["ok"] is False
-
-
 @pytest.mark.parametrize(
     ("batch", "gradients", "expected"),
     [
@@ -102,3 +91,7 @@ def test_slow_steps_are_few(step_s, most, count):
 )
 def test_the_telling_line_of_an_error_is_chosen(text, line):
     assert placement.choose_line(text).startswith(line)
+
+
+def test_no_outputs_prove_nothing():
+    assert placement.judge_outputs([], [], ["float32"])["ok"] is False

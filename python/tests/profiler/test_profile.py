@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from lazy_modules import keras, layers
 from profiled import SlowFunction, make_sleepy_model
 from small_fits import make_dataset, make_model
 
@@ -31,9 +32,6 @@ def advice_of(report):
 
 
 def make_big_model(columns=64, units=1024):
-    import keras
-
-    layers = keras.layers
     model = keras.Sequential(
         [keras.Input((columns,)), layers.Dense(units), layers.Dense(units), layers.Dense(3)]
     )
@@ -67,6 +65,19 @@ def test_options_are_checked(options, arg):
 def test_options_of_r_are_normalised():
     spec = ProfileSpec(steps=10.0, batch_size="auto")
     assert (spec.steps, spec.batch_size) == (10, None)
+
+
+def own_step(step):
+    """A model whose own training step does something first."""
+
+    class Own(keras.Sequential):
+        def train_step(self, data):
+            step()
+            return super().train_step(data)
+
+    model = Own([keras.Input((5,)), keras.layers.Dense(3, "softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
 
 
 @pytest.mark.parametrize(
@@ -166,12 +177,6 @@ def test_a_report_crosses_the_border_as_plain_values(tmp_path):
     assert {bar["kind"] for bar in plain["timeline"]} <= {"kernel", "transfer", "host"}
 
 
-@pytest.mark.slow
-@tf
-def test_the_trace_is_temporary_unless_asked_for():
-    assert profile(make_model(), make_dataset(), {"steps": 2}).trace == ""
-
-
 @tf
 def test_a_file_is_no_folder_for_the_trace(tmp_path):
     file = tmp_path / "taken"
@@ -201,26 +206,22 @@ def test_a_profiler_that_is_already_running_leaves_the_verdict_open(tmp_path):
 
 @pytest.mark.slow
 @tf
-def test_the_engine_that_trained_last_is_profiled(dataset):
+def test_the_engine_that_trained_last_is_profiled_and_the_trace_is_temporary(dataset):
     model = make_model()
     fit.fit(model, dataset, {"epochs": 1, "engine": "keras"})
     report = profile(model, dataset, {"steps": 2})
     assert (report.engine, report.reason) == ("keras", "it trained the model last")
+    assert report.trace == ""
 
 
 @pytest.mark.slow
 @tf
 def test_a_model_that_fits_into_no_loop_is_profiled_with_keras(dataset):
-    import keras
+    def refuse_loops():
+        if "while" in runtime.tensorflow().compat.v1.get_default_graph().name:
+            raise NotImplementedError("not in a loop")
 
-    class Odd(keras.Sequential):
-        def train_step(self, data):
-            if "while" in runtime.tensorflow().compat.v1.get_default_graph().name:
-                raise NotImplementedError("not in a loop")
-            return super().train_step(data)
-
-    model = Odd([keras.Input((5,)), keras.layers.Dense(3, "softmax")])
-    model.compile("sgd", "sparse_categorical_crossentropy")
+    model = own_step(refuse_loops)
     report = profile(model, dataset, {"steps": 2})
     assert report.engine == "keras"
     assert report.reason == '"graph_loop" cannot run this model: not in a loop'
@@ -230,16 +231,11 @@ def test_a_model_that_fits_into_no_loop_is_profiled_with_keras(dataset):
 
 @tf
 def test_memory_that_does_not_suffice_is_told_with_the_batch_size(dataset):
-    import keras
+    def run_out():
+        raise runtime.tensorflow().errors.ResourceExhaustedError(None, None, "OOM")
 
-    class Greedy(keras.Sequential):
-        def train_step(self, data):
-            raise runtime.tensorflow().errors.ResourceExhaustedError(None, None, "OOM")
-
-    model = Greedy([keras.Input((5,)), keras.layers.Dense(3, "softmax")])
-    model.compile("sgd", "sparse_categorical_crossentropy")
     with pytest.raises(OutOfMemoryError, match="at batch size 32"):
-        profile(model, dataset, {})
+        profile(own_step(run_out), dataset, {})
 
 
 # The model ---------------------------------------------------------------------------------------

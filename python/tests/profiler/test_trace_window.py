@@ -1,10 +1,11 @@
 """A traced window: which of its rounds counts, what it says of a step, and when it says nothing."""
 
-import gzip
 from functools import partial
 from pathlib import Path
 
 import pytest
+from lazy_modules import tf
+from xspaces import content_of
 
 from gpukeras.core.errors import DataError
 from gpukeras.profiler.attribution import shares
@@ -13,8 +14,6 @@ from gpukeras.profiler.layer_times import ModelLayer, top_ops
 from gpukeras.profiler.report import PARTS
 from gpukeras.profiler.trace.xplane import Activity, Step, Work
 from gpukeras.profiler.trace_window import Window, choose_round, open_window, read_window
-
-V100 = Path(__file__).parents[1] / "support" / "data" / "v100x8.xplane.pb.gz"
 
 
 def kernel(begin_s, end_s, scope="model/dense/MatMul", kind="kernel"):
@@ -128,7 +127,7 @@ class Recorded:
         None,
         b"",
         b"not a trace at all",
-        pytest.param(gzip.decompress(V100.read_bytes())[:5000], id="truncated"),
+        pytest.param(content_of("v100x8")[:5000], id="truncated"),
     ],
 )
 def test_a_missing_or_damaged_trace_is_undetermined_never_wrong(content, tmp_path):
@@ -143,15 +142,13 @@ def test_a_missing_or_damaged_trace_is_undetermined_never_wrong(content, tmp_pat
 
 @pytest.mark.tf
 def test_a_trace_of_before_is_not_taken_for_this_one(tmp_path):
-    (tmp_path / "old.xplane.pb").write_bytes(gzip.decompress(V100.read_bytes()))
+    (tmp_path / "old.xplane.pb").write_bytes(content_of("v100x8"))
     window = read_window(Recorded(None), str(tmp_path), "GPU:0", 5)
     assert window.unread == "the profiler wrote no trace"
 
 
 @pytest.mark.tf
 def test_a_profiler_that_fails_is_undetermined_too(tmp_path):
-    import tensorflow as tf
-
     for error in (
         DataError("The folder holds nothing."),
         PermissionError(13, "Permission denied"),
@@ -164,8 +161,6 @@ def test_a_profiler_that_fails_is_undetermined_too(tmp_path):
 
 @pytest.mark.tf
 def test_running_out_of_memory_is_no_matter_of_the_trace(tmp_path):
-    import tensorflow as tf
-
     error = tf.errors.ResourceExhaustedError(None, None, "OOM")
     with pytest.raises(tf.errors.ResourceExhaustedError):
         read_window(Recorded(error=error), str(tmp_path), "CPU:0", 5)

@@ -71,6 +71,9 @@ def read_end(client):
     return said
 
 
+HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
 def trickle(client, sent=b"a"):
     """Sends some bytes now and then ("slow loris"); returns whether the server ends that."""
     deadline = time.monotonic() + PATIENCE_S
@@ -92,9 +95,8 @@ def test_connections_that_bring_no_request_are_closed(port):
 
 
 def test_a_body_that_trickles_is_sent_away(port):
-    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection(("127.0.0.1", port)) as slow:
-        slow.sendall(head + b"Content-Length: 100\r\n\r\n{")
+        slow.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
         assert read_end(slow).startswith(b"HTTP/1.1 408 ")
 
 
@@ -110,20 +112,18 @@ def test_requests_on_one_connection_go_on_beyond_the_limit_for_silence(port):
 
 
 def test_a_chunked_body_has_the_same_limit(port):
-    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection(("127.0.0.1", port)) as client:
-        client.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        client.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
         client.sendall(b"800\r\n" + b" " * 0x800 + b"\r\n0\r\n\r\n")
         client.settimeout(PATIENCE_S)
         assert client.recv(4096).startswith(b"HTTP/1.1 413 ")
 
 
 def test_a_body_announced_as_too_large_is_refused_before_its_first_byte(port):
-    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     for more in (b"", b"Expect: 100-continue\r\n"):
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.settimeout(PATIENCE_S)
-            client.sendall(head + more + b"Content-Length: 3000\r\n\r\n")
+            client.sendall(HEAD + more + b"Content-Length: 3000\r\n\r\n")
             answer = b""
             while not answer.endswith(b"}"):
                 answer += client.recv(4096)
@@ -136,9 +136,8 @@ def test_a_body_announced_as_too_large_is_refused_before_its_first_byte(port):
 
 
 def test_of_a_body_that_is_too_large_only_so_much_is_thrown_away(port):
-    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection(("127.0.0.1", port)) as client:
-        client.sendall(head + b"Content-Length: 1000000000\r\n\r\n")
+        client.sendall(HEAD + b"Content-Length: 1000000000\r\n\r\n")
         assert trickle(client, b" " * 2000)
 
 
@@ -163,14 +162,11 @@ def test_endless_bodies_and_heads_end(port):
 def test_a_defect_is_told_without_a_word_about_it(port, caplog):
     with caplog.at_level(logging.ERROR):
         status, answer, _ = ask(port, body={"x": [[13]]})
-    assert (status, answer) == (
-        500,
-        {"error": {"code": "internal", "message": "The server failed."}},
-    )
-    assert ask(port, body={"x": [[14]]})[:2] == (
-        422,
-        {"error": {"code": "model", "message": "`model` takes no 14."}},
-    )
+    assert status == 500
+    assert answer == {"error": {"code": "internal", "message": "The server failed."}}
+    status, answer, _ = ask(port, body={"x": [[14]]})
+    assert status == 422
+    assert answer == {"error": {"code": "model", "message": "`model` takes no 14."}}
     assert ask(port, body={"x": [[5]]})[1] == {"predictions": [5]}
 
 
@@ -198,13 +194,12 @@ def test_bodies_share_a_room_and_give_it_back():
 
 def test_clients_that_hold_bodies_back_leave_no_room_until_they_are_sent_away(port):
     """The server of this file keeps bodies of 32 x 2000 bytes, and a body for half a second."""
-    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     whole = json.dumps({"x": [1] * 600}).encode()
     with contextlib.ExitStack() as clients:
         connect = partial(socket.create_connection, ("127.0.0.1", port))
         held = [clients.enter_context(connect()) for _ in range(36)]
         for client in held:
-            client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(whole) + whole[:-1])
+            client.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(whole) + whole[:-1])
         told = [read_end(client).split(b" ", 2)[1] for client in held]
     assert set(told) == {b"408", b"503"}
     assert ask(port, body={"x": [1]})[0] == 200

@@ -2,10 +2,13 @@ import json
 
 import numpy as np
 import pytest
+from lazy_modules import keras
 from served import frame_dataset, make_columns, to_json_rows
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError
+from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.recipe import Recipe, TableEncoding
 from gpukeras.export import archive
 from gpukeras.models import mlp
 from gpukeras.serving.requests import parse_request
@@ -110,8 +113,6 @@ def test_warming_up_compiles_all_sizes(regression):
 
 
 def test_no_clients_rows_depend_on_anothers():
-    import keras
-
     def centred(x):
         return x - keras.ops.mean(x, axis=0)
 
@@ -125,8 +126,6 @@ def test_no_clients_rows_depend_on_anothers():
 
 
 def test_a_model_with_a_state_is_not_served():
-    import keras
-
     model = keras.Sequential(
         [keras.Input((3, 1), batch_size=4), keras.layers.LSTM(2, stateful=True)]
     )
@@ -154,9 +153,6 @@ def test_columns_are_described_by_name_and_type(regression):
     ],
 )
 def test_terms_that_r_computes_are_told(formula, names, terms):
-    from gpukeras.data.recipe.columns import ColumnRule
-    from gpukeras.data.recipe.recipe import Recipe, TableEncoding
-
     rules = tuple(ColumnRule(name, "number") for name in names)
     assert find_terms(Recipe(TableEncoding(rules), formula=formula)) == terms
     assert find_terms(None) == []

@@ -11,6 +11,9 @@ it.
 import json
 from pathlib import Path
 
+from gpukeras.diagnostics.verdict import diagnose
+from gpukeras.system.facts import parse_facts
+
 FOLDER = Path(__file__).parent / "facts"
 HEALTHY = json.loads((FOLDER / "healthy.json").read_text())
 UNLISTED_CHANGES = {
@@ -40,6 +43,11 @@ BASES = {"healthy": HEALTHY, "unlisted": UNLISTED, "jax": JAX, "jax unlisted": J
 def build_facts(case):
     """The whole facts of a case."""
     return change(BASES[case["base"]], case.get("changes", {}))
+
+
+def judge(facts):
+    """What `gpu_check()` makes of facts."""
+    return diagnose(parse_facts(facts))
 
 
 def read_cases():

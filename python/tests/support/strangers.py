@@ -48,8 +48,14 @@ PLAIN = {
     "1 MiB announced": HEADER.pack(MAGIC, 1, 2**20) + b"x" * 1000,
     "a nested record": say(HELLO, b"[" * 10**5),
     "NaN": say(HELLO, b'{"index": NaN, "description": {}}'),
+    "TLS": b"\x16\x03\x01" * 100,
     "half a greeting": b"GPUK\x03\x02",
+    "another version's header": b"GPUK\xff" + bytes(11),
+    "HTTP": b"GET / HTTP/1.1\r\n\r\n",
+    "silence": b"",
 }
+# What is shorter than a greeting is waited for.
+UNFINISHED = ("half a greeting", "another version's header", "HTTP", "silence")
 
 
 def join(specs, work=None):

@@ -1,5 +1,6 @@
 """Traces of the profiler: recorded ones, and small ones made by hand."""
 
+import functools
 import gzip
 import tempfile
 from pathlib import Path
@@ -15,10 +16,15 @@ def content_of(name):
     return gzip.decompress((DATA / f"{name}.xplane.pb.gz").read_bytes())
 
 
+@functools.cache
+def read_recorded(name, device=None):
+    return read(content_of(name), device)
+
+
 def read(source, device=None):
     """Reads a trace given as its bytes, as a message, or by its name in data/."""
     if isinstance(source, str):
-        source = content_of(source)
+        return read_recorded(source, device)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.xplane.pb"
         path.write_bytes(source if isinstance(source, bytes) else source.SerializeToString())

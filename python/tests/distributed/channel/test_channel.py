@@ -24,16 +24,10 @@ def test_all_get_what_all_gave_in_order(size):
         told = [channel.exchange(f"step {i}", {"of": channel.index, "i": i}) for i in range(50)]
         assert told == [[{"of": w, "i": i} for w in range(size)] for i in range(50)]
         assert channel.gather(b"x" * channel.index) == [b"x" * w for w in range(size)]
+        assert (channel.broadcast(b""), channel.exchange("", {})) == (b"", [{}] * size)
         return channel.broadcast(b"y" * 10**6 if channel.index == 0 else None)
 
     assert run_threads(size, work) == [b"y" * 10**6] * size
-
-
-def test_empty_bytes_travel_too():
-    def work(channel):
-        return channel.broadcast(b""), channel.gather(b""), channel.exchange("", {})
-
-    assert run_threads(2, work) == [(b"", [b"", b""], [{}, {}])] * 2
 
 
 def test_chief_must_give_what_it_broadcasts():
@@ -56,10 +50,11 @@ def test_difference_is_refused_on_every_worker(size):
     descriptions[1] = {"tensorflow": "2.20"}
     outcomes = run_threads(size, lambda channel: "joined", descriptions)
     assert names(outcomes) == {"Worker 2 (127.0.0.1:2002) has tensorflow 2.20, the chief has 2.21."}
-    assert all(isinstance(outcome, ClusterError) for outcome in outcomes)
-    assert all(outcome.details["worker"] == 2 for outcome in outcomes)
-    assert all(outcome.details["address"] == "127.0.0.1:2002" for outcome in outcomes)
-    assert all(outcome.details["differences"] == ["tensorflow"] for outcome in outcomes)
+    expected = {"worker": 2, "address": "127.0.0.1:2002", "differences": ["tensorflow"]}
+    for outcome in outcomes:
+        assert isinstance(outcome, ClusterError)
+        assert expected.items() <= outcome.details.items()
+        assert json.loads(json.dumps(outcome.details)) == outcome.details
 
 
 def test_same_index_twice_is_refused_on_both_and_the_chief():
@@ -69,19 +64,16 @@ def test_same_index_twice_is_refused_on_both_and_the_chief():
 
 def test_worker_that_does_not_come_is_named_to_those_that_came():
     control = free_address()
-    outcomes = []
 
     def join(index, limit_s):
         with pytest.raises(ClusterError) as caught:
             open_channel(make_spec(control, 3, index), {}, join_timeout_s=limit_s)
-        outcomes.append(caught.value.message)
+        return caught.value.message
 
-    # The chief decides, though this worker's own patience ends before.
-    other = threading.Thread(target=join, args=(1, 0.3))
-    other.start()
-    join(0, 0.6)
-    other.join()
-    assert outcomes == ["Worker 3 (127.0.0.1:2003) has not come within 0.6 s."] * 2
+    with ThreadPoolExecutor(2) as pool:
+        # The chief decides, though this worker's own patience ends before.
+        found = list(pool.map(join, (1, 0), (0.3, 0.6)))
+    assert found == ["Worker 3 (127.0.0.1:2003) has not come within 0.6 s."] * 2
 
 
 def test_chief_that_is_not_there_is_named():
@@ -98,82 +90,33 @@ def test_address_of_another_computer_cannot_be_listened_on():
 
 
 def test_nothing_listens_after_all_have_joined():
+    control = free_address()
+    address = ("127.0.0.1", int(control.rpartition(":")[2]))
+
     def work(channel):
         channel.exchange("joined", {})
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address, 1)
         return channel.exchange("looked", {}) and "refused"
 
-    address = None
-    control = free_address()
-    address = ("127.0.0.1", int(control.rpartition(":")[2]))
-    outcomes = []
-
-    def run(index):
-        with open_channel(make_spec(control, 2, index), {}, join_timeout_s=5) as channel:
-            outcomes.append(work(channel))
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes == ["refused", "refused"]
-
-
-@pytest.mark.parametrize(
-    "garbage",
-    [b"GET / HTTP/1.1\r\n\r\n", b"", b"\x16\x03\x01" * 100, b"GPUK\x01", b"GPUK\xff" + b"\0" * 11],
-    ids=["http", "silence", "tls", "half a header", "unknown kind"],
-)
-def test_strangers_do_not_disturb_the_join(garbage):
-    control = free_address()
-    outcomes = []
-
-    def run(index):
-        with open_channel(make_spec(control, 2, index), {}, join_timeout_s=10) as channel:
-            outcomes.append(channel.exchange("joined", {"index": index}))
-
-    chief = threading.Thread(target=run, args=(0,))
-    chief.start()
-    strangers = [connect(control) for _ in range(3)]
-    for stranger in strangers:
-        stranger.sendall(garbage)
-    run(1)
-    chief.join()
-    for stranger in strangers:
-        stranger.close()
-    assert outcomes == [[{"index": 0}, {"index": 1}]] * 2
+    assert run_threads(2, work, control=control) == ["refused", "refused"]
 
 
 def test_worker_that_ends_before_all_have_come_may_be_started_again():
     control = free_address()
-    outcomes = []
 
     def run(index):
         with open_channel(make_spec(control, 3, index), {}, join_timeout_s=10) as channel:
-            outcomes.append(channel.exchange("joined", {}))
+            return channel.exchange("joined", {})
 
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(3)]
-    threads[0].start()
-    first = Peer(connect(control))
-    first.greet(1, 3)
-    assert first.hear(beats=True).kind == BEAT
-    first.close()
-    for thread in threads[1:]:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes == [[{}] * 3] * 3
-
-
-def test_same_address_serves_one_run_after_another():
-    control = free_address()
-    for _ in range(3):
-        assert (
-            run_threads(2, lambda channel: channel.exchange("a", {}), control=control)
-            == [[{}, {}]] * 2
-        )
+    with ThreadPoolExecutor(3) as pool:
+        chief = pool.submit(run, 0)
+        first = Peer(connect(control))
+        first.greet(1, 3)
+        assert first.hear(beats=True).kind == BEAT
+        first.close()
+        others = [pool.submit(run, index) for index in (1, 2)]
+        assert [one.result() for one in (chief, *others)] == [[{}] * 3] * 3
 
 
 def test_cluster_as_the_user_gives_it():
@@ -316,22 +259,10 @@ def test_on_loss_may_close_the_channel_itself():
 
 def test_calls_of_several_threads_take_turns():
     def work(channel):
-        told = []
+        def call(_):
+            return len([channel.exchange("epoch", {}) for _ in range(50)])
 
-        def call():
-            told.extend(channel.exchange("epoch", {}) for _ in range(50))
-
-        threads = [threading.Thread(target=call) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return len(told)
+        with ThreadPoolExecutor(3) as pool:
+            return sum(pool.map(call, range(3)))
 
     assert run_threads(2, work) == [150, 150]
-
-
-def test_details_are_plain():
-    outcomes = run_threads(2, lambda channel: channel.exchange(str(channel.index), {}))
-    for outcome in outcomes:
-        assert json.loads(json.dumps(outcome.details)) == outcome.details

@@ -70,12 +70,6 @@ def test_long_messages_come_back():
     assert taken == [sent]
 
 
-def test_long_parts_are_not_copied():
-    part = bytearray(10**5)
-    pieces = pack_message(make_reader()[2], CALL, {}, [b"short", part])
-    assert pieces[2] is part
-
-
 @pytest.mark.parametrize(
     "header",
     [

@@ -28,22 +28,17 @@ def with_offset(name, shift=3.0, labels=None, inputs=None):
 
 
 def test_training_starts_at_the_mean_of_the_labels():
-    data = dataset("poisson")
-    counts = labels_of("poisson")["values"]
-    family = settle_family(data, "poisson")
-    assert family.center == pytest.approx(counts.mean(), rel=1e-6)
-    for name, options in {"poisson": {}, "gamma": {"link": "inverse"}}.items():
-        model = model_of(name, family={"name": name, **options})
+    for name, link in {"poisson": None, "gamma": "inverse"}.items():
+        mean = labels_of(name)["values"].mean()
+        assert settle_family(dataset(name), name).center == pytest.approx(mean, rel=1e-6)
+        model = model_of(name, family={"name": name, "link": link})
         model.layers[0].kernel.assign(np.zeros((2, 1)))
         found = predict.predict(model, data=dataset(name))["values"]
-        np.testing.assert_allclose(found, labels_of(name)["values"].mean(), rtol=1e-4)
-
-
-def test_trials_start_at_the_share_of_successes():
-    values = labels_of("trials")["values"]
+        np.testing.assert_allclose(found, mean, rtol=1e-4)
+    trials = labels_of("trials")["values"]
     family = settle_family(dataset("trials"), "binomial")
     assert family.columns == 2
-    assert family.center == pytest.approx(values[:, 0].sum() / values.sum(), rel=1e-6)
+    assert family.center == pytest.approx(trials[:, 0].sum() / trials.sum(), rel=1e-6)
 
 
 @pytest.mark.varies

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from familied import ROWS, dataset, features, labels_of, model_of
+from familied import dataset, features, model_of
 from jax_runs import needs_jax, run_part
+from lazy_modules import keras
 from nightly import few
 
-from gpukeras.backend import runtime
 from gpukeras.engine import rowwise
 from gpukeras.export import keras_file, transfer
 from gpukeras.models import registry
@@ -98,29 +98,17 @@ def test_only_classes_of_families_are_known_to_be_ours(trained):
     needs = keras_file.needs_of(Path(path))
     assert needs.objects == needs.compiled == ()  # gpu_load() has them itself
     layer, loss = map(keras_class, keras_classes.CLASSES)
-    name_of = runtime.keras().saving.get_registered_name
+    name_of = keras.saving.get_registered_name
     assert {name_of(layer), name_of(loss)} <= registry.custom_objects().keys()
-    assert not keras_classes.is_ours(runtime.keras().layers.Dense)
+    assert not keras_classes.is_ours(keras.layers.Dense)
     assert not keras_classes.is_ours("mse")
-    plain = runtime.keras().Sequential([runtime.keras().Input((2,))])
+    plain = keras.Sequential([keras.Input((2,))])
     assert keras_classes.family_of(plain) is None
 
 
 @pytest.mark.slow
-def test_evaluation_is_the_mean_of_the_rows_losses_in_any_batches():
-    model, data = model_of("poisson"), dataset("poisson", batch_size=7)
-    y = labels_of("poisson")["values"]
-    mean = model.predict(features(), verbose=0)[:, 0].astype(float)
-    stats = pytest.importorskip("scipy.stats")
-    expected = -stats.poisson.logpmf(y, mean).mean()
-    for size in (7, ROWS):
-        found = loss_of(model, data, batch_size=size)
-        assert found == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.slow
 def test_half_precision_computes_the_likelihood_in_float32():
-    config = runtime.keras().config
+    config = keras.config
     config.set_dtype_policy("mixed_float16")
     try:
         data = dataset("negative_binomial")

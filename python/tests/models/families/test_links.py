@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from lazy_modules import keras, tf
 
-from gpukeras.backend import runtime
-from gpukeras.models.families import links
+from gpukeras.models.families import links, numerics
 
 pytestmark = pytest.mark.tf
 special = pytest.importorskip("scipy.special")
@@ -15,7 +15,15 @@ MEANS = {"log": np.exp, "sqrt": np.square, "identity": lambda x: x, "inverse": l
 
 
 def tensor(values):
-    return runtime.keras().ops.convert_to_tensor(np.asarray(values, "float32"))
+    return keras.ops.convert_to_tensor(np.asarray(values, "float32"))
+
+
+def slope(function, values):
+    x = tensor(values)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        total = function(x)
+    return np.asarray(tape.gradient(total, x))
 
 
 @pytest.mark.parametrize("link", INVERSE)
@@ -45,3 +53,17 @@ def test_means_are_those_of_the_link(link):
     np.testing.assert_allclose(found, MEANS[link](x), rtol=1e-5)
     assert (np.asarray(links.positive_mean(link, tensor([-80.0, 80.0]), 1.5)) > 0).all()
     assert links.link_of(link, float(MEANS[link](0.7))) == pytest.approx(0.7)
+
+
+def test_the_slope_of_the_normal_distribution_is_its_density_also_at_0():
+    x = np.array([-9.0, -1.0, 0.0, 0.5, 3.0])
+    density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+    np.testing.assert_allclose(slope(numerics.normal_cdf, x), density, rtol=1e-4, atol=1e-6)
+
+
+def test_a_mean_that_left_its_range_stays_positive_and_comes_back():
+    x = [2.0, 0.5, 0.1, 0.0, -1.0, -1e6]
+    found = np.asarray(numerics.positive(tensor(x), 0.5))
+    assert (found > 0).all()
+    np.testing.assert_allclose(found[:4], [2.0, 0.5, 0.5 * np.exp(-0.8), 0.5 / np.e], rtol=1e-6)
+    assert (slope(lambda one: numerics.positive(one, 0.5), x)[:5] > 0).all()

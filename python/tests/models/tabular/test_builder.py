@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from children import run_script
 from jax_runs import QUICK, needs_jax
+from lazy_modules import keras
 from nightly import few
 from tables import make_columns, make_table
 
 from gpukeras import DataError, SpecError
-from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.export import keras_file, transfer
 from gpukeras.export.custom_objects import Needs
@@ -109,8 +109,6 @@ NUMERIC = dict(
 
 @pytest.mark.slow
 def test_mixed_precision_trains_and_knows_every_level():
-    import keras
-
     columns = make_columns()
     columns[3] = {
         **columns[3],
@@ -251,7 +249,7 @@ def test_every_kind_learns_a_family_and_keeps_it_in_its_file(kind, family, label
     names = likelihood(family_of(model)).names(family_of(model))
     assert found.shape == (8, len(names))
     model.save(tmp_path / "model.keras")
-    loaded = runtime.keras().saving.load_model(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded.predict(x, verbose=0), found)
     assert family_of(loaded) == family_of(model)
 

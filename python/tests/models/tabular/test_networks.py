@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from lazy_modules import keras
 from tables import RECORDED
 
 from gpukeras.data.dataset import map_dataset as data_dataset
-from gpukeras.models.tabular import builder, networks, statistics
+from gpukeras.models.tabular import builder, statistics
 
 pytestmark = pytest.mark.tf
 
@@ -171,8 +172,6 @@ def test_tabm(recorded, data, name):
 
 
 def test_periodic_embeddings(recorded, data):
-    import keras
-
     known = part(recorded, "periodic")
     model = builder.build_tabular(data, {"kind": "mlp", "numeric_embeddings": "periodic"})
     (encoding,), (matrices,) = layers_of(model, "PeriodicEncoding"), layers_of(model, "EinsumDense")
@@ -185,8 +184,6 @@ def test_periodic_embeddings(recorded, data):
 @pytest.mark.parametrize("rank", [None, 2])
 def test_cross_layers_are_the_papers_formula(data, rank):
     """Equations 1 and 3 of arXiv:2008.13535 in NumPy: it has no code for PyTorch on PyPI."""
-    import keras
-
     given = {"kind": "dcn", "units": 4, "blocks": 2, "embeddings": 2, "rank": rank, "dropout": 0}
     given.update(PLAIN)
     model = builder.build_tabular(data, given)
@@ -205,11 +202,3 @@ def test_cross_layers_are_the_papers_formula(data, rank):
         kernel, bias = next(weights)
         x = first * (inner @ kernel + bias) + x
     np.testing.assert_allclose(found, x, rtol=3e-6, atol=3e-6)
-
-
-def test_seeds_differ_and_come_from_the_users():
-    draw, again = networks.Seeds(7), networks.Seeds(7)
-    found = [draw() for _ in range(100)]
-    assert len(set(found)) == 100
-    assert found == [again() for _ in range(100)]
-    assert all(0 <= seed < 2**31 for seed in found)

@@ -30,10 +30,3 @@ def test_frequencies_begin_small_and_the_seed_fixes_them():
     np.testing.assert_array_equal(found[0, 0], [1.0] * 40 + [0.0] * 40)
     assert 0 < np.abs(np.asarray(one.kernel)).max() <= 0.02
     assert one.compute_output_shape((None, 2)) == (None, 2, 80)
-
-
-def test_a_token_is_linear_in_its_number():
-    layer = keras_class(number_layers.NumberTokens)(3, seed=1)
-    zero, one, two = (np.asarray(layer(np.full((1, 2), value, np.float32))) for value in range(3))
-    np.testing.assert_allclose(two - one, one - zero, rtol=1e-5, atol=1e-6)
-    assert layer.compute_output_shape((None, 2)) == (None, 2, 3)

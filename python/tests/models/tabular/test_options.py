@@ -1,6 +1,5 @@
 import pytest
 
-from gpukeras import SpecError
 from gpukeras.models.tabular.options import Sizes, TabularSpec, choose_rates, settle
 
 
@@ -42,8 +41,3 @@ def test_tabm_of_few_rows_is_smaller(rows, sizes, rate):
     assert choose_rates(spec, rows) == (rate, 3e-4)
     assert settle(TabularSpec(kind="tabm", members=5, units=7), rows).members == 5
     assert choose_rates(TabularSpec(kind="mlp"), rows) == (1e-3, 1e-5)
-
-
-def test_heads_divide_units():
-    with pytest.raises(SpecError, match="must be a multiple of `heads` = 7 for a transformer"):
-        settle(TabularSpec(kind="ft_transformer", heads=7))

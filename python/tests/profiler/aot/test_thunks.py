@@ -46,8 +46,7 @@ def test_what_depends_on_an_unknown_trip_count_is_unknown():
     assert (loop.trip_count, loop.kernels, loop.launches) == (None, None, None)
 
 
-def test_a_loop_within_a_command_buffer_is_one_launch():
-    text = """
+LOOP_IN_GRAPH = """
 001: kCommandBuffer
   002: kWhile
 condition:
@@ -56,14 +55,7 @@ condition:
       004: kCustomKernel
       005: kCopy
 """
-    (loop,) = find_loops(parse_thunks(text), {"": 8})
-    assert (loop.trip_count, loop.kernels, loop.launches) == (8, 2, 1)
-    assert loop.in_graph
-    assert loop.is_graph
-
-
-def test_a_body_of_one_command_buffer_is_one_launch():
-    text = """
+GRAPH_IN_LOOP = """
 001: kWhile
 condition:
     002: kCustomKernel
@@ -72,13 +64,22 @@ condition:
         004: kCustomKernel
         005: kCustomKernel
 """
+NO_LOOP = "001: kCustomKernel\n002: kCopy\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "trips", "launches", "in_graph", "is_graph"),
+    [
+        (LOOP_IN_GRAPH, 8, 1, True, True),
+        (GRAPH_IN_LOOP, 8, 1, False, True),
+        (NO_LOOP, 1, 2, False, False),  # as one iteration
+    ],
+    ids=["a loop in a command buffer", "a command buffer in a loop", "no loop"],
+)
+def test_kernels_and_launches_of_an_iteration(text, trips, launches, in_graph, is_graph):
     (loop,) = find_loops(parse_thunks(text), {"": 8})
-    assert (loop.kernels, loop.launches, loop.is_graph) == (2, 1, True)
-
-
-def test_a_program_without_a_loop_is_one_iteration():
-    (loop,) = find_loops(parse_thunks("001: kCustomKernel\n002: kCopy\n"), {})
-    assert (loop.trip_count, loop.kernels, loop.launches) == (1, 2, 2)
+    assert (loop.trip_count, loop.kernels, loop.launches) == (trips, 2, launches)
+    assert (loop.in_graph, loop.is_graph) == (in_graph, is_graph)
 
 
 def test_a_dump_without_passes_is_read_and_one_without_thunks_refused(tmp_path):

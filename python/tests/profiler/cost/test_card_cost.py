@@ -95,11 +95,6 @@ def test_each_figure_has_a_basis_and_a_source():
             assert "measured" not in one.source
 
 
-def test_rows_that_are_sent_ahead_take_two_blocks():
-    sent = judge_card(replace(COMPILED, rows_bytes=0.0, blocks=2))
-    assert values(sent)["block_bytes"] == 8 * MIB
-
-
 def test_a_program_that_waits_for_the_host_is_noted():
     assert judge_card(COMPILED).notes == ()
     waits = replace(PROGRAM, unknown_trips=1, host_transfers=2)
@@ -116,13 +111,6 @@ def test_a_knee_that_no_batch_reaches_is_noted(rows, noted):
     assert not noted or "more than the 1,023 rows" in notes[0]
 
 
-def test_without_data_no_rows_are_counted():
-    found = values(judge_card(replace(FACTS, rows_bytes=None)))
-    assert "rows_bytes" not in found
-    assert "block_bytes" not in found
-    assert found["total_bytes"] == 29 * MIB + LIBRARY_BYTES
-
-
 @pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
 def test_what_fits_exactly_fits(more, fits):
     room = 15360 * MIB - LIBRARY_BYTES - (4 + 10 + 30) * MIB - 20
@@ -137,6 +125,9 @@ def test_what_is_not_known_is_not_guessed():
     unknown = judge_card(replace(COMPILED, program=replace(PROGRAM, launches=None, kernels=None)))
     assert unknown.bound == ""
     assert values(unknown)["knee"] is None
+    without_rows = values(judge_card(replace(FACTS, rows_bytes=None)))
+    assert not {"rows_bytes", "block_bytes"} & without_rows.keys()
+    assert without_rows["total_bytes"] == 29 * MIB + LIBRARY_BYTES
 
 
 def test_the_larger_part_of_a_step_bounds_it():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from compilers import PYTHON, needs_compiler
+from lazy_modules import keras
 
 from gpukeras import SpecError, api
 from gpukeras.backend import runtime
@@ -24,7 +25,6 @@ def make_data(rows=ROWS, **options):
 
 
 def make_dense():
-    keras = runtime.keras()
     model = keras.Sequential(
         [keras.Input((COLUMNS,)), keras.layers.Dense(4), keras.layers.Dense(1)]
     )
@@ -101,7 +101,6 @@ def test_the_card_that_is_here_is_taken_without_asking(monkeypatch, here, name, 
 
 
 def test_a_model_of_ones_own_code_does_not_cross():
-    keras = runtime.keras()
     model = make_dense()
     model.compile("adam", lambda y, p: keras.ops.mean((y - p) ** 4))
     cost, _ = cost_of(model, make_data(), "T4", compiler="/no/python")
@@ -115,7 +114,6 @@ def test_a_model_of_ones_own_code_does_not_cross():
     [(None, "no loss and no optimizer"), ({"run_eagerly": True}, "the model trains eagerly")],
 )
 def test_a_model_that_runs_no_compiled_loop_is_not_compiled(options, why):
-    keras = runtime.keras()
     model = keras.Sequential([keras.Input((COLUMNS,)), keras.layers.Dense(1)])
     if options is not None:
         model.compile("adam", "mse", **options)

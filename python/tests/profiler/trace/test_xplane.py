@@ -4,11 +4,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from lazy_modules import keras, tf
 from permissions import obeying_permissions
 from record_traces import ENGINES
 from xspaces import Builder, content_of, on_host, read, told
 
-from gpukeras.backend import runtime, tracing
+from gpukeras.backend import tracing
 from gpukeras.core.errors import DataError
 from gpukeras.profiler.attribution import measure_cover, shares
 from gpukeras.profiler.trace.xplane import choose_device, read_activity
@@ -19,9 +20,13 @@ pytestmark = pytest.mark.tf
 # Recorded traces ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_training_on_a_cpu(engine):
-    activity = read(f"cpu_{engine}")
+@pytest.fixture(params=ENGINES)
+def activity(request):
+    """A recorded training of each engine."""
+    return read(f"cpu_{request.param}")
+
+
+def test_a_training_on_a_cpu(activity):
     assert (activity.device, activity.devices) == ("CPU", ("CPU",))
     assert (activity.error, activity.bytes) == ("", None)
     assert [step.number for step in activity.steps] == [0, 1, 2]
@@ -32,9 +37,7 @@ def test_a_training_on_a_cpu(engine):
     assert min(begins) >= 0
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_no_work_of_a_lane_counts_twice(engine):
-    activity = read(f"cpu_{engine}")
+def test_no_work_of_a_lane_counts_twice(activity):
     for lane in {work.lane for work in activity.works}:
         of_lane = [work for work in activity.works if work.lane == lane]
         assert {work.kind for work in of_lane} == {"host" if lane == "main" else "kernel"}
@@ -42,9 +45,8 @@ def test_no_work_of_a_lane_counts_twice(engine):
             assert after.begin_s >= before.end_s - 1e-12, (before, after)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_step_is_explained_but_for_its_gaps(engine):
-    found = shares(read(f"cpu_{engine}"))
+def test_a_step_is_explained_but_for_its_gaps(activity):
+    found = shares(activity)
     assert found.steps == 3
     assert found.kernels_s > 0.1 * found.wall_s
     assert found.host_s > 0
@@ -52,11 +54,10 @@ def test_a_step_is_explained_but_for_its_gaps(engine):
     assert found.idle_s < 0.05 * found.wall_s
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_op_runs_once_a_batch_and_carries_its_scope(engine):
+def test_an_op_runs_once_a_batch_and_carries_its_scope(activity):
     runs = [
         work
-        for work in read(f"cpu_{engine}").works
+        for work in activity.works
         if work.scope.endswith("small_1/dense_1_2/MatMul/MatMul_1") and not work.part
     ]
     assert len(runs) == 6
@@ -220,7 +221,6 @@ def test_a_gpu_is_never_passed_over_for_the_cpu(busy, gpus, messages, device):
 
 
 def test_a_model_that_runs_eagerly_from_tf_data(tmp_path):
-    tf, keras = runtime.tensorflow(), runtime.keras()
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile("sgd", "mse", run_eagerly=True)
     rows = tf.data.Dataset.from_tensor_slices((np.ones((32, 4), "f"), np.ones((32, 3), "f")))
