@@ -11,14 +11,7 @@ from training_states import WHOLE, assert_same
 from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.errors import ClusterError
 from gpukeras.data.loader.block import Block
-from gpukeras.distributed.consensus import (
-    DistributedConsensus,
-    LocalConsensus,
-    check_blocks,
-    pack_bytes,
-    tell_difference,
-    unpack_bytes,
-)
+from gpukeras.distributed import consensus
 from gpukeras.distributed.timeouts import Timeout
 from gpukeras.models.state import Snapshot
 
@@ -36,7 +29,9 @@ def together(work, size=2):
     """What `work(agreement, index)` gives or raises on each of some workers."""
 
     def run(channel):
-        return work(DistributedConsensus(channel, channel.index, NAMES[:size]), channel.index)
+        return work(
+            consensus.DistributedConsensus(channel, channel.index, NAMES[:size]), channel.index
+        )
 
     return run_threads(size, run)
 
@@ -47,7 +42,7 @@ def together(work, size=2):
 @pytest.mark.parametrize("state", [WHOLE, TrainingState(Snapshot({}))], ids=["whole", "empty"])
 @pytest.mark.parametrize("begins", [True, False])
 def test_a_state_arrives_to_the_last_bit(state, begins):
-    back, told = unpack_bytes(pack_bytes(state, begins))
+    back, told = consensus.unpack_bytes(consensus.pack_bytes(state, begins))
     assert told is begins
     for name in vars(state):
         assert_same(getattr(state, name), getattr(back, name))
@@ -57,7 +52,7 @@ def test_what_arrives_runs_no_code():
     file = io.BytesIO()
     np.savez(file, np.array([print], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle"):
-        unpack_bytes(file.getvalue())
+        consensus.unpack_bytes(file.getvalue())
 
 
 # Differences --------------------------------------------------------------------------------------
@@ -80,7 +75,7 @@ def with_options(**changed):
     ],
 )
 def test_the_first_difference_to_the_chief_is_told(change, told):
-    assert tell_difference({**SAME, **change}, SAME) == told
+    assert consensus.tell_difference({**SAME, **change}, SAME) == told
 
 
 # Blocks of streams --------------------------------------------------------------------------------
@@ -90,7 +85,7 @@ FULL, SHORT = {"batches": 1200, "rows": 64}, {"batches": 1, "rows": 5}
 
 @pytest.mark.parametrize("block", [FULL, SHORT, {}])
 def test_equal_blocks_pass(block):
-    check_blocks([block] * 3, NAMES)
+    consensus.check_blocks([block] * 3, NAMES)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +98,7 @@ def test_equal_blocks_pass(block):
 )
 def test_the_worker_whose_stream_differs_is_named(given, worker, told):
     with pytest.raises(ClusterError) as caught:
-        check_blocks(given, NAMES)
+        consensus.check_blocks(given, NAMES)
     assert caught.value.message.startswith(f"W{NAMES[worker - 1][1:]} {told}")
     assert caught.value.details["worker"] == worker
 
@@ -120,7 +115,7 @@ def test_streams_are_compared_while_they_run():
 
 def test_rows_by_number_are_not_compared():
     blocks = iter([Block((), 2, rows=8)])
-    assert DistributedConsensus(None, 1, NAMES).keep_step(blocks, exact=True) is blocks
+    assert consensus.DistributedConsensus(None, 1, NAMES).keep_step(blocks, exact=True) is blocks
 
 
 # Deciding -----------------------------------------------------------------------------------------
@@ -165,7 +160,7 @@ def test_who_leaves_is_named_to_the_others():
 
 
 def test_one_process_decides_for_itself():
-    alone, blocks = LocalConsensus(), iter([])
+    alone, blocks = consensus.LocalConsensus(), iter([])
     assert alone.agree("call", save=True, stop=False) == {"save": True, "stop": False}
     assert alone.agree_time(1.5) == 1.5
     assert alone.share_state(WHOLE, None) is WHOLE
@@ -220,7 +215,7 @@ def test_the_longest_time_between_two_agreements_is_kept(clocks):
 
     def run(channel):
         times = Times()
-        agreement = DistributedConsensus(channel, channel.index, NAMES[:2], times)
+        agreement = consensus.DistributedConsensus(channel, channel.index, NAMES[:2], times)
         clocks.now = 0.0
         for seconds in (1.0, 7.0, 2.0):
             agreement.agree("call", stop=False)
@@ -237,7 +232,7 @@ def test_a_worker_that_makes_no_call_is_an_error_after_the_learned_time():
             return Timeout(what, 0.2, "learned")
 
     def run(channel):
-        agreement = DistributedConsensus(channel, channel.index, NAMES[:2], Times())
+        agreement = consensus.DistributedConsensus(channel, channel.index, NAMES[:2], Times())
         if channel.index == 0:
             with pytest.raises(ClusterError) as raised:
                 agreement.agree("call", stop=False)

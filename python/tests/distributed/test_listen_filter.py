@@ -8,13 +8,8 @@ import threading
 import pytest
 from channels import open_files, own_address
 
+from gpukeras.distributed import listen_filter
 from gpukeras.distributed.addresses import find_ports
-from gpukeras.distributed.listen_filter import (
-    confine_listener,
-    confining,
-    plan_filter,
-    read_addresses,
-)
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="only Linux lets a process filter its sockets"
@@ -69,7 +64,7 @@ def test_only_the_address_given_answers(case):
     dual, given, answering, silent = CONFINED[case]
     with listen(dual) as listener:
         assert all(talk(listener, address) for address in (*answering, *silent))
-        assert confine_listener(listener.getsockname()[1], given)
+        assert listen_filter.confine_listener(listener.getsockname()[1], given)
         assert [talk(listener, address) for address in answering] == [b"xxxxx"] * len(answering)
         assert [talk(listener, address) for address in silent] == [None] * len(silent)
 
@@ -78,7 +73,7 @@ def test_the_listener_stays_its_owners():
     with listen(True) as listener:
         files = open_files()
         for _ in range(3):
-            assert confine_listener(listener.getsockname()[1], "127.0.0.1")
+            assert listen_filter.confine_listener(listener.getsockname()[1], "127.0.0.1")
         assert open_files() == files
         assert talk(listener, "127.0.0.1") == b"xxxxx"
 
@@ -86,19 +81,19 @@ def test_the_listener_stays_its_owners():
 def test_port_that_nothing_here_listens_on():
     with listen(False) as listener:
         port = listener.getsockname()[1]
-    assert not confine_listener(port, "127.0.0.1")
+    assert not listen_filter.confine_listener(port, "127.0.0.1")
 
 
 def test_name_without_addresses():
     with listen(False) as listener:
-        assert not confine_listener(listener.getsockname()[1], "no-such-host.invalid")
+        assert not listen_filter.confine_listener(listener.getsockname()[1], "no-such-host.invalid")
         assert talk(listener, "127.0.0.2") == b"xxxxx"
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "[fd00::5]", "fe80::1%eth0"])
 def test_addresses_that_need_no_name_service(host):
     plain = host.strip("[]").partition("%")[0]
-    assert read_addresses(host) == [ipaddress.ip_address(plain)]
+    assert listen_filter.read_addresses(host) == [ipaddress.ip_address(plain)]
 
 
 def run_filter(instructions, packet):
@@ -129,7 +124,7 @@ def make_packet(destination):
     "allowed", [["10.0.0.1"], ["fd00::1"], ["10.0.0.1", "fd00::1", "10.0.0.2", "fd00::2:1"]]
 )
 def test_filter_passes_its_addresses_only(allowed):
-    instructions = plan_filter([ipaddress.ip_address(address) for address in allowed])
+    instructions = listen_filter.plan_filter([ipaddress.ip_address(address) for address in allowed])
     for address in ("10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2:1", "fd00::2", "::"):
         passed = run_filter(instructions, make_packet(address)) != 0
         assert passed == (address in allowed), address
@@ -138,7 +133,7 @@ def test_filter_passes_its_addresses_only(allowed):
 
 def test_a_listener_is_confined_as_soon_as_it_is_there():
     (port,) = find_ports(1)
-    with confining(port, "127.0.0.1") as confined:
+    with listen_filter.confining(port, "127.0.0.1") as confined:
         assert not confined.is_set()
         listener = socket.create_server(("", port))
         assert confined.wait(600)
@@ -150,6 +145,6 @@ def test_a_listener_is_confined_as_soon_as_it_is_there():
 
 def test_what_does_not_listen_is_not_confined():
     (port,) = find_ports(1)
-    with confining(port, "127.0.0.1") as confined:
+    with listen_filter.confining(port, "127.0.0.1") as confined:
         pass
     assert not confined.is_set()

@@ -11,15 +11,9 @@ from lazy_modules import keras
 from small_disks import small_disk
 
 from gpukeras.core.errors import DataError, ModelError, RuntimeMissingError, SpecError
+from gpukeras.export import parity
 from gpukeras.export.export import _run, export_model
 from gpukeras.export.formats import FORMATS, Format, check_packages, choose_format
-from gpukeras.export.parity import (
-    choose_tolerance,
-    compare_outputs,
-    draw_rows,
-    name_rows,
-    read_samples,
-)
 from gpukeras.export.run_exported import match_inputs, order_outputs
 
 tf_test = pytest.mark.tf
@@ -69,16 +63,16 @@ def test_missing_packages_are_named_with_the_command():
 
 
 def test_the_tolerance_goes_by_the_precision():
-    assert choose_tolerance(["float32"], "CPU:0")[0] == 1e-4
-    assert choose_tolerance(["float32"], "GPU:0")[0] > 1e-3
-    assert "float16" in choose_tolerance(["float16", "float32"], "CPU:0")[1]
+    assert parity.choose_tolerance(["float32"], "CPU:0")[0] == 1e-4
+    assert parity.choose_tolerance(["float32"], "GPU:0")[0] > 1e-3
+    assert "float16" in parity.choose_tolerance(["float16", "float32"], "CPU:0")[1]
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-10, 10), st.floats(1e-6, 1))
 @settings(max_examples=50)
 def test_what_is_allowed_grows_with_large_predictions_only(value, shift, tolerance):
     wanted, found = np.array([0.0, value]), np.array([0.0, value + shift])
-    agreement = compare_outputs([wanted], [found], tolerance)
+    agreement = parity.compare_outputs([wanted], [found], tolerance)
     assert agreement.allowed == tolerance * max(1, abs(value))
     assert agreement.difference == pytest.approx(abs((value + shift) - value))
     assert agreement.holds == (agreement.difference <= agreement.allowed)
@@ -96,7 +90,7 @@ def test_what_is_allowed_grows_with_large_predictions_only(value, shift, toleran
     ],
 )
 def test_numbers_that_are_none_must_be_at_the_same_places(wanted, found, holds):
-    agreement = compare_outputs([np.array(wanted, float)], [np.array(found, float)], 1e-4)
+    agreement = parity.compare_outputs([np.array(wanted, float)], [np.array(found, float)], 1e-4)
     assert agreement.holds == holds
 
 
@@ -116,13 +110,13 @@ def test_outputs_are_ordered_by_number():
 
 def test_rows_are_drawn_as_a_model_takes_them():
     rng = np.random.default_rng(1)
-    assert draw_rows(rng, (None, 4), "float32").shape == (16, 4)
-    whole = draw_rows(rng, (None, None), "int32")
+    assert parity.draw_rows(rng, (None, 4), "float32").shape == (16, 4)
+    whole = parity.draw_rows(rng, (None, None), "int32")
     assert whole.shape == (16, 32)
     assert whole.dtype == np.int32
     assert set(np.unique(whole)) == {0, 1}
     with pytest.raises(SpecError, match="takes text"):
-        draw_rows(rng, (None, 1), "string")
+        parity.draw_rows(rng, (None, 1), "string")
 
 
 # Real files --------------------------------------------------------------------------------------
@@ -263,12 +257,12 @@ def test_models_that_tell_no_input_need_data(model, dataset):
             return x * 2
 
     with pytest.raises(SpecError, match="does not tell the shape of its input") as told:
-        read_samples(Own())
+        parity.read_samples(Own())
     assert "gpu_dataset" in told.value.hint
-    rows = read_samples(Own(), dataset)
+    rows = parity.read_samples(Own(), dataset)
     assert rows.shape == (16, 5)
-    assert list(name_rows(Own(), rows)) == ["input_0"]
-    assert list(name_rows(two_inputs(), read_samples(two_inputs()))) == ["b", "a"]
+    assert list(parity.name_rows(Own(), rows)) == ["input_0"]
+    assert list(parity.name_rows(two_inputs(), parity.read_samples(two_inputs()))) == ["b", "a"]
 
 
 @pytest.mark.tensorflow

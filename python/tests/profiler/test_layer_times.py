@@ -15,16 +15,8 @@ from gpukeras.profiler.layer_times import (
     top_kernels,
     top_ops,
 )
+from gpukeras.profiler.trace import op_scopes
 from gpukeras.profiler.trace.activity import Activity, Step, Work
-from gpukeras.profiler.trace.op_scopes import (
-    assign_scopes,
-    build_tree,
-    find_layer,
-    is_backward,
-    settle,
-    shorten,
-    shorten_type,
-)
 
 # Scopes ------------------------------------------------------------------------------------------
 
@@ -49,7 +41,7 @@ from gpukeras.profiler.trace.op_scopes import (
     ],
 )
 def test_scopes_are_told_apart_by_playing_tensorflow_s_numbering(layers, seen, expected):
-    assert assign_scopes(layers, seen) == expected
+    assert op_scopes.assign_scopes(layers, seen) == expected
 
 
 def test_the_numbering_is_tensorflow_s_own():
@@ -61,7 +53,7 @@ def test_the_numbering_is_tensorflow_s_own():
                 with tf.name_scope(layer) as scope:
                     last = scope.rstrip("/")
             expected[last] = layer
-    assert assign_scopes(layers, set(expected)) == expected
+    assert op_scopes.assign_scopes(layers, set(expected)) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,9 +73,9 @@ def test_the_numbering_is_tensorflow_s_own():
     ],
 )
 def test_an_op_belongs_to_the_innermost_layer_that_it_stands_in(scope, path):
-    roots = build_tree(["m/dense", "m/inner/dense"])
-    settle(roots, ["m_1/dense_1/MatMul", "m_1/inner_1/dense_1/MatMul"])
-    assert find_layer(roots, scope) == path
+    roots = op_scopes.build_tree(["m/dense", "m/inner/dense"])
+    op_scopes.settle(roots, ["m_1/dense_1/MatMul", "m_1/inner_1/dense_1/MatMul"])
+    assert op_scopes.find_layer(roots, scope) == path
 
 
 @pytest.mark.parametrize(
@@ -99,13 +91,13 @@ def test_an_op_belongs_to_the_innermost_layer_that_it_stands_in(scope, path):
     ],
 )
 def test_names_are_shown_without_the_loops_around_them(scope, short):
-    assert shorten(scope) == short
+    assert op_scopes.shorten(scope) == short
 
 
 def test_types_are_shown_without_their_implementation():
     kinds = ["_MklNativeFusedMatMul", "_MklMatMul", "_FusedMatMul", "MatMul", ""]
     expected = ["FusedMatMul", "MatMul", "FusedMatMul", "MatMul", ""]
-    assert [shorten_type(kind) for kind in kinds] == expected
+    assert [op_scopes.shorten_type(kind) for kind in kinds] == expected
 
 
 @pytest.mark.parametrize(
@@ -130,8 +122,8 @@ def test_a_fused_product_is_the_layers_that_multiplies(scope, kind, row):
 
 
 def test_gradients_are_told_by_their_scope():
-    assert is_backward("while/body/_1/gradient_tape/while/a/b/MatMul")
-    assert not is_backward("while/body/_1/while/a/b/MatMul")
+    assert op_scopes.is_backward("while/body/_1/gradient_tape/while/a/b/MatMul")
+    assert not op_scopes.is_backward("while/body/_1/while/a/b/MatMul")
 
 
 @pytest.mark.parametrize(

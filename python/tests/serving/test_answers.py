@@ -10,14 +10,7 @@ from gpukeras import (
     OutOfMemoryError,
     SpecError,
 )
-from gpukeras.serving.answers import (
-    error_body,
-    http_error,
-    interval_rows,
-    spread,
-    status_of,
-    to_rows,
-)
+from gpukeras.serving import answers
 
 
 def record(values, **fields):
@@ -41,23 +34,23 @@ def record(values, **fields):
     ],
 )
 def test_predictions_are_a_value_a_row_that_json_knows(given, expected):
-    assert to_rows(given) == expected
-    assert json.loads(json.dumps(to_rows(given), allow_nan=False)) == expected
+    assert answers.to_rows(given) == expected
+    assert json.loads(json.dumps(answers.to_rows(given), allow_nan=False)) == expected
 
 
 def test_rows_of_different_shapes_are_refused():
     with pytest.raises(ModelError, match="gives rows of different shapes"):
-        to_rows({"batches": []})
+        answers.to_rows({"batches": []})
 
 
 def test_intervals_have_the_names_of_r():
     given = {"values": np.array([2.0]), "lower": np.array([1.0]), "upper": np.array([np.inf])}
-    assert interval_rows(given) == [{".pred": 2.0, ".pred_lower": 1.0, ".pred_upper": None}]
+    assert answers.interval_rows(given) == [{".pred": 2.0, ".pred_lower": 1.0, ".pred_upper": None}]
 
 
 def test_incomplete_rows_are_null():
-    assert spread([1, 2], np.array([True, False, True])) == [1, None, 2]
-    assert spread([1, 2], None) == [1, 2]
+    assert answers.spread([1, 2], np.array([True, False, True])) == [1, None, 2]
+    assert answers.spread([1, 2], None) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -68,16 +61,16 @@ def test_incomplete_rows_are_null():
         (ModelError("a"), 422),
         (OutOfMemoryError("a"), 503),
         (ClusterError("a"), 500),
-        (http_error(413, "a"), 413),
+        (answers.http_error(413, "a"), 413),
     ],
 )
 def test_errors_have_a_status(error, status):
-    assert status_of(error) == status
+    assert answers.status_of(error) == status
 
 
 def test_an_error_names_the_column_and_nothing_else():
     error = DataError("It is wrong.", hint="Mend it.", column="b", arg="rows", levels=["secret"])
-    assert error_body(error) == {
+    assert answers.error_body(error) == {
         "error": {
             "code": "data",
             "message": "It is wrong.",

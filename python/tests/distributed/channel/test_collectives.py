@@ -4,21 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpukeras.distributed.channel import collectives
 from gpukeras.distributed.channel.authentication import AuthenticationError
-from gpukeras.distributed.channel.collectives import (
-    AHEAD,
-    BROADCAST,
-    GATHER,
-    Call,
-    Rounds,
-    parse_call,
-)
 from gpukeras.distributed.channel.errors import Fault
 from gpukeras.distributed.channel.protocol import CALL, Message
 
 
 def call(place='"epoch"', limit_s=math.inf, number=0):
-    return Call(number, place, limit_s, b"")
+    return collectives.Call(number, place, limit_s, b"")
 
 
 def message(parts=(b"",), **values):
@@ -28,7 +21,7 @@ def message(parts=(b"",), **values):
 @settings(max_examples=50)
 @given(
     st.builds(
-        Call,
+        collectives.Call,
         st.integers(0, 2**63 - 1),
         st.text(max_size=20),
         st.floats(0, allow_infinity=False) | st.just(math.inf),
@@ -36,7 +29,9 @@ def message(parts=(b"",), **values):
     )
 )
 def test_calls_travel(given_call):
-    assert parse_call(Message(CALL, given_call.values(), [given_call.data])) == given_call
+    assert (
+        collectives.parse_call(Message(CALL, given_call.values(), [given_call.data])) == given_call
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,21 +44,21 @@ def test_calls_travel(given_call):
     ],
 )
 def test_what_is_no_call_is_refused(values):
-    assert parse_call(message()) == call()
+    assert collectives.parse_call(message()) == call()
     with pytest.raises(AuthenticationError):
-        parse_call(message(**values))
+        collectives.parse_call(message(**values))
 
 
 def test_calls_without_end_are_refused():
-    rounds = Rounds(2)
-    for number in range(AHEAD):
+    rounds = collectives.Rounds(2)
+    for number in range(collectives.AHEAD):
         rounds.add(1, call(number=number), 0.0)
     with pytest.raises(AuthenticationError):
-        rounds.add(1, call(number=AHEAD), 0.0)
+        rounds.add(1, call(number=collectives.AHEAD), 0.0)
 
 
 def test_a_round_is_complete_when_all_have_called():
-    rounds = Rounds(3)
+    rounds = collectives.Rounds(3)
     for worker, missing in ((2, [0, 1]), (0, [1])):
         rounds.add(worker, call(number=worker), 0.0)
         assert rounds.complete() is None
@@ -75,7 +70,7 @@ def test_a_round_is_complete_when_all_have_called():
 
 
 def test_a_worker_may_be_a_call_ahead():
-    rounds = Rounds(2)
+    rounds = collectives.Rounds(2)
     rounds.add(1, call("a", number=0), 0.0)
     rounds.add(1, call("b", number=1), 0.0)
     rounds.add(0, call("a"), 0.0)
@@ -89,7 +84,7 @@ def test_a_worker_may_be_a_call_ahead():
         ({0: call("a"), 2: call("b")}, Fault(2, "is at b where the chief is at a")),
         ({1: call("a"), 2: call("b")}, Fault(2, "is at b where worker 2 is at a")),
         (
-            {0: call(BROADCAST), 1: call(GATHER)},
+            {0: call(collectives.BROADCAST), 1: call(collectives.GATHER)},
             Fault(1, "is at a gathering where the chief is at a broadcast"),
         ),
         ({0: call("a"), 1: call("a")}, None),
@@ -97,14 +92,14 @@ def test_a_worker_may_be_a_call_ahead():
     ],
 )
 def test_workers_at_different_places(calls, fault):
-    rounds = Rounds(3)
+    rounds = collectives.Rounds(3)
     for worker, given_call in calls.items():
         rounds.add(worker, given_call, 0.0)
     assert rounds.mismatch() == fault
 
 
 def test_who_waits_too_long_names_the_first_that_is_missing():
-    rounds = Rounds(3)
+    rounds = collectives.Rounds(3)
     rounds.add(0, call(), 1.0)
     rounds.add(2, call(limit_s=2.0), 5.0)
     assert rounds.overdue(7.0) is None
@@ -112,4 +107,4 @@ def test_who_waits_too_long_names_the_first_that_is_missing():
 
 
 def test_nobody_is_overdue_where_nobody_waits():
-    assert Rounds(2).overdue(1e9) is None
+    assert collectives.Rounds(2).overdue(1e9) is None

@@ -1,15 +1,7 @@
 import pytest
 
 from gpukeras.core.errors import DataError
-from gpukeras.distributed.channel.errors import (
-    Fault,
-    LostConnectionError,
-    explain_difference,
-    explain_failure,
-    explain_fault,
-    find_differences,
-    parse_fault,
-)
+from gpukeras.distributed.channel import errors
 from gpukeras.distributed.channel.protocol import AuthenticationError
 
 WORKERS = ("a:1", "b:2", "c:3")
@@ -25,7 +17,7 @@ WORKERS = ("a:1", "b:2", "c:3")
     ],
 )
 def test_faults_name_the_worker(worker, own, message):
-    error = explain_fault(Fault(worker, "has ended"), WORKERS, own)
+    error = errors.explain_fault(errors.Fault(worker, "has ended"), WORKERS, own)
     assert error.message == message
     assert error.hint
     details = {"worker": worker + 1, "address": WORKERS[worker], "reason": "has ended"}
@@ -46,13 +38,13 @@ def test_faults_name_the_worker(worker, own, message):
             "has failed: ValueError: Socket closed",
         ),
         (
-            LostConnectionError("Socket closed"),
+            errors.LostConnectionError("Socket closed"),
             "has left: TensorFlow lost its connection to another worker: Socket closed",
         ),
     ],
 )
 def test_failures_in_one_line(error, reason):
-    assert explain_failure(error) == reason
+    assert errors.explain_failure(error) == reason
 
 
 @pytest.mark.parametrize(
@@ -69,22 +61,22 @@ def test_failures_in_one_line(error, reason):
     ],
 )
 def test_differences_in_words(own, other, reason):
-    error = explain_difference(2, "c:3", find_differences(own, other))
+    error = errors.explain_difference(2, "c:3", errors.find_differences(own, other))
     assert error.message == f"Worker 3 (c:3) {reason}."
     assert error.details["reason"] == reason
 
 
 def test_many_differences_are_counted():
     own = {name: 1 for name in "abcde"}
-    differences = find_differences(own, {name: 2 for name in "abcde"})
-    error = explain_difference(1, "b:2", differences)
+    differences = errors.find_differences(own, {name: 2 for name in "abcde"})
+    error = errors.explain_difference(1, "b:2", differences)
     assert error.message.endswith("; c 2, the chief has 1; 2 more differ.")
     assert error.details["differences"] == list("abcde")
 
 
 @pytest.mark.parametrize("record", [{}, {"a": {"b": [1, {"c": None}]}}, {"a": float("nan")}])
 def test_alike_is_no_difference(record):
-    assert find_differences(record, dict(record)) == {}
+    assert errors.find_differences(record, dict(record)) == {}
 
 
 @pytest.mark.parametrize(
@@ -92,8 +84,8 @@ def test_alike_is_no_difference(record):
 )
 def test_fault_that_names_nobody(record):
     with pytest.raises(AuthenticationError):
-        parse_fault(record, 3)
+        errors.parse_fault(record, 3)
 
 
 def test_fault_travels():
-    assert parse_fault({"worker": 2, "reason": "has left"}, 3) == Fault(2, "has left")
+    assert errors.parse_fault({"worker": 2, "reason": "has left"}, 3) == errors.Fault(2, "has left")

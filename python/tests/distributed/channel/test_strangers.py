@@ -15,17 +15,9 @@ from channels import PATIENCE_S, SECRET, Peer, free_address, make_spec
 from strangers import JOINED, PLAIN, UNFINISHED, close_connections, connect, join, recorded, say
 
 from gpukeras.core.errors import ClusterError
-from gpukeras.distributed.channel import members
+from gpukeras.distributed.channel import members, protocol
 from gpukeras.distributed.channel.authentication import CHIEF
 from gpukeras.distributed.channel.channel import open_channel
-from gpukeras.distributed.channel.protocol import (
-    BEAT,
-    CALL,
-    FAULT,
-    HELLO,
-    RESULT,
-    WELCOME,
-)
 from gpukeras.distributed.credentials import Credentials
 
 
@@ -216,18 +208,18 @@ def refuse_chief(talk, words, limit_s=1.0, timeout_s=5.0):
 def test_a_chief_that_falls_silent_is_not_waited_for():
     def talk(connection):
         chief = Peer(connection, SECRET, CHIEF)
-        assert chief.hear().kind == HELLO
-        chief.send(BEAT)
+        assert chief.hear().kind == protocol.HELLO
+        chief.send(protocol.BEAT)
         assert chief.hear() is None
 
     refuse_chief(talk, "has not been found .*: it has not decided", 0.4, timeout_s=0.5)
 
 
-@pytest.mark.parametrize("kind", [RESULT, CALL, "no kind"])
+@pytest.mark.parametrize("kind", [protocol.RESULT, protocol.CALL, "no kind"])
 def test_a_chief_that_answers_a_hello_with_something_else_is_none(kind):
     def talk(connection):
         chief = Peer(connection, SECRET, CHIEF)
-        assert chief.hear().kind == HELLO
+        assert chief.hear().kind == protocol.HELLO
         chief.send(kind)
         assert chief.hear() is None
 
@@ -238,8 +230,8 @@ def test_a_chief_that_answers_a_hello_with_something_else_is_none(kind):
 def test_values_of_a_stranger_in_the_chiefs_place_reach_no_worker(secret):
     def talk(connection):
         chief = Peer(connection, secret, CHIEF)
-        chief.send(WELCOME)
-        chief.send(RESULT, {"number": 0}, [b'{"a":1}'])
+        chief.send(protocol.WELCOME)
+        chief.send(protocol.RESULT, {"number": 0}, [b'{"a":1}'])
         assert chief.hear() is None
 
     refuse_chief(talk, "has not been found")
@@ -247,7 +239,9 @@ def test_values_of_a_stranger_in_the_chiefs_place_reach_no_worker(secret):
 
 def test_plain_messages_of_a_stranger_in_the_chiefs_place_are_none():
     def talk(connection):
-        connection.sendall(say(BEAT, {}) + say(WELCOME, {}) + say(RESULT, {}))
+        connection.sendall(
+            say(protocol.BEAT, {}) + say(protocol.WELCOME, {}) + say(protocol.RESULT, {})
+        )
         time.sleep(0.3)
 
     refuse_chief(talk, "has not been found")
@@ -272,7 +266,7 @@ def odd_worker(timeout_s=2.0):
     thread.start()
     worker = Peer(connect(control))
     worker.greet(1, 2)
-    assert worker.hear().kind == WELCOME
+    assert worker.hear().kind == protocol.WELCOME
     yield worker, faults
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
@@ -283,15 +277,15 @@ NO_MESSAGE = ["Worker 2 (127.0.0.1:2002) sent what is no message of this program
 
 
 NONSENSE = {
-    "NaN": (CALL, b'{"number": 0, "place": "x", "limit_s": NaN}'),
-    "a negative limit": (CALL, b'{"number": 0, "place": "x", "limit_s": -1.0}'),
-    "no limit": (CALL, b'{"number": 0, "place": "x"}'),
-    "true for a worker": (FAULT, b'{"worker": true, "reason": "has ended"}'),
-    "4300 digits": (FAULT, b'{"worker": 1' + b"0" * 4298 + b', "reason": "has ended"}'),
-    "NaN for a worker": (FAULT, b'{"worker": NaN, "reason": "has ended"}'),
-    "a number for a reason": (FAULT, b'{"worker": 1, "reason": 7}'),
-    "an infinite rest": (BEAT, b'{"rests": Infinity}'),
-    "a welcome": (WELCOME, b"{}"),
+    "NaN": (protocol.CALL, b'{"number": 0, "place": "x", "limit_s": NaN}'),
+    "a negative limit": (protocol.CALL, b'{"number": 0, "place": "x", "limit_s": -1.0}'),
+    "no limit": (protocol.CALL, b'{"number": 0, "place": "x"}'),
+    "true for a worker": (protocol.FAULT, b'{"worker": true, "reason": "has ended"}'),
+    "4300 digits": (protocol.FAULT, b'{"worker": 1' + b"0" * 4298 + b', "reason": "has ended"}'),
+    "NaN for a worker": (protocol.FAULT, b'{"worker": NaN, "reason": "has ended"}'),
+    "a number for a reason": (protocol.FAULT, b'{"worker": 1, "reason": 7}'),
+    "an infinite rest": (protocol.BEAT, b'{"rests": Infinity}'),
+    "a welcome": (protocol.WELCOME, b"{}"),
     "no kind": ("no kind", b"{}"),
 }
 
@@ -317,7 +311,7 @@ def test_64_gib_that_are_announced_take_no_memory():
 def test_silence_after_a_rest_ends_too(monkeypatch):
     monkeypatch.setattr(members, "REST_LIMIT_S", 1.5)
     with odd_worker(timeout_s=1.0) as (worker, faults):
-        worker.send(BEAT, {"rests": True})
+        worker.send(protocol.BEAT, {"rests": True})
     assert faults == ["Worker 2 (127.0.0.1:2002) has not answered for 1.5 s."]
 
 

@@ -6,12 +6,7 @@ from familied import ROWS, features, labels_of, model_of
 
 from gpukeras.data import builder
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
-from gpukeras.models.families.coefficients import (
-    count_parameters,
-    find_linear,
-    list_encoded,
-    read_coefficients,
-)
+from gpukeras.models.families import coefficients
 from gpukeras.models.families.deviance import invert_link
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.spec import Family
@@ -47,7 +42,7 @@ def test_coefficients_of_the_data_predict_what_the_model_does(name, offset):
     for family in (name, None) if name in ("gaussian", "binomial") and not offset else (name,):
         model = model_of(name, data, family=family)
         known = family_of(model) or Family("gaussian", "identity")
-        terms = read_coefficients(model, data.recipe, known)
+        terms = coefficients.read_coefficients(model, data.recipe, known)
         assert [one.term for one in terms] == ["(Intercept)", "a", "b", "g=x", "g=y"]
         values = np.array([one.estimate for one in terms])
         eta = values[0] + encoded @ values[1:] + shift
@@ -58,7 +53,7 @@ def test_coefficients_of_the_data_predict_what_the_model_does(name, offset):
 def test_several_predictors_have_their_names():
     data, encoded, _ = framed("zero_inflated_poisson")
     model = model_of("zero_inflated_poisson", data)
-    terms = read_coefficients(model, data.recipe, family_of(model))
+    terms = coefficients.read_coefficients(model, data.recipe, family_of(model))
     values = {}
     for one in terms:
         values.setdefault(one.predictor, []).append(one.estimate)
@@ -68,7 +63,7 @@ def test_several_predictors_have_their_names():
         np.testing.assert_allclose(invert_link(back, eta)[0], found[:, place], rtol=2e-4)
     data, encoded, _ = framed("gaussian")
     model = model_of("gaussian", data, family={"name": "gaussian", "dispersion": "rows"})
-    terms = read_coefficients(model, data.recipe, family_of(model))
+    terms = coefficients.read_coefficients(model, data.recipe, family_of(model))
     values = np.array([one.estimate for one in terms if one.predictor == "log(sd)"])
     found = predict.predict(model, data=data, type="parameters")["values"][:, 1]
     np.testing.assert_allclose(np.exp(values[0] + encoded @ values[1:]), found, rtol=2e-4)
@@ -78,7 +73,7 @@ def test_a_quantile_alone_has_coefficients():
     data, encoded, _ = framed("quantile")
     for quantiles in ([0.2], [0.2, 0.8]):
         model = model_of("quantile", data, family={"name": "quantile", "quantiles": quantiles})
-        terms = read_coefficients(model, data.recipe, family_of(model))
+        terms = coefficients.read_coefficients(model, data.recipe, family_of(model))
         values = np.array([one.estimate for one in terms])
         if len(quantiles) > 1:
             assert terms == ()
@@ -90,11 +85,11 @@ def test_a_quantile_alone_has_coefficients():
 def test_other_models_have_no_coefficients():
     data, *_ = framed("poisson")
     hidden = model_of("poisson", data, units=[3])
-    assert find_linear(hidden) is None
-    assert read_coefficients(hidden, data.recipe, family_of(hidden)) == ()
-    assert list_encoded(Recipe(ImageEncoding((2, 2, 1)))) == []
+    assert coefficients.find_linear(hidden) is None
+    assert coefficients.read_coefficients(hidden, data.recipe, family_of(hidden)) == ()
+    assert coefficients.list_encoded(Recipe(ImageEncoding((2, 2, 1)))) == []
     named = ArrayEncoding((2,), (4.0, 5.0), center=(1.0, 2.0), names=("u", "v"), marked=(0,))
-    found = [(one.name, one.center, one.scale) for one in list_encoded(Recipe(named))]
+    found = [(one.name, one.center, one.scale) for one in coefficients.list_encoded(Recipe(named))]
     assert found == [("u", 1.0, 4.0), ("u=NA", 0.0, 1.0), ("v", 2.0, 5.0)]
 
 
@@ -113,4 +108,4 @@ def test_other_models_have_no_coefficients():
     ],
 )
 def test_parameters_are_counted_as_by_r(family, count):
-    assert count_parameters(family, rank=4) == count
+    assert coefficients.count_parameters(family, rank=4) == count

@@ -2,13 +2,7 @@
 
 import pytest
 
-from gpukeras.profiler.aot.hlo import (
-    count_bytes,
-    count_conditionals,
-    find_host_transfers,
-    read_entry,
-    read_trip_counts,
-)
+from gpukeras.profiler.aot import hlo
 
 # The program of support/xla_dump, for a V100.
 HLO = """
@@ -44,15 +38,15 @@ ENTRY %main.13 (s.1: f32[256,256], x.1: f32[64,256,256]) -> f32[256,256] {
     ],
 )
 def test_bytes_of_a_shape(shape, size):
-    assert count_bytes(shape) == size
+    assert hlo.count_bytes(shape) == size
 
 
 def test_trip_counts_of_all_loops():
-    assert read_trip_counts(HLO) == {"while.24": 5, "while.25": None, "while.26": 64}
+    assert hlo.read_trip_counts(HLO) == {"while.24": 5, "while.25": None, "while.26": 64}
 
 
 def test_the_entry_has_what_takes_memory():
-    found = {one.name: one.bytes for one in read_entry(HLO)}
+    found = {one.name: one.bytes for one in hlo.read_entry(HLO)}
     transposed, workspace = 64 * 256 * 256 * 4, 256 * 256 * 4 + 4194304
     assert found == {
         "copy.19": 4,
@@ -62,8 +56,8 @@ def test_the_entry_has_what_takes_memory():
 
 
 def test_conditionals_are_counted():
-    assert count_conditionals(HLO) == 1
-    assert count_conditionals(HLO.replace("conditional(", "fusion(")) == 0
+    assert hlo.count_conditionals(HLO) == 1
+    assert hlo.count_conditionals(HLO.replace("conditional(", "fusion(")) == 0
 
 
 @pytest.mark.parametrize(
@@ -76,5 +70,5 @@ def test_conditionals_are_counted():
     ],
 )
 def test_exchanges_with_the_host_are_found(line):
-    assert find_host_transfers(HLO) == ()
-    assert find_host_transfers(HLO.replace("ENTRY", f"  {line}\nENTRY")) == ("cc",)
+    assert hlo.find_host_transfers(HLO) == ()
+    assert hlo.find_host_transfers(HLO.replace("ENTRY", f"  {line}\nENTRY")) == ("cc",)

@@ -2,14 +2,7 @@
 
 import pytest
 
-from gpukeras.profiler.trace.op_scopes import (
-    build_tree,
-    find_layer,
-    from_jax,
-    is_backward,
-    settle,
-    shorten,
-)
+from gpukeras.profiler.trace import op_scopes
 
 LOOP = "jit(_loop)/while/body/"
 
@@ -33,13 +26,13 @@ LOOP = "jit(_loop)/while/body/"
     ],
 )  # fmt: skip
 def test_a_name_of_jax_gives_its_layer(name, layer, backward, shown):
-    roots = build_tree(["model/dense", "model/dense_1", "model/inner/dense"])
-    scopes = [from_jax(f"{LOOP}jvp({one})/mul") for one in ("dense_1", "inner")]
-    settle(roots, [from_jax(name), *scopes])
-    scope = from_jax(name)
-    assert find_layer(roots, scope) == layer
-    assert is_backward(scope) is backward
-    assert shorten(scope) == shown
+    roots = op_scopes.build_tree(["model/dense", "model/dense_1", "model/inner/dense"])
+    scopes = [op_scopes.from_jax(f"{LOOP}jvp({one})/mul") for one in ("dense_1", "inner")]
+    op_scopes.settle(roots, [op_scopes.from_jax(name), *scopes])
+    scope = op_scopes.from_jax(name)
+    assert op_scopes.find_layer(roots, scope) == layer
+    assert op_scopes.is_backward(scope) is backward
+    assert op_scopes.shorten(scope) == shown
 
 
 @pytest.mark.parametrize(
@@ -47,10 +40,13 @@ def test_a_name_of_jax_gives_its_layer(name, layer, backward, shown):
     [("net", "net/dense"), ("net_1", "net/dense"), ("network_1", ""), ("net_a", "")],
 )
 def test_another_trace_of_a_model_has_its_name_and_a_number(root, layer):
-    roots = build_tree(["net/dense"])
-    settle(roots, ["net/dense/MatMul"])
-    assert find_layer(roots, f"{root}/dense/MatMul") == layer
+    roots = op_scopes.build_tree(["net/dense"])
+    op_scopes.settle(roots, ["net/dense/MatMul"])
+    assert op_scopes.find_layer(roots, f"{root}/dense/MatMul") == layer
 
 
 def test_a_name_of_tensorflow_stays():
-    assert from_jax("while/body/_1/model/dense_1/MatMul") == "while/body/_1/model/dense_1/MatMul"
+    assert (
+        op_scopes.from_jax("while/body/_1/model/dense_1/MatMul")
+        == "while/body/_1/model/dense_1/MatMul"
+    )
