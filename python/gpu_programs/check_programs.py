@@ -20,7 +20,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", GPUKERAS_XLA_CACHE="off")
@@ -85,14 +85,12 @@ def check(name: str, kind: str, card_name: str) -> Checked:
     case, card = MODELS[name](), choose_card(card_name)
     program = open_program(case, kind)
     compiled = compile_for(card, program.jitted, *program.arguments)
-    copied = {count_bytes(array) for array in jax.tree.leaves(program.copied)}
-    own = tuple(one for one in compiled.entry if one.bytes not in copied)
-    compiled = replace(compiled, entry=own)
     bare = count_bare_kernels(case, card, program) if kind == "train" else None
     largest = max(map(count_bytes, jax.tree.leaves(program.rows)))
     # Layers of a large batch may be as large as its rows: only loops have a block to copy.
     block = math.inf if kind == "predict" else largest
-    failures = list(find_failures(compiled, count_bytes(program.state), block, bare))
+    state = count_bytes(program.state)
+    failures = list(find_failures(compiled, state, block, bare, program.planned_bytes))
     figures = list(describe(compiled, bare, program.batches, count_bytes(program.rows)))
     return Checked((name, kind, card_name, *figures, "; ".join(failures) or "-"), bool(failures))
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from gpukeras.profiler.aot.compile import CompiledProgram
 
 # A step checks the loss and counts itself, which a bare loop does not.
 MORE_KERNELS = 2
+# cuBLAS' own, once in a program; no plan counts it, as plans leave half of the memory.
+WORKSPACE_BYTES = 4.1 * 2**20
 
 
 def find_failures(
-    program: CompiledProgram, state_bytes: int, block_bytes: float, bare_kernels: int | None
+    program: CompiledProgram,
+    state_bytes: int,
+    block_bytes: float,
+    bare_kernels: int | None,
+    planned_bytes: float = math.inf,
 ) -> Iterator[str]:
     """Yields what does not hold, in words.
 
@@ -20,6 +27,7 @@ def find_failures(
         state_bytes: Bytes of the old state, whose memory the new one takes; 0 if it keeps its own.
         block_bytes: Bytes of the block's largest array; infinite where there is no block.
         bare_kernels: Kernels a step of Keras' own step in a bare loop; None for no comparison.
+        planned_bytes: What gpukeras reckons with for its state and temporary memory.
     """
     unknown = [name for name, count in program.trip_counts.items() if count is None]
     if unknown:
@@ -28,13 +36,22 @@ def find_failures(
         yield f"{len(program.host_transfers)} exchanges with the host"
     if program.conditionals:
         yield f"{program.conditionals} conditionals"
-    if program.memory.aliased < state_bytes:
-        yield f"{program.memory.aliased:,} of {state_bytes:,} bytes of the state stay in place"
-    largest = program.largest
-    if largest is not None and largest.bytes >= block_bytes:
-        yield f"{largest.name} is as large as the block"
+    yield from _find_memory_failures(program, state_bytes, block_bytes, planned_bytes)
     kernels = program.loop.kernels
     if kernels is None:
         yield "the kernels of a step are unknown"
     elif bare_kernels is not None and kernels > bare_kernels + MORE_KERNELS:
         yield f"{kernels} kernels a step, {kernels - bare_kernels} more than a bare loop"
+
+
+def _find_memory_failures(
+    program: CompiledProgram, state_bytes: int, block_bytes: float, planned_bytes: float
+) -> Iterator[str]:
+    memory, largest = program.memory, program.largest
+    if memory.aliased < state_bytes:
+        yield f"{memory.aliased:,} of {state_bytes:,} bytes of the state stay in place"
+    if largest is not None and largest.bytes >= block_bytes:
+        yield f"{largest.name} is as large as the block"
+    taken = state_bytes + memory.temporary
+    if taken > planned_bytes + WORKSPACE_BYTES:
+        yield f"{taken:,} bytes of memory, where the plan has {planned_bytes:,.0f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import jax
 from models import Case
 
+from gpukeras.backend import stacking, tensor_ops
 from gpukeras.backend.jax_models import open_prediction
 from gpukeras.backend.jax_state import find_weights
+from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
+from gpukeras.many.plan import read_model_facts
 from gpukeras.many.programs import StackPrograms
 from gpukeras.many.step import state_variables
 from gpukeras.profiler.aot.training_loop import describe_rows, take_loop
@@ -29,7 +33,7 @@ class Program:
         state: The old state whose memory the new one takes; () where it keeps its own.
         rows: The rows among the arguments.
         batches: Batches of a call.
-        copied: The old state where it stays beside the new one, which begins as its copy.
+        planned_bytes: What gpukeras reckons with for the state and all else but the rows.
     """
 
     jitted: Any
@@ -37,7 +41,7 @@ class Program:
     state: Any
     rows: Any
     batches: int
-    copied: Any = ()
+    planned_bytes: float = math.inf
 
 
 def open_program(case: Case, kind: str) -> Program:
@@ -59,9 +63,17 @@ def open_program(case: Case, kind: str) -> Program:
 
 
 def open_prediction_of(case: Case, features: Any) -> Program:
-    """Returns the prediction of a large batch, of all rows of a block."""
+    """Returns the prediction of a large batch, of as many rows as `gpu_predict()` takes at once."""
+    row_bytes = case.rows[0][:1].nbytes
+    rows = choose_rows(
+        case.steps * case.batch_size, row_bytes, count_row_bytes(case.model), "GPU:0"
+    )
+    features = jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype), features
+    )
     arguments = find_weights(case.model).read(), features
-    return Program(open_prediction(case.model), arguments, (), features, 1)
+    planned = tensor_ops.batch_bytes("GPU:0")
+    return Program(open_prediction(case.model), arguments, (), features, 1, planned)
 
 
 def open_stack_of(case: Case, block: Any) -> Program:
@@ -77,5 +89,8 @@ def open_stack_of(case: Case, block: Any) -> Program:
     block = jax.tree.map(lambda array: shape((rows, *array.shape[1:]), array.dtype), block)
     numbers, counts = shape((STACKED, 0), "float32"), shape((batches, STACKED), "int32")
     loop = partial(programs.loop, "train", False, 0, case.batch_size, batches)
+    jitted = stacking.as_program(loop, True, "GPU:0", donates=True)
     arguments = state, numbers, block, counts, shape((), "int32")
-    return Program(jax.jit(loop), arguments, (), block, batches, copied=state)
+    row_bytes = sum(array[:1].nbytes for array in case.rows)
+    planned = STACKED * read_model_facts(case.model, row_bytes, case.batch_size).bytes
+    return Program(jitted, arguments, state, block, batches, planned)

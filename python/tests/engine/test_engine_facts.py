@@ -20,6 +20,7 @@ def build(*layers, shape=(5,)):
     return model
 
 
+@pytest.mark.float32(reason="only the FLOPs of float32 are counted")
 def test_flops_are_those_of_three_matrix_products():
     assert count_dense_flops(make_model(), 32, "CPU:0") == 6 * WEIGHTS * 32
     assert read_engine_facts(make_model(), "auto", (), 32, "CPU:0").dense_flops == 6 * WEIGHTS * 32
@@ -43,6 +44,7 @@ def test_convolutions_on_a_cpu_are_no_loop_on_jax():
     assert not read_engine_facts(make_model(), "auto").convolves
 
 
+@pytest.mark.float32(reason="only the FLOPs of float32 are counted")
 def test_layers_that_were_measured_count():
     import keras
 

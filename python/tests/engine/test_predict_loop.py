@@ -96,6 +96,25 @@ def test_what_a_row_takes_is_counted_by_layers():
 
 
 @pytest.mark.tf
+def test_recurrent_layers_multiply_all_times_at_once():
+    keras = runtime.keras()
+    layers = keras.layers
+
+    def count(inputs, *others):
+        found = predict_loop.count_row_bytes(keras.Sequential([keras.Input(inputs), *others]))
+        return found // 4
+
+    one = keras.Sequential([keras.Input((5, 3)), layers.LSTM(2)])
+    assert count((5, 3), layers.LSTM(2)) == count((5, 3), one) == 2 + 5 * 8
+    assert count((5, 3), layers.Bidirectional(layers.GRU(2))) == 4 + 2 * 5 * 6
+    images = layers.ConvLSTM2D(2, 1)
+    assert count((5, 4, 4, 1), images) == 4 * 4 * 2 + 5 * 4 * 4 * 8
+    given, state = keras.Input((5, 3)), keras.Input((2,))
+    model = keras.Model([given, state], layers.SimpleRNN(2)(given, initial_state=state))
+    assert predict_loop.count_row_bytes(model) == 4 * (5 * 3 + 2 + 2 + 5 * 2)
+
+
+@pytest.mark.tf
 @pytest.mark.parametrize("form", [dict, list])
 def test_several_outputs_keep_their_structure(form):
     keras = runtime.keras()

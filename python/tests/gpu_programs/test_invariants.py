@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from invariants import find_failures
+from invariants import WORKSPACE_BYTES, find_failures
 
 from gpukeras.profiler.aot.compile import CompiledProgram, ProgramMemory
 from gpukeras.profiler.aot.hlo import Instruction
@@ -48,6 +48,14 @@ def test_a_sound_program_fails_nowhere():
 def test_an_invariant_that_is_broken_is_named(changes, why):
     (found,) = fail(**changes)
     assert why in found
+
+
+def test_more_memory_than_planned_is_named():
+    planned = STATE + SOUND.memory.temporary
+    assert list(find_failures(SOUND, STATE, BLOCK, BARE, planned)) == []
+    more = replace(SOUND, memory=replace(SOUND.memory, temporary=planned + int(WORKSPACE_BYTES)))
+    (found,) = find_failures(more, STATE, BLOCK, BARE, planned)
+    assert found.endswith("bytes of memory, where the plan has 3,000")
 
 
 def test_without_a_bare_loop_kernels_are_not_compared():

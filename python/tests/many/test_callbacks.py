@@ -20,12 +20,17 @@ from gpukeras.training.listener import ProgressReporter
 
 
 class Models:
+    """A stack whose state changes in place, as it does on JAX."""
+
     def __init__(self, *values, stuck=()):
         self.state = np.array(values, float)
         self.stuck = stuck
 
+    def copy_state(self):
+        return self.state.copy()
+
     def keep(self, better, before):
-        return self.state if before is None else np.where(better, self.state, before)
+        return self.copy_state() if before is None else np.where(better, self.state, before)
 
     def are_stuck(self):
         return np.isin(np.arange(len(self.state)), self.stuck)
@@ -53,7 +58,7 @@ def test_a_model_whose_loss_is_no_number_goes_back_to_the_epoch_before():
     histories[2].stopped = "early"  # it rests: its loss is that of no rows
     divergence = callback(Divergence, models, histories)
     divergence.on_epoch_begin(0)
-    models.state = models.state + 10
+    models.state += 10
     divergence.on_epoch_end(0, {"loss": np.array([0.5, np.inf, np.nan])})
     assert models.state.tolist() == [11, 2, 13]
     assert [one.stopped for one in histories] == ["", "non_finite", "early"]
@@ -78,7 +83,7 @@ def stop(epochs, **options):
         StackEarlyStopping, models, histories, EarlyStoppingSpec(patience=2, **options)
     )
     for epoch, losses in enumerate(epochs):
-        models.state = models.state + 1
+        models.state += 1
         record(histories, loss=[0.0, 0.0], val_loss=losses)
         stopping.on_epoch_end(epoch)
     stopping.restore_best()

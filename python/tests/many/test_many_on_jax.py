@@ -19,6 +19,14 @@ def test_models_end_as_each_alone():
     assert found["rows"] == 20
 
 
+@pytest.mark.slow
+def test_a_stack_trains_in_the_memory_of_its_old_state():
+    found = run_part("jax_many", "donated")
+    assert found["taken"]
+    assert found["left"] == 0
+    assert found["loss"][0] == found["loss"][1] > 0
+
+
 @NIGHTLY
 def test_models_of_workers_end_as_each_alone():
     found = run_part("jax_many", "workers")

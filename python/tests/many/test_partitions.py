@@ -58,6 +58,7 @@ def test_models_of_two_partitions_end_as_each_alone(two_cores):
     stopping = {"patience": 1, "monitor": "val_loss"}
     given = {"schedule": {"kind": "one_cycle", "max_rate": 0.5}, "early_stopping": stopping}
     fits = fit_many([make_model()], make_dataset(rows=103), range(4), MODELS // 4, **given)
+    assert fits.plan.alone == ()  # where a stack fails, its models train alone
     for number in (1, MODELS // 2 + 1, MODELS):
         assert max(difference(fits, number, **given)) < ALONE
         model = fits.model(number)
@@ -103,6 +104,20 @@ def test_what_is_wrong_in_one_lane_is_the_error_of_all():
     failing = partitions.PartitionedStack([Steps(None), Steps(ValueError("one of them"))])
     with pytest.raises(ValueError, match="one of them"):
         failing.train(Epoch([np.arange(1)] * 2, 1))
+
+
+@pytest.mark.parametrize("before", [None, ["a", "b"]])
+def test_a_partition_keeps_the_state_of_its_models(before):
+    class Kept:
+        size = 2
+
+        def keep(self, better, before):
+            return better.tolist(), before
+
+    stack = partitions.PartitionedStack([Kept(), Kept()])
+    kept = stack.keep(np.array([True, False, False, True]), before)
+    first, second = before or (None, None)
+    assert kept == [([True, False], first), ([False, True], second)]
 
 
 def test_a_partition_has_the_rows_and_rates_of_its_models():

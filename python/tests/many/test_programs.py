@@ -1,5 +1,6 @@
 """Programs are made once for stacks of one structure and size."""
 
+import numpy as np
 import pytest
 from small_fits import make_dataset, make_model
 from stacked import ALONE, difference, fit_many
@@ -56,3 +57,35 @@ def test_a_model_that_was_changed_since_does_not_change_kept_programs():
     model.layers[0].trainable = False
     fits = fit_many([make_model()], data, folds=2, epochs=1, batch_size=16)  # traced now
     assert max(difference(fits, 2, epochs=1)) < ALONE
+
+
+def test_a_block_is_one_call_where_the_trip_count_is_known(monkeypatch):
+    from gpukeras.data import plan
+    from gpukeras.engine.trip_counts import LoopChoice
+    from gpukeras.many import programs
+
+    calls, run = [], programs.StackPrograms.run
+
+    def counted(self, kind, *arguments, **options):
+        before = len(self._made)
+        state = run(self, kind, *arguments, **options)
+        calls.append((kind, arguments[2].batches, len(self._made) - before))
+        return state
+
+    def train():
+        monkeypatch.setattr(programs, "find_program", lambda key: None)
+        monkeypatch.setattr(plan, "BLOCK_BYTES", 2 * 2 * 16 * data.row_bytes)  # two steps
+        fits = fit_many([make_model()], data, seeds=[1, 2], epochs=2, batch_size=16)
+        return [one.state for one in fits.fitted]
+
+    data = make_dataset(rows=5 * 16)
+    usual = train()
+    monkeypatch.setattr(programs, "choose_loop", lambda *_, **__: LoopChoice(True, ""))
+    monkeypatch.setattr(programs.StackPrograms, "run", counted)
+    known = train()
+    epoch = [("train", 2, 0), ("train", 2, 0), ("train", 1, 0)]
+    assert calls == [("train", 2, 1), *epoch[1:], *epoch]
+    for one, other in zip(usual, known, strict=True):
+        for part, values in one.items():
+            for value, same in zip(values, other[part], strict=True):
+                np.testing.assert_array_equal(value, same)

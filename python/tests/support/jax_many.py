@@ -4,8 +4,11 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
 
+from gpukeras.many.copies import prepare  # noqa: E402
 from gpukeras.many.ensemble import predict_many  # noqa: E402
 from gpukeras.many.fit_many import fit_many  # noqa: E402
+from gpukeras.many.stack import Epoch, open_stack  # noqa: E402
+from gpukeras.many.structure import describe_structure  # noqa: E402
 from gpukeras.training.fit import fit  # noqa: E402
 
 
@@ -39,6 +42,26 @@ def many():
         "stacks": accumulated.plan.stacks,
         "structures": settings.plan.structures,
         "rows": len(mean),
+    }
+
+
+def donated():
+    """What is left of a stack's states after it trained on, and was evaluated."""
+    model, data = make_model(), make_dataset(rows=64)
+    prepare(model, data)
+    stack = open_stack([model] * 2, [describe_structure(model)] * 2, data, "CPU:0")
+    epoch = Epoch([np.arange(64, dtype=np.int32)] * 2, 16)
+    stack.train(epoch)
+    state, copy, kept = stack.state, stack.copy_state(), stack.keep(np.array([True, True]), None)
+    stack.train(epoch)
+    for _ in range(2):
+        stack.reset_metrics()
+        stack.evaluate(epoch.orders)
+    flatten = keras.tree.flatten
+    return {
+        "taken": all(one.is_deleted() for one in flatten(state)),
+        "left": sum(one.is_deleted() for one in flatten([copy, kept, stack.state])),
+        "loss": stack.get_metrics_result()["loss"].tolist(),
     }
 
 

@@ -64,13 +64,17 @@ def find_gradients(loss: Function, weights: Sequence[Any]) -> tuple[Any, list[An
     return more, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def as_program(function: Function, compiled: bool, device: str) -> Function:
+def as_program(
+    function: Function, compiled: bool, device: str, *, donates: bool = False
+) -> Function:
     """Returns a function of tensors as a program, one for each combination of shapes.
 
     Args:
         function: The function.
         compiled: Whether XLA compiles it; JAX's programs always are.
         device: Where it runs, such as "CPU:0".
+        donates: Whether results take the memory of the first argument, which nobody may use after a
+            call. TensorFlow's programs cannot.
     """
     special = compiled and device.startswith("CPU") and runtime.backend() != "jax"
 
@@ -79,7 +83,7 @@ def as_program(function: Function, compiled: bool, device: str) -> Function:
             return function(*arguments)
 
     if runtime.backend() == "jax":
-        return jax().jit(traced)
+        return jax().jit(traced, donate_argnums=0 if donates else ())
 
     program: Function = runtime.tensorflow().function(
         traced, jit_compile=compiled, autograph=False, reduce_retracing=False

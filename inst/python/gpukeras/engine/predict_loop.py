@@ -218,9 +218,25 @@ def count_row_bytes(model: Model) -> int | None:
         try:
             outputs = runtime.tree().flatten(layer.output)
             sizes += [math.prod(each.shape[1:]) for each in outputs]
+            sizes.append(_count_gates(layer))
         except (AttributeError, TypeError, ValueError):  # a subclassed model; an open dimension
             return None
     return 4 * sum(sizes) if sizes else None
+
+
+def _count_gates(layer: Any) -> int:
+    """Returns the numbers that recurrent layers make of a row before their loop.
+
+    They multiply all times at once with their largest matrix: an LSTM of 64 units makes 256 numbers
+    for each time.
+    """
+    layers = runtime.keras().layers
+    if not isinstance(layer, (layers.RNN, layers.Bidirectional)):
+        return sum(map(_count_gates, getattr(layer, "layers", ())))
+    widths = [each.shape[-1] for each in layer.weights if len(each.shape) > 1]
+    directions = 2 if isinstance(layer, layers.Bidirectional) else 1
+    times = math.prod(size or 1 for size in runtime.tree().flatten(layer.input)[0].shape[1:-1])
+    return directions * times * max(widths, default=0)
 
 
 def fixed_rows(model: Model) -> int | None:

@@ -44,7 +44,7 @@ class Divergence:
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Keeps the state."""
-        self.before = self.model.state
+        self.before = self.model.copy_state()
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         """Looks at the losses; models that loss scaling lets train no more have none."""

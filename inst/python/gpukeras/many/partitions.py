@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -109,9 +110,13 @@ class PartitionedStack:
         parts = self._map(lambda stack, part, _: stack.predict(orders[part]))
         return [outputs for part in parts for outputs in part]
 
-    def keep(self, better: np.ndarray, before: Sequence[State]) -> list[State]:
-        """Returns a state of those models of now where `better`, and of the others of before."""
-        parts = zip(self._stacks, self._slices, before, strict=True)
+    def copy_state(self) -> list[State]:
+        """Returns a copy of the state of each partition, see `Stack.copy_state()`."""
+        return [stack.copy_state() for stack in self._stacks]
+
+    def keep(self, better: np.ndarray, before: Sequence[State] | None) -> list[State]:
+        """Returns a copy of the state of now where `better`, and of that of before for others."""
+        parts = zip(self._stacks, self._slices, before or repeat(None), strict=False)
         return [stack.keep(better[part], old) for stack, part, old in parts]
 
     def set_rates(self, rates: Sequence[float]) -> None:

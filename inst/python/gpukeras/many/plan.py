@@ -19,8 +19,12 @@ from gpukeras.many.step import state_variables
 from gpukeras.models.variables import other_optimizers
 
 MEMORY_SHARE = 0.5  # of what is free; rows, results and the system use the rest
-STATES = 4  # copies of a state at a time: before and after a step, the best one, the epoch before
-# Outputs of layers that are alive at a time, forward and backward.
+# Copies of a state at a time: the models', the best ones, that before the epoch, and one more while
+# a step runs on TensorFlow, or the best ones are chosen.
+STATES = 4
+# Outputs of layers that are alive at a time, forward and backward. For stacks of five models,
+# compiled by XLA for a T4 and an RTX 3060, the plan counts 1.1 to 3.9 times what the program takes,
+# cuBLAS' 4 MiB left out (`make gpu-programs`).
 OUTPUTS = 3
 # Models of a stack where memory allows more. Milliseconds of a model's epoch with 32, 64, 128, 256
 # and 512 at a time: 13, 13, 10, 17, 17 (`make bench-many`, 2 cores).

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import cpp_log, devices, runtime, stacking, tensor_ops
+from gpukeras.backend import cpp_log, runtime, stacking, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.loader.block import Block
 from gpukeras.engine.program_cache import find_program, keep_program
 from gpukeras.engine.programs import cut, take
-from gpukeras.engine.trip_counts import choose_loop, choose_sizes, split_count
+from gpukeras.engine.trip_counts import choose_loop
 from gpukeras.many.batches import Piece
 from gpukeras.many.step import Batch, State, StatelessModel
 from gpukeras.many.structure import Path, Structure, bind_numbers, is_rate
@@ -42,7 +42,7 @@ class StackPrograms:
         self.device = device
         self._compiled = compiled
         self._one = StatelessModel(model, bind_numbers(model, paths))
-        self._static = choose_loop(device, devices.current().deterministic).static
+        self._static = choose_loop(device, deterministic=False).static  # no times decide
         self._made: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def run(
@@ -56,26 +56,28 @@ class StackPrograms:
         counts: Any,
         rates: tuple[Any, ...] = (),
     ) -> State:
-        """Returns the state after the steps of a block.
+        """Returns the state after the steps of a block, in the memory of the state before on JAX.
+
+        Where the trip count is part of the program, it is that of the block's capacity: in steps
+        beyond the block's batches no row counts, so they change nothing, and the last block of an
+        epoch shares the program of the others. Such steps are fewer than the blocks of an epoch.
 
         Args:
             kind: "train" or "evaluate".
-            state: The state.
+            state: The state; on JAX nobody may use it after the call.
             numbers: The settings in which the models differ, (models, settings).
             block: The rows; a step has those of all models, one after another.
             piece: The steps that the block is a part of.
             counts: Rows that count, (steps, models), int32, with zeros up to the block's capacity.
             rates: See `Batch.rates`, with an axis of models first; none for those in the state.
         """
-        done = 0
-        for count in self._split(block.batches):
-            key = kind, piece.partial, len(rates), piece.batch_size, count * self._static
-            program = self._program(key, partial(self.loop, *key))
-            scalars = [done] if self._static else [done, count]
-            indices = [self._put(np.int32(one)) for one in scalars]
-            state = program(state, numbers, block.arrays, counts, *rates, *indices)
-            done += count
-        return state
+        count = int(counts.shape[0]) if self._static else 0
+        key = kind, piece.partial, len(rates), piece.batch_size, count
+        program = self._program(key, partial(self.loop, *key), donates=True)
+        scalars = [0] if count else [0, block.batches]
+        indices = [self._put(np.int32(one)) for one in scalars]
+        after: State = program(state, numbers, block.arrays, counts, *rates, *indices)
+        return after
 
     def predict(self, state: State, numbers: Any, arrays: Any, step: int, batch_size: int) -> Any:
         """Returns the models' outputs, each for its own rows of a step of a block."""
@@ -97,7 +99,7 @@ class StackPrograms:
     def loop(
         self, kind: str, filled: bool, scheduled: int, size: int, count: int, *arguments: Any
     ) -> State:
-        """Traced: the state after steps over batches of a block.
+        """Traced: the state after steps over the batches of a block.
 
         Args:
             kind: "train" or "evaluate".
@@ -105,11 +107,13 @@ class StackPrograms:
             scheduled: How many of the arguments are `Batch.rates`.
             size: Rows per batch of a model.
             count: The trip count; 0 where the last argument tells it.
-            arguments: State, numbers, rows and counts as in `run()`, rates, the first batch.
+            arguments: State, numbers, rows and counts as in `run()`, rates, and the first batch: it
+                is 0, but where XLA knows that, it copies each batch by a launch beside the step's
+                CUDA graph.
         """
         state, numbers, arrays, counts, *others = arguments
         rates, others = others[:scheduled], others[scheduled:]
-        first, number = others[0], count if count else others[1]
+        first, number = others[0], count or others[1]
         step = getattr(self._one, kind)
 
         def one(state: State, data: Any, numbers: Any, rows: Any, *rates: Any) -> State:
@@ -147,10 +151,12 @@ class StackPrograms:
 
     # Calls ---------------------------------------------------------------------------------------
 
-    def _program(self, key: tuple[Any, ...], function: Callable[..., Any]) -> Callable[..., Any]:
+    def _program(
+        self, key: tuple[Any, ...], function: Callable[..., Any], donates: bool = False
+    ) -> Callable[..., Any]:
         """Returns a program, traced and compiled when it is first called."""
         if key not in self._made:
-            program = stacking.as_program(function, self._compiled, self.device)
+            program = stacking.as_program(function, self._compiled, self.device, donates=donates)
 
             def run(*arguments: Any) -> Any:
                 with cpp_log.muted_cpp_log(), tensor_ops.device_scope(self.device):
@@ -158,9 +164,6 @@ class StackPrograms:
 
             self._made[key] = run
         return self._made[key]
-
-    def _split(self, count: int) -> list[int]:
-        return split_count(count, choose_sizes(count)) if self._static else [count]
 
     def _put(self, value: Any) -> Any:
         return tensor_ops.put(value, self.device)

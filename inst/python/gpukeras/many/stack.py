@@ -71,6 +71,7 @@ class Stack:
 
     Attributes:
         state: The models' state: the tensors of `state_variables()`, with an axis of models first.
+            On JAX, training and evaluation take their memory.
         stop_training: See `run_epochs()`.
         stop_evaluating: See `evaluate_rows()`.
     """
@@ -129,7 +130,7 @@ class Stack:
 
     def reset_metrics(self) -> None:
         """Resets the metrics."""
-        self.state = {**self.state, METRICS: list(self._blank)}
+        self.state = {**self.state, METRICS: _copy(self._blank)}
 
     def predict(self, orders: Orders) -> list[Any]:
         """Returns each model's outputs for its rows, in order, as NumPy arrays."""
@@ -152,10 +153,14 @@ class Stack:
         outputs = self._programs.predict_same(self.state, self._numbers, features)
         return runtime.tree().map_structure(_read, outputs)
 
+    def copy_state(self) -> State:
+        """Returns a copy of the state, whose memory the next step takes on JAX."""
+        return {part: _copy(values) for part, values in self.state.items()}
+
     def keep(self, better: np.ndarray, before: State | None) -> State:
-        """Returns a state of those models of now where `better`, and of the others of before."""
+        """Returns a copy of the state of now where `better`, and of that of before for others."""
         if before is None or better.all():
-            return self.state
+            return self.copy_state()
         ops = runtime.keras().ops
 
         def choose(new: Any, old: Any) -> Any:
@@ -292,6 +297,11 @@ def _read(output: Any) -> np.ndarray:
     """Returns a model's output as a NumPy array, in which means have all of their digits."""
     values: np.ndarray = widen_half(np.asarray(output))
     return values
+
+
+def _copy(tensors: Sequence[Any]) -> list[Any]:
+    """Returns tensors that stay when a program takes the memory of the given ones."""
+    return list(map(runtime.keras().ops.copy, tensors))
 
 
 def _differs(structures: Sequence[Structure], path: Path) -> bool:
