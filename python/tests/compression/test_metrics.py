@@ -52,6 +52,8 @@ def test_rows_are_repeated_to_fill_a_batch():
     assert batch.shape == (25, 5)
     np.testing.assert_array_equal(batch[:10], batch[10:20])
     assert np.asarray(metrics.read_batch(model, None, 3)).tolist() == [[0.0] * 5] * 3
+    (figures,) = metrics.measure([model], data)
+    assert [one.rows for one in figures.latency] == [1, 5]  # the data's own batch
 
 
 @pytest.mark.parametrize(

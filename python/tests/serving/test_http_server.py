@@ -14,10 +14,10 @@ import pytest
 from children import PATIENCE_S
 from served import ask, exchange
 
-from gpukeras import DataError, ModelError, ServiceError
+from gpukeras import ClusterError, DataError, ModelError, ServiceError
 from gpukeras.serving import app as app_module
 from gpukeras.serving import http_server
-from gpukeras.serving.answers import status_of
+from gpukeras.serving.answers import http_error, status_of
 from gpukeras.serving.options import ServeSpec
 
 pytestmark = pytest.mark.process
@@ -171,13 +171,18 @@ def test_a_defect_is_told_without_a_word_about_it(port, caplog):
 
 
 def test_errors_with_a_time_to_wait_say_so():
-    from gpukeras.serving.answers import http_error
-
     answer = app_module.tell_error(http_error(503, "Full.", retry_after=1))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     unprocessable = app_module.tell_error(DataError("Wrong."))
     assert json.loads(unprocessable.body)["error"]["message"] == "Wrong."
     assert asyncio.run(app_module.tell_fault(None, ValueError("secret"))).status_code == 500
+
+
+def test_an_error_of_the_server_itself_is_logged(caplog):
+    with caplog.at_level(logging.ERROR):
+        assert app_module.tell_error(ClusterError("Worker 2 is lost.")).status_code == 500
+        app_module.tell_error(DataError("Wrong."))
+    assert [record.getMessage() for record in caplog.records] == ["ClusterError: Worker 2 is lost."]
 
 
 def test_bodies_share_a_room_and_give_it_back():

@@ -21,6 +21,6 @@ class Lazy:
         return getattr(self._module, name)
 
 
-keras = Lazy(runtime.keras)
-tf = Lazy(runtime.tensorflow)
+keras = Lazy(lambda: runtime.keras())
+tf = Lazy(lambda: runtime.tensorflow())
 layers = Lazy(lambda: runtime.keras().layers)
