@@ -72,6 +72,7 @@ def test_trainings_that_repeat_are_equal_and_leave_the_model_as_it_was():
     settings = {one.name: one for one in found.settings}
     assert settings["seed of the dataset"].value == "1"
     assert settings["TF_DETERMINISTIC_OPS"].value == "not set"
+    assert settings["threads"].value
     assert settings["keras"].value == keras.__version__
 
 
