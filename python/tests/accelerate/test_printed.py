@@ -41,6 +41,7 @@ def run(capsys, on, verbose):
     return lines_of(capsys.readouterr().out)
 
 
+@pytest.mark.float32(reason="programs of a GPU differ in the digits that are shown")
 @pytest.mark.parametrize("verbose", few(["auto", 2, 0], "auto"))
 def test_a_script_prints_what_it_printed(capsys, verbose):
     known, found = run(capsys, False, verbose), run(capsys, True, verbose)

@@ -106,6 +106,7 @@ def test_an_op_that_xla_refuses_is_found_beside_the_training(function):
     assert model.optimizer.iterations.numpy() == 400 * epochs
 
 
+@pytest.mark.float32(reason="loss scaling leaves out steps")
 def test_a_step_that_cannot_be_traced_into_a_loop_is_left_to_keras():
     tf, keras = runtime.tensorflow(), runtime.keras()
 

@@ -134,6 +134,7 @@ def test_a_reused_program_trains_as_a_new_one(engine, sizes):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.float32(reason="loss scaling leaves out steps")
 def test_a_training_that_failed_leaves_nothing_behind():
     model, _ = counted()
     rate = float(model.optimizer.learning_rate.numpy())

@@ -33,6 +33,7 @@ def test_an_epoch_goes_on_where_it_was_left(done):
     assert model.optimizer.iterations.numpy() == 14 - done
 
 
+@pytest.mark.float32(reason="loss scaling leaves out a step")
 def test_targets_cut_blocks():
     runner, block, model = make_runner()
     runner.begin(iter([block, block]))

@@ -201,6 +201,7 @@ def test_the_optimizers_own_rate_is_back_afterwards_also_after_an_error():
     assert read_rate(model) == 0.25
 
 
+@pytest.mark.float32(reason="reads the inner optimizer")
 def test_a_schedule_of_the_optimizers_own_gives_the_base_and_is_back_afterwards():
     keras = runtime.keras()
     own = keras.optimizers.schedules.ExponentialDecay(0.5, 6, 0.5, staircase=True)
@@ -347,10 +348,12 @@ def steps_of(clipping, jit=None, **compiled):
     return [after - start for start, after in zip(before, model.get_weights(), strict=True)]
 
 
+@pytest.mark.float32(reason="loss scaling leaves out the only step")
 def test_steps_that_are_not_clipped_are_far_longer():
     assert min(np.linalg.norm(step) for step in steps_of({})) > 5
 
 
+@pytest.mark.float32(reason="loss scaling leaves out the only step")
 @pytest.mark.parametrize("jit", few([None, False, True], None, False))
 def test_clipping_bounds_what_a_step_changes(jit):
     for step in steps_of({"clip_norm": 0.5}, jit):
@@ -361,6 +364,7 @@ def test_clipping_bounds_what_a_step_changes(jit):
     np.testing.assert_allclose(np.linalg.norm(together), 2, rtol=1e-4)
 
 
+@pytest.mark.float32(reason="loss scaling leaves out the only step")
 def test_clipping_in_the_models_own_way_takes_the_place_of_its_bound():
     for step in steps_of({"clip_norm": 0.5}, clipnorm=0.1):
         np.testing.assert_allclose(np.linalg.norm(step), 0.5, rtol=1e-4)

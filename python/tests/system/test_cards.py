@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpukeras.core.errors import SpecError
+from gpukeras.profiler.aot.target import MULTIPROCESSORS
 from gpukeras.system.cards import (
     choose_card,
     find_card,
@@ -59,7 +60,8 @@ def test_the_list_is_plausible():
         assert card.peaks.get("bfloat16", float16) == float16
         assert ("tf32" in card.peaks) == (card.capability >= (8, 0))
         assert card.peaks.get("tf32", float32) >= float32
-        assert 2 * card.sms * 64 * card.clock_mhz / 1e6 <= float32 * 1.1  # units of 64 at least
+        units = card.sms * MULTIPROCESSORS[card.capability].fpus
+        assert float32 == pytest.approx(2 * units * card.clock_mhz / 1e6, rel=0.025)
         assert 128 <= card.bandwidth_gbs <= 8000
         assert "NVIDIA" in card.source
 

@@ -135,7 +135,8 @@ def test_the_listener_ends_a_search_that_keeps_what_was_measured(model):
         seen.append(event["kind"])
         return event["kind"] == "size" and event["batch_size"] == 64
 
-    report = find_batch_size(model, make_dataset(2000), {"high": 512}, listen)
+    options = {"high": 512, "seconds": 600}  # a busy computer may need more than the usual 20
+    report = find_batch_size(model, make_dataset(2000), options, listen)
     assert [point.batch_size for point in report.points] == [32, 64]
     assert report.stopped == "interrupted"
     assert set(seen) == {"size", "waiting"}

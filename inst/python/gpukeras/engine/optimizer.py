@@ -256,13 +256,14 @@ def find_optimizer(model: Model, arg: str) -> Any:
         ModelError: if there are several; `arg` is the option that needs a single one.
     """
     several = getattr(runtime.keras().optimizers, "MultiOptimizer", ())  # not in every Keras 3
-    if isinstance(model.optimizer, several):
+    optimizer = keras_private.without_scaling(model.optimizer)
+    if isinstance(optimizer, several):
         raise ModelError(
             f"`{arg}` needs a model with one optimizer, and this one has a MultiOptimizer.",
             hint="Give each of its optimizers a schedule and clipping of its own in compile().",
             arg=arg,
         )
-    return keras_private.without_scaling(model.optimizer)
+    return optimizer
 
 
 def read_rate(model: Model, ahead: int = 0) -> float:
