@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lazy_modules import keras, layers, tf
+from small_fits import make_subclassed
 
 from gpukeras import ModelError
 from gpukeras.compression import channel_graph, masks, structured
@@ -286,15 +287,7 @@ def test_zeros_of_single_weights_stay_where_units_go():
 
 
 def test_models_whose_layers_are_not_known_are_refused():
-    class Own(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(2)
-
-        def call(self, x):
-            return self.dense(x)
-
-    model = Own()
+    model = make_subclassed(2)
     model(np.zeros((1, 3)))
     with pytest.raises(ModelError, match="neither sequential nor functional"):
         structured.narrow_model(model, 0.5)

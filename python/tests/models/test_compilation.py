@@ -5,7 +5,7 @@ import pytest
 from grouped import array
 from lazy_modules import keras, tf
 from nightly import few
-from small_fits import make_dataset, make_model
+from small_fits import make_dataset, make_model, make_subclassed
 
 from gpukeras import ModelError
 from gpukeras.data.dataset import map_dataset
@@ -220,15 +220,7 @@ def test_of_one_output_the_name_is_told():
 
 
 def test_names_that_only_a_call_could_tell():
-    class Named(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.head = keras.layers.Dense(1)
-
-        def call(self, inputs):
-            return {"a": self.head(inputs)}
-
-    model = Named()
+    model = make_subclassed(1, lambda output: {"a": output})
     model.compile("sgd", {"z": "mse"})
     with pytest.raises(ModelError, match="Keras cannot build the model on this data") as caught:
         fit.fit(model, rows("a"), {"epochs": 1})
@@ -247,18 +239,10 @@ def test_names_that_only_a_call_could_tell():
     ),
 )
 def test_one_output_in_a_list_trains_as_keras_does(struct, loss):
-    class Wrapped(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.head = keras.layers.Dense(1)
-
-        def call(self, inputs):
-            return struct([self.head(inputs)])
-
     trained = []
     for ours in (True, False):
         keras.utils.set_random_seed(2)
-        model, data = Wrapped(), rows("a")
+        model, data = make_subclassed(1, lambda output: struct([output])), rows("a")
         model(np.zeros((1, 3), np.float32))
         model.compile("sgd", loss)
         x, y = data.batch(16)

@@ -39,3 +39,18 @@ def label_dataset(kind, values, levels=(), shape=(6, 4), **options):
     features = {"kind": "array", "values": rng.normal(size=shape)}
     labels = {"kind": kind, "values": np.array(values), "levels": list(levels)}
     return data_dataset.build_dataset(features, {"batch_size": 2, **options}, labels)
+
+
+def make_subclassed(units, wrap=lambda output: output):
+    """A model of a user's own class with one layer; `wrap` makes its output of the layer's."""
+    import keras
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(units)
+
+        def call(self, rows):
+            return wrap(self.dense(rows))
+
+    return Own()

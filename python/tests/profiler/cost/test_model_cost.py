@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from lazy_modules import keras, layers, tf
+from small_fits import make_subclassed
 
 from gpukeras import ModelError, SpecError
 from gpukeras.profiler.cost import memory, model_cost, suggestions
@@ -179,17 +180,9 @@ def test_a_model_that_knows_no_shape_says_so():
 
 
 def test_a_shape_that_does_not_fit_is_told():
-    class Own(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = layers.Dense(2)
-
-        def call(self, x):
-            return self.dense(x)
-
     with pytest.raises(ModelError, match="`model` cannot be built for rows of 5: .*ndim"):
         model_cost.model_cost(keras.Sequential([layers.Conv2D(2, 3)]), input_shape=[5])
-    model = Own()
+    model = make_subclassed(2)
     model(np.zeros((1, 6)))
     with pytest.raises(ModelError, match="`model` cannot be called on inputs of shape 9: .* 6"):
         model_cost.model_cost(model, input_shape=[9])
