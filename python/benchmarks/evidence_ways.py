@@ -23,7 +23,7 @@ from evidence_models import Rows, make_model
 
 from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.engine import engine_cache
 from gpukeras.engine.epoch_loop import wait_for
 from gpukeras.training import fit

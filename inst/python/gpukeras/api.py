@@ -21,8 +21,8 @@ from gpukeras.compression import distillation, pruning, quantization
 from gpukeras.core import attached_process
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import arrays, builder
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.files import remote_file
+from gpukeras.data.dataset.map_dataset import Dataset
+from gpukeras.data.files import files
 from gpukeras.data.loader import profile as loading_profile
 from gpukeras.data.saved import writer
 from gpukeras.diagnostics import check, fault_test, reproduce
@@ -204,7 +204,7 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "check": check.check,
     "report": check.report,
     "dataset": make_dataset,
-    "close_stores": remote_file.close_stores,
+    "close_stores": files.close_stores,
     "split_rows": arrays.split_rows,
     "cost": loading_profile.measure_costs,
     "describe_records": describe_records,

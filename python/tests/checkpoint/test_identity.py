@@ -6,6 +6,7 @@ from gpukeras.backend import runtime
 from gpukeras.checkpoint.fingerprint import describe_training
 from gpukeras.checkpoint.identity import DIGESTS, WORDS, find_changes, find_mismatch
 from gpukeras.data.dataset import map_dataset
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.dataset.streams import build_stream
 from gpukeras.data.loader.loader import sample_rows
 from gpukeras.data.recipe.augmentation import AugmentSpec
@@ -249,7 +250,7 @@ def make_stream(rows=100, **options):
     labels = {"name": "y", "kind": "numeric", "values": x[:, 0], "levels": []}
     chunk = {"features": {"kind": "array", "values": x, "names": []}, "labels": labels}
     given = {"kind": "generator", "call": lambda epoch, batch: {**chunk, "weights": None}}
-    return build_stream({**given, "steps": 3}, options, None)
+    return build_stream({**given, "steps": 3}, Request(options, recipe=None))
 
 
 @pytest.mark.tf

@@ -10,7 +10,7 @@ from training_states import WHOLE, assert_same
 
 from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.errors import ClusterError
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.distributed import consensus
 from gpukeras.distributed.timeouts import Timeout
 from gpukeras.models.state import Snapshot

@@ -10,7 +10,7 @@ from compiled_blocks import make_block, make_engines, prepare
 from small_fits import make_model
 
 from gpukeras.backend import runtime
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.engine import async_compile
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.epoch_loop import EpochLoop

@@ -40,6 +40,7 @@ from streamed import array, stream, tfdata
 
 from gpukeras import SpecError
 from gpukeras.data.dataset import map_dataset as data_dataset
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.recipe import decoding
 from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.data.saved import reader, writer
@@ -172,7 +173,7 @@ def test_weights_of_steps_come_in_sequence_too(make, cache):
 def test_a_saved_dataset_keeps_the_shape_of_labels_and_weights(tmp_path):
     data = dataset(SERIES, STEPS, STEP_WEIGHTS, validation=0.25)
     path = writer.save_dataset(data, str(tmp_path / "saved"))["path"]
-    again = reader.build_saved({"kind": "saved", "path": path}, {"batch_size": BATCH})
+    again = reader.build_saved({"kind": "saved", "path": path}, Request({"batch_size": BATCH}))
     for mine, theirs in zip(again.arrays, data.arrays, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert again.recipe.label.row_shape == (6,)

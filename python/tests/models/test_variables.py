@@ -14,6 +14,7 @@ from streamed import array, stream, tfdata
 
 from gpukeras import DataError, ModelError
 from gpukeras.data.dataset import map_dataset as data_dataset
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.saved import reader, writer
 from gpukeras.diagnostics import usage
 from gpukeras.models import variables
@@ -226,7 +227,7 @@ def test_rows_without_labels_validate_evaluate_and_predict():
 
 def test_a_saved_dataset_without_labels_trains(tmp_path):
     path = writer.save_dataset(dataset(), str(tmp_path / "saved"))["path"]
-    data = reader.build_saved({"kind": "saved", "path": path}, {"batch_size": BATCH})
+    data = reader.build_saved({"kind": "saved", "path": path}, Request({"batch_size": BATCH}))
     report = fit.fit(make_penalised(), data, {"epochs": 1})
     assert report.stopped == "completed"
 

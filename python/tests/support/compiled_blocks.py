@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.engine.engine_cache import ENGINES
 from gpukeras.models.variables import build_variables
 

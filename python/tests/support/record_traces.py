@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops, tracing
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.engine.engines import Engines
 
 ENGINES = ("keras", "graph_loop", "compiled")

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 import gpukeras
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.dataset import map_dataset
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
 from gpukeras.data.saved import reader, writer
@@ -36,7 +37,7 @@ def plain_dataset(x, y=None, w=None, validation=()):
 
 
 def opened(folder, **options):
-    return reader.build_saved({"kind": "saved", "path": str(folder)}, options)
+    return reader.build_saved({"kind": "saved", "path": str(folder)}, Request(options))
 
 
 def save(folder, data, **options):

@@ -5,6 +5,7 @@ from small_fits import make_model
 
 from gpukeras.backend import runtime
 from gpukeras.data.dataset import streams
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.models import state
 
 
@@ -42,4 +43,4 @@ def make_stream(calls):
         labels = {"name": "y", "kind": "factor", "values": codes, "levels": list("abc")}
         return {"features": {**features, "names": []}, "labels": labels, "weights": None}
 
-    return streams.build_stream({"kind": "generator", "call": call, "steps": None}, {})
+    return streams.build_stream({"kind": "generator", "call": call, "steps": None}, Request({}))

@@ -6,6 +6,7 @@ from small_fits import make_model
 from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.data.dataset import streams as sequences
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.loader import loader
 from gpukeras.training import fit
 
@@ -56,12 +57,12 @@ class Function:
 
 def stream(call, steps=None, recipe=None, **options):
     features = {"kind": "generator", "call": call, "steps": steps}
-    return sequences.build_stream(features, options, recipe)
+    return sequences.build_stream(features, Request(options, recipe=recipe))
 
 
 def tfdata(dataset, steps=None, batched=None, **options):
     features = {"kind": "tfdata", "dataset": dataset, "steps": steps, "batched": batched}
-    return sequences.build_stream(features, options)
+    return sequences.build_stream(features, Request(options))
 
 
 def slices(*arrays):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from gpukeras.data.reader.table.formats import open_table
+from gpukeras.data.reader.table.features import open_table
 
 
 def write_bytes(table, suffix):

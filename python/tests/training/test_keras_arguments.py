@@ -7,7 +7,7 @@ import pytest
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
-from gpukeras.data.dataset.map_dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import Request, build_dataset
 from gpukeras.data.dataset.streams import build_stream
 from gpukeras.training import fit
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_is_refused(options, message):
 
 def test_steps_of_a_validation_in_sequence_are_refused():
     batches = runtime.tensorflow().data.Dataset.from_tensor_slices((X, Y)).batch(SIZE)
-    given = build_stream({"kind": "tfdata", "dataset": batches, "steps": None}, {})
+    given = build_stream({"kind": "tfdata", "dataset": batches, "steps": None}, Request({}))
     with pytest.raises(SpecError, match="`validation_steps` needs rows by number on one device"):
         fit.fit(make_model(), rows(), {"epochs": 1, "validation_steps": 2}, validation=given)
 

@@ -8,7 +8,7 @@ import pytest
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime
-from gpukeras.data.dataset.map_dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import Request, build_dataset
 from gpukeras.data.dataset.streams import build_stream
 from gpukeras.training import fit
 from gpukeras.training.loop import Calls, count_calls
@@ -202,7 +202,7 @@ def test_an_epoch_that_ends_as_no_number_is_not_validated(streams):
     if streams:
         slices = runtime.tensorflow().data.Dataset.from_tensor_slices
         rows, held = (
-            build_stream({"kind": "tfdata", "dataset": slices(one.arrays).batch(32)}, {})
+            build_stream({"kind": "tfdata", "dataset": slices(one.arrays).batch(32)}, Request({}))
             for one in (rows, held)
         )
     model = make_model(optimizer=runtime.keras().optimizers.SGD(1e30))

@@ -7,6 +7,7 @@ from small_fits import label_dataset, make_dataset, make_model
 from gpukeras import DataError, ModelError, SpecError
 from gpukeras.backend import devices, runtime
 from gpukeras.data.dataset import streams
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.tuner import batch_size
 from gpukeras.tuner.batch_size import find_batch_size
 from gpukeras.tuner.lr_finder import RateSearchSpec, find_learning_rate
@@ -226,7 +227,7 @@ def test_a_stream_without_a_full_batch_is_refused(model):
         }
         return {"features": features, "labels": labels, "weights": None}
 
-    data = streams.build_stream({"kind": "generator", "call": call, "steps": None}, {})
+    data = streams.build_stream({"kind": "generator", "call": call, "steps": None}, Request({}))
     with pytest.raises(DataError, match="fewer rows than a batch of 32"):
         find_learning_rate(model, data, {**SHORT, "batch_size": 32})
 

@@ -16,9 +16,8 @@ from gpukeras.accelerate.rows import ARRAYS, CallRows, as_callbacks, dataset_of,
 from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.keras_batches import KerasBatches, unseen_generator
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.dataset.passthrough import KerasDataset, open_keras_rows
 from gpukeras.engine.predict import explain_rows, predict_rows, predict_stream
 from gpukeras.models import compatibility, model_recipes

@@ -12,7 +12,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.data import builder
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.models import compatibility
 

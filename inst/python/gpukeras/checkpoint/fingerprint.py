@@ -19,7 +19,7 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.checkpoint.canonical import as_number, digest
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.arrays import row_blocks
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.data.reader.rows import RowSource
 from gpukeras.data.recipe.recipe import Recipe

@@ -27,7 +27,7 @@ from gpukeras.core.options import (
     check_text,
     option,
 )
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.plan import PipelinePlan
 
 EVERY_S = 300.0  # seconds between saves within an epoch; each epoch's end is saved as well

@@ -21,7 +21,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_fraction, check_number, check_positive, option
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import sample_rows
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.clone import clone_layers, copy_compile, copy_model

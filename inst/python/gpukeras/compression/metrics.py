@@ -19,7 +19,7 @@ from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.compression.latency import Latency, measure_latencies
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import sample_rows
 from gpukeras.models.clone import set_aside
 from gpukeras.profiler.cost.graph import input_specs

@@ -35,7 +35,7 @@ from gpukeras.compression.report import (
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, option
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.models import model_checks
 from gpukeras.models.clone import copy_in_float32, copy_model, copy_optimizer
 from gpukeras.training import fit

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.errors import SpecError
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset, build_dataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset, Request, build_rows
 from gpukeras.data.dataset.streams import STREAM_KINDS, build_stream
 from gpukeras.data.dataset.windows import build_windows
 from gpukeras.data.loader.transforms import trace_map, unmapped
@@ -22,7 +20,8 @@ from gpukeras.data.recipe.weights import Weights
 from gpukeras.data.saved.reader import build_saved
 from gpukeras.data.shards import WorkerShard, build_sharded
 
-BUILDERS: dict[str, Callable[..., MapDataset]] = {"saved": build_saved, "windows": build_windows}
+Builder = Callable[[Mapping[str, Any], Request], MapDataset]
+BUILDERS: dict[str, Builder] = {"saved": build_saved, "windows": build_windows}
 # `build_saved()` refuses `text`.
 TEXT_KINDS = ("columns", "windows", "table", "records", "generator", "saved")
 
@@ -48,9 +47,9 @@ def assemble(
         features: A mapping with a `kind`; see `sources.registry.open_features()`, `saved.reader`
             and `streams.builder`.
         options: Fields of `DatasetSpec`.
-        labels: See `dataset.build_dataset()`.
-        weights: See `dataset.build_dataset()`.
-        class_weight: "balanced", or a weight for each level.
+        labels: See `map_dataset.Request`, as for the next five.
+        weights: As the user gave them.
+        class_weight: As the user gave them.
         recipe: An encoding to apply instead of learning one.
         formula: R's formula as text.
         arg: The user's name for the features, for messages.
@@ -65,24 +64,14 @@ def assemble(
     """
     kind = features["kind"]
     _check_text(text, kind, arg)
-    build: Callable[..., MapDataset] = BUILDERS.get(kind, build_dataset)
+    request = Request(options, labels, weights, class_weight, recipe, formula, arg, text)
     if shard is not None:
-        build = partial(build_sharded, shard=shard)
-    if kind in STREAM_KINDS and shard is None:
-        _check_own(labels, weights, arg)
-        data = build_stream(features, options, recipe, arg, text=text, class_weight=class_weight)
+        data: Dataset = build_sharded(features, request, shard)
+    elif kind in STREAM_KINDS:
+        _check_own(request)
+        data = build_stream(features, request)
     else:
-        data = build(
-            features,
-            options,
-            arg=arg,
-            labels=labels,
-            weights=weights,
-            class_weight=class_weight,
-            recipe=recipe,
-            formula=formula,
-            text=text,
-        )
+        data = BUILDERS.get(kind, build_rows)(features, request)
     return _vary(data, augment, map)
 
 
@@ -95,11 +84,11 @@ def _check_text(text: Mapping[str, Any] | None, kind: str, arg: str) -> None:
         )
 
 
-def _check_own(labels: Mapping[str, Any] | None, weights: Weights | None, arg: str) -> None:
-    for name, given in (("weights", weights), ("y", labels)):
+def _check_own(request: Request) -> None:
+    for name, given in (("weights", request.weights), ("y", request.labels)):
         if given is not None:
             raise SpecError(
-                f"`{name}` cannot be given beside `{arg}`, which makes its rows itself.",
+                f"`{name}` cannot be given beside `{request.arg}`, which makes its rows itself.",
                 hint="Give list(x, y, weights) for each batch.",
                 arg=name,
             )

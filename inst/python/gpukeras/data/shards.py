@@ -19,10 +19,9 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import epoch_order
-from gpukeras.data.dataset.map_dataset import MapDataset, build_dataset
+from gpukeras.data.dataset.map_dataset import MapDataset, Request, build_rows
 from gpukeras.data.plan import PipelinePlan, choose_batch_size
 from gpukeras.data.reader.rows import RenumberedRows, RowSource
-from gpukeras.data.recipe.recipe import Recipe
 
 MOST_ROWS = 2**31 - 1
 LEARNED = "Each worker would learn another encoding from its own files."
@@ -147,34 +146,24 @@ class ShardedDataset(MapDataset):
 
 
 def build_sharded(
-    features: Mapping[str, Any],
-    options: Mapping[str, Any],
-    *,
-    shard: WorkerShard,
-    recipe: Recipe | None = None,
-    arg: str = "x",
-    **given: Any,
+    features: Mapping[str, Any], request: Request, shard: WorkerShard
 ) -> ShardedDataset:
     """Builds the dataset of a worker from its part of the files; all workers call it together.
 
     Args:
         features: Of kind "table", with paths.
-        options: Fields of `DatasetSpec`.
+        request: How the dataset is to be made, with a recipe.
         shard: The place of this worker.
-        recipe: The encoding to apply.
-        arg: The user's name for the features, for messages.
-        **given: Other arguments of `dataset.build_dataset()`.
 
     Raises:
         SpecError: for other rows, or an option that needs the rows of all workers.
         DataError: for data that cannot be trained on, or fewer files than workers.
     """
-    spec = DatasetSpec.from_dict(options)
-    _check_options(features, spec, recipe, given)
+    spec, arg = request.spec, request.arg
+    _check_options(features, request)
     place = shard.index, shard.count
     share = _describe_share(features, spec, place, arg)
-    mine = {**features, "shard": place}
-    own = build_dataset(mine, options, recipe=recipe, arg=arg, **given)
+    own = build_rows({**features, "shard": place}, request)
     counts = _check_counts(shard.exchange("shard", {"rows": len(own.train_rows)}), arg)
     data = ShardedDataset(own, shard.index, counts, share)
     choose_batch_size(len(data.train_rows), spec.batch_size)
@@ -184,7 +173,7 @@ def build_sharded(
 def _describe_share(
     features: Mapping[str, Any], spec: DatasetSpec, place: tuple[int, int], arg: str
 ) -> str:
-    from gpukeras.data.reader.table.formats import open_table  # imports pyarrow, which takes 0.3 s
+    from gpukeras.data.reader.table.features import open_table  # imports pyarrow, which takes 0.3 s
 
     how = {"format": features.get("format") or "auto", "on_error": spec.on_error}
     columns = features.get("columns")
@@ -200,12 +189,7 @@ def _check_counts(records: Sequence[Mapping[str, Any]], arg: str) -> list[int]:
     return known
 
 
-def _check_options(
-    features: Mapping[str, Any],
-    spec: DatasetSpec,
-    recipe: Recipe | None,
-    given: Mapping[str, Any],
-) -> None:
+def _check_options(features: Mapping[str, Any], request: Request) -> None:
     if features["kind"] != "table" or features.get("stream") is not None:
         raise SpecError(
             '`shard` = "workers" divides files: CSV, Parquet or Feather.',
@@ -213,10 +197,10 @@ def _check_options(
             arg="shard",
         )
     refused = {
-        "validation": (spec.validation > 0, "Give gpu_fit(validation = ) other files."),
-        "class_weight": (given.get("class_weight") is not None, "Give `weights`."),
+        "validation": (request.spec.validation > 0, "Give gpu_fit(validation = ) other files."),
+        "class_weight": (request.class_weight is not None, "Give `weights`."),
         "recipe": (
-            recipe is None,
+            request.recipe is None,
             "Learn it from one file: recipe = gpu_recipe(gpu_dataset(files[1], ...)).",
         ),
     }

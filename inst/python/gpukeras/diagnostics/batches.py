@@ -12,9 +12,9 @@ import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.loader.block import Block, as_data
-from gpukeras.data.loader.loader import open_loader, sample_rows
+from gpukeras.data.dataset.map_dataset import Dataset
+from gpukeras.data.loader.loader import Block, open_loader, sample_rows
+from gpukeras.data.loader.transforms import as_data
 from gpukeras.data.reader.rows import MemoryRows
 
 

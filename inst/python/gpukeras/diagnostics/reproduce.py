@@ -22,9 +22,8 @@ from gpukeras.backend import runtime
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, option
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.loader.block import Block
-from gpukeras.data.loader.loader import open_loader, sample_rows
+from gpukeras.data.dataset.map_dataset import Dataset
+from gpukeras.data.loader.loader import Block, open_loader, sample_rows
 from gpukeras.diagnostics.layer_runs import Difference, compare_layers
 from gpukeras.diagnostics.run_settings import RunSetting, read_run_settings
 from gpukeras.engine.predict_loop import model_device

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpukeras.backend import devices, runtime
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.system import environment
 
 VARIABLES = ("TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC", "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS")

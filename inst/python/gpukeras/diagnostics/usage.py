@@ -25,7 +25,7 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime, tensor_ops, tracing
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.diagnostics import jax_usage
 from gpukeras.diagnostics.batches import Source
 from gpukeras.engine.epoch_loop import wait_for

@@ -24,7 +24,7 @@ from gpukeras.core.errors import ClusterError, GpuKerasError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import FitSpec
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.distributed.channel.channel import Channel
 from gpukeras.distributed.channel.errors import worker_error

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.keras_types import Model
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.distributed.replicated_step import ReplicatedStep
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.programs import Logs

@@ -23,9 +23,8 @@ import numpy as np
 
 from gpukeras.backend import devices, keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.loader.loader import sample_rows
 from gpukeras.engine import rowwise
 from gpukeras.engine.engine_cache import CacheKey, kept_by

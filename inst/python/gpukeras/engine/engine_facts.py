@@ -9,8 +9,8 @@ from typing import Any
 from gpukeras.backend import devices, keras_private, runtime, tensor_ops
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import REFUSALS, Model
-from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.engine.autotune import EngineFacts
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")

@@ -28,7 +28,7 @@ from typing import Any
 from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.program_cache import make_key, open_traced
 from gpukeras.engine.program_names import repeatable_names

@@ -15,7 +15,7 @@ import numpy as np
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import find_reason
-from gpukeras.data.loader.block import Block, DataLoader
+from gpukeras.data.loader.loader import Block, DataLoader
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.autotune_cache import store_choice
 from gpukeras.engine.engines import Engines

@@ -22,7 +22,7 @@ from gpukeras.backend.jax_module import jax
 from gpukeras.backend.jax_state import State, find_variables
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.optimizer import find_rates
 from gpukeras.engine.programs import Logs, Shapes, UntraceableError, count_rows, cut, read_shapes

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
 from gpukeras.engine.program_cache import Traced
 from gpukeras.engine.trip_counts import ProgramSizes, choose_sizes

@@ -16,7 +16,7 @@ from gpukeras.backend.jax_backend import find_device, memory_faults
 from gpukeras.backend.jax_module import jax
 from gpukeras.backend.jax_state import State, find_variables
 from gpukeras.core.keras_types import Model
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.engine.jax_engines import keep_dtypes
 from gpukeras.engine.optimizer import find_optimizer
 from gpukeras.engine.predict_loop import model_device

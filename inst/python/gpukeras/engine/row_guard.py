@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.program_graph import Graph
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.engine.value_ranges import UNKNOWN, Range, find_unchecked
 
 

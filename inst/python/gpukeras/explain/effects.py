@@ -19,7 +19,7 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_count
 from gpukeras.core.progress import CallProgress, OnEvent
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.decoding import name_columns
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.explain.columns import Feature, find_features, pick_feature

@@ -21,8 +21,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import list_some
 from gpukeras.core.options import check_count
 from gpukeras.core.progress import CallProgress, OnEvent
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.loader.transforms import open_device_transform
 from gpukeras.data.reader.rows import MemoryRows, RowSource
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe

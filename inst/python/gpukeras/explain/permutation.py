@@ -15,7 +15,7 @@ import numpy as np
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_count, check_text
 from gpukeras.core.progress import CallProgress, OnEvent
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.explain.columns import choose_groups, find_features
 from gpukeras.explain.scoring import open_scorer
 from gpukeras.explain.varied import Explained, Variation, open_explained

@@ -13,7 +13,7 @@ from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import open_evaluation
 from gpukeras.engine.batch_dependence import KERAS_ROWS, choose_batches
 from gpukeras.engine.predict_loop import model_device

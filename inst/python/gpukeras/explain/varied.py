@@ -20,8 +20,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource, row_numbers
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.weights import check_weights, own_weights

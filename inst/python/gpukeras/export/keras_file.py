@@ -21,7 +21,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason, system_reason
 from gpukeras.core.options import describe
 from gpukeras.core.safe_files import DiskFault, find_disk_fault, private_folder
-from gpukeras.data.files.errors import path_error
+from gpukeras.data.files.files import path_error
 from gpukeras.export import zip_limits
 from gpukeras.export.custom_objects import Needs, find_missing, read_needs, short_name, spread_names
 from gpukeras.export.safe_load import check_code, refused

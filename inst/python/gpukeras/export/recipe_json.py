@@ -13,7 +13,7 @@ from typing import Any
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.recipe import Encoding, InputsEncoding, Recipe
 from gpukeras.data.recipe.serialization import from_portable, to_portable
 from gpukeras.models import compatibility, model_checks, model_recipes

@@ -18,7 +18,7 @@ from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import refused_value
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.export import recipe_json
 from gpukeras.export.archive import collect_extras, describe_model, read_model
 from gpukeras.export.keras_file import (

@@ -11,7 +11,7 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import check_choice, check_fraction
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.transforms import open_device_transform
 from gpukeras.data.reader.rows import RowSource, SelectedRows
 from gpukeras.data.recipe.decoding import decode_outputs, refuse_classes

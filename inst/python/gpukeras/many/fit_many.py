@@ -16,8 +16,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import check_count
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.alone import train_members
 from gpukeras.many.batches import count_steps

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpukeras.backend import cpp_log, runtime, stacking, tensor_ops
 from gpukeras.core.keras_types import Model
-from gpukeras.data.loader.block import Block
+from gpukeras.data.loader.loader import Block
 from gpukeras.engine.program_cache import find_program, keep_program
 from gpukeras.engine.programs import cut, take
 from gpukeras.engine.trip_counts import choose_loop

@@ -17,8 +17,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of, list_some
 from gpukeras.core.options import check_count, describe, is_number
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset, weigh_classes
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset, weigh_classes
 from gpukeras.data.reader.rows import MemoryRows, RepeatedRows
 from gpukeras.data.recipe.multi_output import relearn_labels
 from gpukeras.data.recipe.recipe import SeriesEncoding

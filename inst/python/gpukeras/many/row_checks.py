@@ -12,8 +12,7 @@ from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.backend.graph_reader import read_program
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.data.loader.block import Block
-from gpukeras.data.loader.loader import iterate_rows, sample_rows
+from gpukeras.data.loader.loader import Block, iterate_rows, sample_rows
 from gpukeras.engine.program_cache import find_program, keep_program
 from gpukeras.engine.row_guard import RowGuard
 from gpukeras.engine.value_ranges import CHECKED

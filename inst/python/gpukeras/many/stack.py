@@ -15,8 +15,7 @@ from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.half_precision import widen_half
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.data.loader.block import Block
-from gpukeras.data.loader.map_loader import MapLoader
+from gpukeras.data.loader.loader import Block, MapLoader
 from gpukeras.data.loader.transforms import device_transform_for
 from gpukeras.engine.optimizer import STUCK_STEPS
 from gpukeras.engine.predict_loop import choose_rows, count_row_bytes

@@ -11,7 +11,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import MlpSpec
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.recipe import Part, Recipe
 from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.models.families.build import Extras, find_extras, settle_family

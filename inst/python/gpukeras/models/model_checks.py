@@ -11,9 +11,8 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import refused_value
-from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.loader.loader import iterate_rows
 from gpukeras.data.recipe.compatibility import check_numbers
 from gpukeras.data.recipe.recipe import BatchesEncoding

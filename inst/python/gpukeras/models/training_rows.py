@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.recipe.weights import own_weights
 from gpukeras.data.row_digests import can_digest, digest_rows, sample_rows
 from gpukeras.data.shards import ShardedDataset

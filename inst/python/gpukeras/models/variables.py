@@ -14,7 +14,7 @@ from typing import Any
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import REFUSALS, Model
-from gpukeras.data.loader.block import as_data
+from gpukeras.data.loader.transforms import as_data
 from gpukeras.models.compilation import explain_build
 
 UNBUILT = "Unable to automatically build the model"  # as Keras says it, by a RuntimeError

@@ -16,9 +16,8 @@ from statistics import median
 
 from gpukeras.backend import tensor_ops, tracing
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.loader.block import DataLoader
-from gpukeras.data.loader.loader import open_loader
+from gpukeras.data.dataset.map_dataset import Dataset
+from gpukeras.data.loader.loader import DataLoader, open_loader
 from gpukeras.data.loader.profile import WHAT, StageClock, order_stages
 from gpukeras.data.plan import STREAM_BLOCK_BATCHES, PipelinePlan
 from gpukeras.data.stage_timer import Clock

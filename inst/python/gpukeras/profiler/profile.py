@@ -32,7 +32,7 @@ from gpukeras.core.options import (
     option,
 )
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import sample_rows
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.engine.autotune import choose_candidates

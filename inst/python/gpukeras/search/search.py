@@ -19,9 +19,8 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED
 from gpukeras.core.preemption import REQUEUE_STATUS, PreemptionNotice, catch_preemption
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.generator import GeneratorInterrupt
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.many.resamples import (
     Resample,
     note_absent,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.recipe.weights import gather_weights
 from gpukeras.engine.predict import predict_rows
 from gpukeras.models.families.keras_classes import family_layer

@@ -13,7 +13,7 @@ from gpukeras.backend import devices
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.data.recipe.recipe import BatchesEncoding
 from gpukeras.engine.predict_loop import check_whole, fixed_rows

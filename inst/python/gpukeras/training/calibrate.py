@@ -14,8 +14,7 @@ import numpy as np
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_fraction, is_number
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.recipe import decoding
 from gpukeras.data.recipe.weights import gather_weights
 from gpukeras.models import compatibility, conformal, model_checks, model_recipes

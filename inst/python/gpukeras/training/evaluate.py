@@ -13,7 +13,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.core.options import check_choice, check_count
 from gpukeras.core.progress import CallProgress, OnEvent
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.batch_dependence import KERAS_ROWS, choose_batches

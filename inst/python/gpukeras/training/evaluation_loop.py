@@ -8,9 +8,8 @@ from functools import partial
 
 from gpukeras.backend import tensor_ops
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.loader.loader import open_evaluation
-from gpukeras.data.loader.map_loader import MapLoader
+from gpukeras.data.dataset.map_dataset import Dataset
+from gpukeras.data.loader.loader import MapLoader, open_evaluation
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import choose_evaluation_candidates
 from gpukeras.engine.autotune_cache import open_autotuner

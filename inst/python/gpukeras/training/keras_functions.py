@@ -9,7 +9,7 @@ from typing import Any
 
 from gpukeras.backend import devices
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import sample_rows
 from gpukeras.engine.predict_loop import fixed_rows
 from gpukeras.models.losses import weighing_rows

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.data.loader.block import Block, DataLoader
+from gpukeras.data.loader.loader import Block, DataLoader
 from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.programs import Logs
 

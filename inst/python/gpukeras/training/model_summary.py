@@ -11,7 +11,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.data.recipe.weights import gather_weights

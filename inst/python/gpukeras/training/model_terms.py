@@ -11,7 +11,7 @@ import numpy as np
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.families import coefficients, deviance

@@ -13,12 +13,11 @@ from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.progress import CallProgress, OnEvent
 from gpukeras.core.r_buffer import OutputBuffer
-from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.transforms import unmapped
-from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.registry import open_features
-from gpukeras.data.reader.rows import MemoryRows, RowSource
+from gpukeras.data.reader.rows import Features, MemoryRows, RowSource
 from gpukeras.data.reader.windows import WindowRows
 from gpukeras.data.recipe.decoding import decode_outputs, name_columns, refuse_classes
 from gpukeras.data.recipe.recipe import Recipe

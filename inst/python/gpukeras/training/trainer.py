@@ -26,10 +26,8 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.metric_values import read_metrics
 from gpukeras.core.options import FitSpec
 from gpukeras.core.preemption import PreemptionNotice
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.data.loader.block import Block, DataLoader
-from gpukeras.data.loader.loader import open_loader
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
+from gpukeras.data.loader.loader import Block, DataLoader, open_loader
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineAutotuner, EngineFacts, choose_candidates

@@ -26,10 +26,8 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, check_number, option
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.data.loader.block import Block
-from gpukeras.data.loader.loader import open_loader
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
+from gpukeras.data.loader.loader import Block, open_loader
 from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engine_cache import make_engines

@@ -19,9 +19,8 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import Spec, check_count, check_number, option
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.loader.block import Block
-from gpukeras.data.loader.loader import open_loader
+from gpukeras.data.dataset.map_dataset import Dataset
+from gpukeras.data.loader.loader import Block, open_loader
 from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.epoch_loop import draw
 from gpukeras.engine.optimizer import find_optimizer, read_rate

@@ -8,7 +8,7 @@ from small_fits import make_dataset
 
 from gpukeras import DataError, SpecError
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.loader import map_loader
+from gpukeras.data.loader import loader
 from gpukeras.data.reader.registry import open_features
 
 pytestmark = pytest.mark.tf
@@ -75,7 +75,7 @@ def given_as(where, rows, folder):
 
 def check_feed(data, rows, batch_size, capacity, shuffle):
     plan = data.plan("CPU:0")
-    feed = map_loader.MapLoader(data, plan, batch_size, max(1, rows // batch_size))
+    feed = loader.MapLoader(data, plan, batch_size, max(1, rows // batch_size))
     feed.capacity = capacity
     fed, steps = [], 0
     for block in feed.epoch(0):

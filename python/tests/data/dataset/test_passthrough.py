@@ -9,6 +9,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.errors import EndedEarlyWarning
 from gpukeras.data import builder
 from gpukeras.data.dataset import streams as sequences
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.dataset.passthrough import AsIsDataset
 from gpukeras.data.loader import loader, profile
 from gpukeras.data.loader.sharding import BatchSharding
@@ -30,7 +31,7 @@ TARGETS = [RNG.normal(size=(8, 1)).astype(np.float32) for _ in LENGTHS]
 
 def data_of(dataset, steps=None, batched=None, **options):
     features = {"kind": "tfdata", "dataset": dataset, "steps": steps, "batched": batched}
-    return sequences.build_stream(features, options)
+    return sequences.build_stream(features, Request(options))
 
 
 def text_batches(size=8):
@@ -280,9 +281,11 @@ def test_a_model_of_encoded_rows_does_not_take_batches_as_they_come():
     scaled = Recipe(ArrayEncoding((4,), center=(0.0,) * 4, scale=(1.0,) * 4))
     features = {"kind": "tfdata", "dataset": varying(), "steps": None, "batched": None}
     with pytest.raises(DataError, match="gives rows whose shape varies, but `model` was trained"):
-        sequences.build_stream(features, {}, scaled)
+        sequences.build_stream(features, Request({}, recipe=scaled))
     assert (
-        sequences.build_stream(features, {}, Recipe(ArrayEncoding((None, 4)))).recipe.features.kind
+        sequences.build_stream(
+            features, Request({}, recipe=Recipe(ArrayEncoding((None, 4))))
+        ).recipe.features.kind
         == "batches"
     )
 
@@ -309,7 +312,9 @@ def function_of(parts, targets):
 
 def stream(parts=SEQUENCES, **options):
     call = function_of(parts, TARGETS)
-    return sequences.build_stream({"kind": "generator", "call": call, "steps": None}, options)
+    return sequences.build_stream(
+        {"kind": "generator", "call": call, "steps": None}, Request(options)
+    )
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from gpukeras.core.errors import EndedEarlyWarning
 from gpukeras.core.pulling import Puller
 from gpukeras.data.dataset import streams as sequences
 from gpukeras.data.dataset import tfdata
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.dataset.tfdata import TfStream
 from gpukeras.data.loader.loader import open_loader
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
@@ -45,7 +46,7 @@ def test_elements_that_cannot_be_trained_on_are_refused(make, message):
 
 def stream(made, steps=None, **options):
     features = {"kind": "tfdata", "dataset": made, "steps": steps}
-    return sequences.build_stream(features, options)
+    return sequences.build_stream(features, Request(options))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_a_recipe_that_only_divides_is_applied(dtype):
     """As one of a sparse matrix, which subtracts no means."""
     recipe = Recipe(ArrayEncoding((2,), (4.0, 5.0)))
     features = {"kind": "tfdata", "dataset": dataset(X.astype(dtype)).batch(20)}
-    data = sequences.build_stream(features, {}, recipe)
+    data = sequences.build_stream(features, Request({}, recipe=recipe))
     (rows,) = (block.arrays for block in open_loader(data, data.plan("CPU:0")).epoch(1))
     np.testing.assert_allclose(np.asarray(rows), X / [4, 5], rtol=1e-6)
     np.testing.assert_allclose(data.sources[0].gather(slice(None)), X / [4, 5], rtol=1e-6)

@@ -4,6 +4,7 @@ import pytest
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.data import builder
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.dataset.streams import build_stream
 from gpukeras.data.dataset.tfdata_struct import pack_elements
 
@@ -23,7 +24,9 @@ def test_elements_named_x_and_y_are_pairs():
     x, y = next(iter(dataset))
     np.testing.assert_array_equal(x, X[:2])
     np.testing.assert_array_equal(y, X[:2, 0])
-    data = build_stream({"kind": "tfdata", "dataset": named}, {"batch_size": 2}, None, "x")
+    data = build_stream(
+        {"kind": "tfdata", "dataset": named}, Request({"batch_size": 2}, recipe=None, arg="x")
+    )
     assert data.recipe.label is not None
 
 
@@ -43,7 +46,7 @@ def test_other_names_are_inputs():
 def test_labels_that_are_text_are_told_where_numbers_are_made_of_it():
     texts = slices((np.ones((2, 1)), np.array(["a", "b"]))).batch(1)
     with pytest.raises(DataError, match="numeric, not string. Apply a text or lookup layer"):
-        build_stream({"kind": "tfdata", "dataset": texts}, {}, None, "x")
+        build_stream({"kind": "tfdata", "dataset": texts}, Request({}, recipe=None, arg="x"))
 
 
 def test_what_makes_its_rows_itself_takes_no_labels():

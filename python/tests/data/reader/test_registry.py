@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError, SpecError
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.reader import registry, spill
+from gpukeras.data.reader import registry
+from gpukeras.data.reader.npy import DiskRows
 from gpukeras.data.reader.rows import MemoryRows
-from gpukeras.data.reader.spill import DiskRows
+from gpukeras.system import host
 
 X = np.arange(12.0).reshape(6, 2)
 
@@ -51,7 +52,7 @@ def test_rows_that_are_not_in_memory_are_neither_dropped_nor_imputed(tmp_path, n
 
 
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(spill.host, "read_free_memory", lambda: 10.0)
+    monkeypatch.setattr(host, "read_free_memory", lambda: 10.0)
     with pytest.raises(DataError, match='more than the 10 bytes free. Use `cache = "disk"` or'):
         map_dataset.build_dataset(sparse(), {"cache": "host"})
 

@@ -9,9 +9,8 @@ from object_servers import objects
 from gpukeras import DataError
 from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.data.files.stores import http_store
-from gpukeras.data.reader import remote_npy
-from gpukeras.data.reader.npy import open_npy
-from gpukeras.data.reader.remote_npy import open_npy_anywhere
+from gpukeras.data.reader import npy
+from gpukeras.data.reader.npy import open_npy, open_npy_anywhere
 
 ARRAY = np.random.default_rng(1).normal(size=(500, 3))
 
@@ -26,7 +25,7 @@ def written(array=ARRAY):
 def scratch(tmp_path, monkeypatch):
     monkeypatch.setenv("R_SESSION_TMPDIR", str(tmp_path))
     monkeypatch.setattr(http_store, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(remote_npy, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(npy, "CHUNK_BYTES", 2000)
     return tmp_path
 
 
@@ -84,7 +83,7 @@ def test_what_is_no_array_is_an_error_and_leaves_nothing(scratch, content, messa
 
 
 def test_a_copy_that_does_not_fit_is_not_begun(scratch, monkeypatch):
-    monkeypatch.setattr("gpukeras.data.reader.spill.SPARE_BYTES", 2**60)
+    monkeypatch.setattr("gpukeras.data.reader.npy.SPARE_BYTES", 2**60)
     with (
         objects({"/x.npy": written()}) as (url, answers),
         pytest.raises(DataError, match="does not fit into the temporary folder"),

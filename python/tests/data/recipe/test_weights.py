@@ -10,6 +10,7 @@ from streamed import array, stream, tfdata
 from gpukeras import DataError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.recipe.targets import NO_WEIGHTS
 from gpukeras.data.recipe.weights import pack_weights, weigh_outputs
 from gpukeras.data.saved import reader, writer
@@ -158,7 +159,7 @@ def test_rows_in_sequence_hold_the_same_weights(name):
 def test_a_saved_dataset_keeps_them(tmp_path):
     data = in_memory(SOME)
     path = writer.save_dataset(data, str(tmp_path / "saved"))["path"]
-    again = reader.build_saved({"kind": "saved", "path": path}, {"batch_size": BATCH})
+    again = reader.build_saved({"kind": "saved", "path": path}, Request({"batch_size": BATCH}))
     assert again.recipe.label == data.recipe.label
     np.testing.assert_array_equal(again.arrays[2], data.arrays[2])
 

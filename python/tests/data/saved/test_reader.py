@@ -13,6 +13,7 @@ from small_fits import make_dataset, make_model
 from gpukeras import DataError, SpecError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.dataset import map_dataset
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.reader import npy
 from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
@@ -195,8 +196,10 @@ def test_labels_of_others_are_refused(tmp_path):
     for name, value in given.items():
         arg = "y" if name == "labels" else name
         with pytest.raises(SpecError, match=f"`{arg}` was settled"):
-            saved.build_saved({"path": path}, {}, **{name: value})
-    saved.build_saved({"path": path}, {}, labels=None, weights=None, recipe=None, formula="")
+            saved.build_saved({"path": path}, Request({}, **{name: value}))
+    saved.build_saved(
+        {"path": path}, Request({}, labels=None, weights=None, recipe=None, formula="")
+    )
 
 
 def test_feeding_can_be_chosen_anew(tmp_path):

@@ -14,6 +14,7 @@ from small_disks import small_disk
 from small_fits import make_dataset
 
 from gpukeras import DataError, SpecError
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.dataset.streams import build_stream
 from gpukeras.data.saved import manifest
 from gpukeras.data.saved import reader as saved
@@ -85,9 +86,9 @@ def test_rows_in_sequence_are_saved(tmp_path, monkeypatch, block_rows):
     monkeypatch.setattr(storage, "BLOCK_BYTES", 12 * block_rows)
     x = np.random.default_rng(4).normal(size=(1000, 2))
     y = np.arange(1000.0)
-    stream = build_stream({"kind": "generator", "call": chunks_of(x, y, 70)}, {})
+    stream = build_stream({"kind": "generator", "call": chunks_of(x, y, 70)}, Request({}))
     record = storage.save_dataset(stream, str(tmp_path / "saved"))
-    back = saved.build_saved({"path": record["path"]}, {})
+    back = saved.build_saved({"path": record["path"]}, Request({}))
     assert record["rows"] == 1000
     np.testing.assert_array_equal(back.arrays[0], x.astype(np.float32))
     np.testing.assert_array_equal(back.arrays[1], y.astype(np.float32))
@@ -102,8 +103,10 @@ def test_a_pipeline_without_end_is_refused(tmp_path):
     endless = tf.data.Dataset.from_tensor_slices(pairs).batch(4).repeat()
     given = {"kind": "tfdata", "dataset": endless}
     with pytest.raises(SpecError, match="no end"):
-        storage.save_dataset(build_stream(given, {}), str(tmp_path / "saved"))
-    record = storage.save_dataset(build_stream({**given, "steps": 3}, {}), str(tmp_path / "saved"))
+        storage.save_dataset(build_stream(given, Request({})), str(tmp_path / "saved"))
+    record = storage.save_dataset(
+        build_stream({**given, "steps": 3}, Request({})), str(tmp_path / "saved")
+    )
     assert record["rows"] == 12
 
 
@@ -116,7 +119,7 @@ def test_a_function_whose_rows_have_all_been_dropped_is_refused(tmp_path):
         features = {"kind": "array", "values": given}
         return None if given is None else {"features": features, "labels": labels}
 
-    data = build_stream({"kind": "generator", "call": call}, {"na": "drop"})
+    data = build_stream({"kind": "generator", "call": call}, Request({"na": "drop"}))
     assert storage.save_dataset(data, str(tmp_path / "first"))["rows"] == 4
     with pytest.raises(DataError, match="`data` gave no rows to save"):
         storage.save_dataset(data, str(tmp_path / "second"))
@@ -157,7 +160,7 @@ def test_our_own_folder_is_replaced(tmp_path):
     storage.save_dataset(make_dataset(rows=70), str(path), overwrite=True)
     assert entries(path) == [manifest.MANIFEST, "x.npy", "y.npy"]
     assert entries(tmp_path) == ["saved"]
-    assert len(saved.build_saved({"path": str(path)}, {})) == 70
+    assert len(saved.build_saved({"path": str(path)}, Request({}))) == 70
 
 
 def test_an_empty_folder_is_taken(tmp_path, dataset):
@@ -236,9 +239,9 @@ def test_too_little_room_is_told_before_anything_is_written(tmp_path, dataset, m
 def test_rows_are_saved_and_read_without_pyarrow(tmp_path):
     code = """
         import gpukeras.export.recipe_json, gpukeras.data.reader.tfrecord.source
-        from gpukeras.data.saved import reader
+        from gpukeras.data import builder
         path = storage.save_dataset(data, sys.argv[1])["path"]
-        print((reader.build_saved({"path": path}, {}).arrays[0] == x.astype("f4")).all())
+        print((builder.assemble({"kind": "saved", "path": path}, {}).arrays[0] == x.astype("f4")).all())
         print([name for name in sys.modules if name.startswith('pyarrow')])
     """
     assert run_child(code, tmp_path / "saved").stdout.split() == ["True", "[]"]
@@ -281,7 +284,7 @@ def test_what_is_interrupted_leaves_the_old_one(tmp_path, listener, raised):
         with pytest.raises(raised):
             storage.save_dataset(*arguments, **replacing)
     assert entries(tmp_path) == ["saved"]
-    assert len(saved.build_saved({"path": str(path)}, {})) == 50
+    assert len(saved.build_saved({"path": str(path)}, Request({}))) == 50
 
 
 def test_a_killed_process_leaves_nothing_under_the_name(tmp_path, dataset):
@@ -316,7 +319,7 @@ def test_a_process_killed_between_two_renames_loses_nothing(tmp_path, dataset):
     with pytest.raises(DataError, match="saved exists already"):  # it is back
         storage.save_dataset(make_dataset(rows=9, batch_size=2), str(path))
     assert entries(tmp_path) == ["saved"]
-    assert len(saved.build_saved({"path": str(path)}, {})) == len(dataset)
+    assert len(saved.build_saved({"path": str(path)}, Request({}))) == len(dataset)
 
 
 def test_the_partial_folder_of_a_running_process_stays(tmp_path, dataset):

@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError, GeneratorError, warn_ended_early
-from gpukeras.core.options import DatasetSpec, check_count
+from gpukeras.core.options import check_count
 from gpukeras.data.arrays import check_some
+from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.dataset.rebatch import Arrays
-from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.registry import open_features
+from gpukeras.data.reader.rows import Features
 from gpukeras.data.recipe.encoding import group_columns
 from gpukeras.data.recipe.imputation import check_labels, miss_labels
 from gpukeras.data.recipe.multi_output import (
@@ -213,29 +214,19 @@ def _say_shapes(parts: Parts) -> str:
     return f"the shape {', '.join(shapes)} a row"
 
 
-def learn_chunk(
-    first: Chunk,
-    spec: DatasetSpec,
-    na: str,
-    arg: str,
-    *,
-    text: Mapping[str, Any] | None,
-    groups: Any = None,
-) -> Recipe:
+def learn_chunk(first: Chunk, request: Request, groups: Any = None) -> Recipe:
     """Learns the recipe from the first chunk.
 
     Args:
         first: The first chunk.
-        spec: The dataset's options.
-        na: The policy for missing values.
-        arg: The user's name for the features, for messages.
-        text: The text columns and their encoding, or None.
+        request: How the dataset is to be made.
         groups: See `encoding.group_columns()`.
 
     Raises:
         DataError: for rows that cannot be trained on.
     """
-    given = open_features(first.features, arg, spec, None, text)
+    spec, na, arg = request.spec, request.na, request.arg
+    given = open_features(first.features, arg, spec, None, request.text)
     given.check_policy(na)
     _check_chunk(first, given.rows, arg)
     complete = None

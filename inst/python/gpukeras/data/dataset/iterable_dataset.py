@@ -21,16 +21,9 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.generator import Chunk, Generator, Parts, check_parts, encode_chunk
-from gpukeras.data.dataset.rebatch import (
-    Arrays,
-    HostBlock,
-    Pass,
-    Rebatcher,
-    align,
-    shuffle_rows,
-)
+from gpukeras.data.dataset.map_dataset import Dataset
+from gpukeras.data.dataset.rebatch import Arrays, HostBlock, Pass, Rebatcher, align, shuffle_rows
 from gpukeras.data.dataset.tfdata import TfStream
 from gpukeras.data.plan import PipelinePlan, StreamFacts, plan_stream
 from gpukeras.data.reader.rows import MemoryRows

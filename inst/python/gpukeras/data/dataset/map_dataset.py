@@ -1,14 +1,16 @@
-"""Splits a user's rows, encodes them by a recipe, and plans how they reach the device.
+"""Datasets, and those whose rows have numbers: splits them, encodes them by a recipe, and plans.
 
     features, labels --recipe--> row sources --plan_pipeline()--> resident | staged | streamed
 
-`loading.loader` sends them to the device, a block of batches at a time.
+`loader.loader` sends them to the device, a block of batches at a time.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,11 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_some, epoch_order, split_rows
-from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.plan import PipelineFacts, PipelinePlan, choose_batch_size, plan_pipeline
-from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.image.masks import read_masks, refuse_without_images
 from gpukeras.data.reader.registry import open_features, open_labels, place_rows
-from gpukeras.data.reader.rows import MemoryRows, RowSource
+from gpukeras.data.reader.rows import Features, MemoryRows, RowSource
+from gpukeras.data.recipe.augmentation import AugmentSpec
 from gpukeras.data.recipe.encoding import check_settled, group_columns
 from gpukeras.data.recipe.imputation import check_labels, choose_policy
 from gpukeras.data.recipe.multi_output import (
@@ -34,7 +35,7 @@ from gpukeras.data.recipe.multi_output import (
     note_empty_classes,
     take_labels,
 )
-from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.data.recipe.recipe import Encoding, Recipe
 from gpukeras.data.recipe.targets import MASKS, describe_label, note_number_labels
 from gpukeras.data.recipe.weights import (
     ClassWeights,
@@ -44,6 +45,102 @@ from gpukeras.data.recipe.weights import (
     row_weights,
     weigh_outputs,
 )
+
+# The base class of datasets, whose rows have numbers or come in sequence --------------------------
+
+
+class Dataset(ABC):
+    """Rows with their recipe; R holds a handle to it.
+
+    Args:
+        sources: Features, labels and (optional) weights; of rows in sequence, the first chunk.
+        recipe: The encoding that made them.
+        spec: The dataset's options.
+        na: The policy for missing values: "error", "impute" or "drop".
+
+    Attributes:
+        augment: The options of augmentation in training, or None.
+        map: The user's function on a block's features on the device, or None.
+        wrapped: Whether rows without labels came as `(x,)`, see `block.as_data()`.
+        variable_axes: Axes of a row along which the model takes any length.
+        dropped: Rows that were dropped for missing values; they have no number.
+        skipped: Text on what `on_error = "skip"` left out, or "".
+        notes: Sentences about the data that the user may not expect.
+        variable_batch_size: Whether steps are traced for batches of any size, and the losses of
+            several outputs are means over batches, as in Keras where the last batch is short.
+        obstacle: Why rows are not numbers of one shape, see `why_not_batchable()`, or "".
+    """
+
+    wrapped = False
+    variable_axes: frozenset[int] = frozenset()
+    dropped = 0
+    skipped = ""
+    notes: tuple[str, ...] = ()
+    variable_batch_size = False
+    obstacle = ""
+
+    def __init__(
+        self, sources: tuple[RowSource, ...], recipe: Recipe, spec: DatasetSpec, na: str = "error"
+    ) -> None:
+        """Stores the parts; tensors are made on first use."""
+        self.sources = sources
+        self.recipe = recipe
+        self.spec = spec
+        self.na = na
+        self.augment: AugmentSpec | None = None
+        self.map: Callable[[Any], Any] | None = None
+
+    @property
+    @abstractmethod
+    def source_kind(self) -> str:
+        """The kind of source: "rows" (by number), "function" or "pipeline" (in sequence)."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int | None:
+        """Rows of all parts and all workers; None if unknown before the end."""
+
+    @property
+    @abstractmethod
+    def epoch_rows(self) -> int:
+        """Rows per epoch, or 0 if they are unknown before its end."""
+
+    @abstractmethod
+    def count(self, part: str) -> int | None:
+        """Rows of a part ("train", "validation" or "all"); None if unknown before the end."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Returns what must agree about the source of the rows when a training run resumes."""
+
+    @abstractmethod
+    def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
+        """Returns the plan for a device and options."""
+
+    def plan(self, device: str, batch_size: int | str | None = None) -> PipelinePlan:
+        """Returns the plan for a device; `batch_size` replaces that of the dataset's options."""
+        return self.make_plan(device, self.spec_of(batch_size))
+
+    def spec_of(self, batch_size: int | str | None) -> DatasetSpec:
+        """Returns the dataset's options with another batch size, unless that is None."""
+        return self.spec if batch_size is None else replace(self.spec, batch_size=batch_size)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row with label and weight."""
+        return sum(source.row_bytes for source in self.sources)
+
+    def has_rows(self, part: str) -> bool:
+        """Whether a part ("train", "validation" or "all") has rows."""
+        return self.count(part) != 0
+
+    def batch(self, rows: int | np.ndarray) -> tuple[Any, ...]:
+        """Returns rows of every source, by their numbers; or so many first ones."""
+        taken = slice(rows) if isinstance(rows, int) else rows
+        return tuple(source.gather(taken) for source in self.sources)
+
+
+# Splits a user's rows, encodes them by a recipe, and plans how they reach the ---------------------
 
 
 class MapDataset(Dataset):
@@ -160,23 +257,11 @@ class MapDataset(Dataset):
         return self._drawn[1]
 
 
-def build_dataset(
-    features: Mapping[str, Any],
-    options: Mapping[str, Any],
-    labels: Mapping[str, Any] | None = None,
-    weights: Weights | None = None,
-    *,
-    class_weight: str | Mapping[str, float] | None = None,
-    recipe: Recipe | None = None,
-    formula: str = "",
-    arg: str = "x",
-    text: Mapping[str, Any] | None = None,
-) -> MapDataset:
-    """Builds a dataset: splits the rows, learns the recipe from the training rows, and encodes.
+@dataclass(frozen=True)
+class Request:
+    """How a dataset is to be made of features.
 
     Args:
-        features: See `registry.open_features()`; with `groups` if the columns are several inputs,
-            see `encoding.group_columns()`.
         options: Fields of `DatasetSpec`.
         labels: `{kind, values, levels}`, see `targets`, `{kind: "npy", path}`, or several outputs
             of these; None also if the features hold them.
@@ -186,41 +271,83 @@ def build_dataset(
         formula: R's formula as text.
         arg: The user's name for the features, for messages.
         text: The text columns and their encoding, see `text_vectorization.TextSpec`.
+    """
+
+    options: Mapping[str, Any]
+    labels: Mapping[str, Any] | None = None
+    weights: Weights | None = None
+    class_weight: str | Mapping[str, float] | None = None
+    recipe: Recipe | None = None
+    formula: str = ""
+    arg: str = "x"
+    text: Mapping[str, Any] | None = None
+
+    @cached_property
+    def spec(self) -> DatasetSpec:
+        """The options, checked."""
+        return DatasetSpec.from_dict(self.options)
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """The encoding of the features, or None to learn it."""
+        return None if self.recipe is None else self.recipe.features
+
+    @property
+    def na(self) -> str:
+        """The policy for missing values, see `choose_policy()`."""
+        return choose_policy(self.spec.na, None if self.recipe is None else self.recipe.na)
+
+
+def build_dataset(
+    features: Mapping[str, Any],
+    options: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
+    weights: Weights | None = None,
+    **others: Any,
+) -> MapDataset:
+    """Builds a dataset of rows by number, see `build_rows()`; for the arguments see `Request`."""
+    return build_rows(features, Request(options, labels, weights, **others))
+
+
+def build_rows(features: Mapping[str, Any], request: Request) -> MapDataset:
+    """Builds a dataset: splits the rows, learns the recipe from the training rows, and encodes.
+
+    Args:
+        features: See `registry.open_features()`; with `groups` if the columns are several inputs,
+            see `encoding.group_columns()`.
+        request: How the dataset is to be made.
 
     Raises:
         SpecError: for a bad option.
         DataError: for data that cannot be trained on.
     """
-    spec = DatasetSpec.from_dict(options)
-    learned = None if recipe is None else recipe.features
-    given = open_features(features, arg, spec, learned, text)
-    labels = given.labels() if labels is None else open_labels(labels)
-    weights = given.weights() if weights is None else weights
+    spec, arg, recipe, na = request.spec, request.arg, request.recipe, request.na
+    given = open_features(features, arg, spec, request.encoding, request.text)
+    labels = given.labels() if request.labels is None else open_labels(request.labels)
+    weights = given.weights() if request.weights is None else request.weights
     vector = features["kind"] == "array" and np.ndim(features["values"]) == 1
-    _check_counts(given.rows, labels, weights, class_weight, arg, vector)
-    na = choose_policy(spec.na, None if recipe is None else recipe.na)
-    complete = _choose_rows(na, given, labels, recipe)
-    labels = _take_labels(labels, given, complete, recipe, spec)
+    _check_counts(given.rows, labels, weights, request, vector)
+    complete = _choose_rows(given, labels, request)
+    labels = _take_labels(labels, given, complete, request)
     rows = given.rows if complete is None else int(complete.sum())
     parts = split_rows(rows, spec.validation, spec.seed)
     groups, keep = features.get("groups"), np.zeros(rows, dtype=bool)
     keep[parts[0]] = True
     remarks: tuple[str, ...] = ()
-    learns = recipe is None
     if recipe is None:
         encoding = given.learn(keep, spec, complete)
         remarks = given.remarks(encoding, spec)
         recipe = Recipe(
             group_columns(encoding, groups, arg),
             label=None if labels is None else learn_labels(labels, keep),
-            formula=formula or given.formula,
+            formula=request.formula or given.formula,
             na=na,
         )
     else:
         check_settled(recipe.features, groups)
-    weighing, notes = (weights, complete, class_weight), Notes()
+    weighing, notes = (weights, complete, request.class_weight), Notes()
     recipe, arrays = _encode_labels(recipe, labels, weighing, keep, notes)
-    if learns and labels is not None:
+    if request.recipe is None and labels is not None:
         remarks += _note_labels(labels, recipe, arrays, keep)
     class_weights = _keep_class_weights(recipe, *weighing)
     del labels, weights, weighing, keep  # a large file's need more memory than what follows
@@ -290,8 +417,7 @@ def _take_labels(
     labels: Mapping[str, Any] | None,
     given: Features,
     complete: np.ndarray | None,
-    recipe: Recipe | None,
-    spec: DatasetSpec,
+    request: Request,
 ) -> Mapping[str, Any] | None:
     """Returns the labels of the rows to take; masks are read as large as their images."""
     if labels is None:
@@ -299,7 +425,8 @@ def _take_labels(
     labels = take_labels(labels, complete)
     if labels["kind"] != MASKS:
         return labels
-    images, rule = given.images(complete), None if recipe is None else recipe.label
+    images = given.images(complete)
+    rule = None if request.recipe is None else request.recipe.label
     if images is None:
         raise refuse_without_images(labels, given.arg)
     if rule is not None and not rule.pixels:
@@ -307,7 +434,7 @@ def _take_labels(
             f"`{labels['arg']}` has mask images where training had {describe_label(rule)}.",
             arg=labels["arg"],
         )
-    return read_masks(labels, images, rule, spec.cache)
+    return read_masks(labels, images, rule, request.spec.cache)
 
 
 def take_shard(rows: np.ndarray, shard: tuple[int, int]) -> np.ndarray:
@@ -325,29 +452,29 @@ def _check_counts(
     rows: int,
     labels: Mapping[str, Any] | None,
     weights: Weights | None,
-    class_weight: str | Mapping[str, float] | None,
-    arg: str,
+    request: Request,
     vector: bool,
 ) -> None:
-    check_some(rows, arg)
+    check_some(rows, request.arg)
     if labels is not None:
-        check_label_rows(labels, rows, arg, vector)
-    elif weights is not None or class_weight is not None:
+        check_label_rows(labels, rows, request.arg, vector)
+    elif weights is not None or request.class_weight is not None:
         name = "weights" if weights is not None else "class_weight"
         raise DataError(f"`{name}` needs labels to weigh.", hint="Give `y`.", arg=name)
     check_weights(weights, rows)
 
 
 def _choose_rows(
-    na: str, given: Features, labels: Mapping[str, Any] | None, recipe: Recipe | None
+    given: Features, labels: Mapping[str, Any] | None, request: Request
 ) -> np.ndarray | None:
     """Returns a mask of the rows to take, or None for all, which avoids a copy."""
-    given.check_policy(na)
-    if na == "impute" and labels is not None:
+    given.check_policy(request.na)
+    if request.na == "impute" and labels is not None:
         check_labels(labels)
-    if na != "drop":
+    if request.na != "drop":
         return None
-    complete = given.complete_rows(labels, None if recipe is None else recipe.features.known)
+    known = None if request.encoding is None else request.encoding.known
+    complete = given.complete_rows(labels, known)
     return None if complete.all() else complete
 
 

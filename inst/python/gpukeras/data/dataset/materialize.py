@@ -17,15 +17,9 @@ from gpukeras.core.messages import mib
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_features, check_some, order_columns, row_blocks
 from gpukeras.data.dataset.generator import Chunk, Parts, check_parts, read_parts
+from gpukeras.data.reader.npy import MEMORY_BYTES, STORAGES, RowsWriter, check_disk, scratch_folder
 from gpukeras.data.reader.registry import OPENERS, ArrayFeatures, open_features
 from gpukeras.data.reader.rows import MemoryRows, RowSource
-from gpukeras.data.reader.spill import (
-    MEMORY_BYTES,
-    STORAGES,
-    RowsWriter,
-    check_disk,
-    scratch_folder,
-)
 from gpukeras.data.reader.table.columns import WholeColumn
 from gpukeras.data.recipe.columns import kind_of
 from gpukeras.data.recipe.encoding import transform

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.generator import (
     Chunk,
     Generator,
@@ -27,7 +27,7 @@ from gpukeras.data.dataset.iterable_dataset import (
     IterableDataset,
     PipelineDataset,
 )
-from gpukeras.data.dataset.map_dataset import build_dataset
+from gpukeras.data.dataset.map_dataset import Dataset, Request, build_rows
 from gpukeras.data.dataset.materialize import Materializer, Record
 from gpukeras.data.dataset.passthrough import build_as_is, why_not_batchable
 from gpukeras.data.dataset.tfdata import TfStream
@@ -35,90 +35,54 @@ from gpukeras.data.dataset.tfdata_struct import Layout, check_plain, pack_elemen
 from gpukeras.data.plan import StreamFacts
 from gpukeras.data.reader.registry import open_features
 from gpukeras.data.recipe.encoding import check_settled
-from gpukeras.data.recipe.imputation import choose_policy
-from gpukeras.data.recipe.recipe import (
-    InputsEncoding,
-    Recipe,
-    check_array,
-    check_kind,
-)
+from gpukeras.data.recipe.recipe import InputsEncoding, Recipe, check_array, check_kind
 from gpukeras.data.recipe.weights import Weights
 
 STREAM_KINDS = ("generator", "tfdata")
 
 
-def build_stream(
-    features: Mapping[str, Any],
-    options: Mapping[str, Any],
-    recipe: Recipe | None = None,
-    arg: str = "x",
-    *,
-    text: Mapping[str, Any] | None = None,
-    class_weight: str | Mapping[str, float] | None = None,
-) -> Dataset:
+def build_stream(features: Mapping[str, Any], request: Request) -> Dataset:
     """Builds a dataset of rows in sequence, or with `cache = TRUE` collects them by number.
 
     Args:
         features: `{kind: "generator", call, steps}`, see `generator`, or
             `{kind: "tfdata", dataset, steps, batched}`, see `tfdata`.
-        options: Fields of `DatasetSpec`.
-        recipe: An encoding to apply instead of learning one.
-        arg: The user's name for the rows, for messages.
-        text: The text columns and their encoding, see `text_vectorization.TextSpec`.
-        class_weight: See `map_dataset.build_dataset()`; needs `cache = TRUE`.
+        request: How the dataset is to be made; class weights need `cache = TRUE`.
 
     Raises:
         SpecError: for an option that needs all rows at once.
         DataError: for rows that cannot be trained on.
         GeneratorError: if the function failed.
     """
-    data = _build(
-        features, DatasetSpec.from_dict(options), options, recipe, arg, text, class_weight
-    )
+    data = _build(features, request)
     data.wrapped = features["kind"] == "generator" or isinstance(
         getattr(features["dataset"], "element_spec", None), (tuple, list)
     )
     return data
 
 
-def _build(
-    features: Mapping[str, Any],
-    spec: DatasetSpec,
-    options: Mapping[str, Any],
-    recipe: Recipe | None,
-    arg: str,
-    text: Mapping[str, Any] | None,
-    class_weight: str | Mapping[str, float] | None,
-) -> Dataset:
+def _build(features: Mapping[str, Any], request: Request) -> Dataset:
+    spec = request.spec
     if spec.cache not in ("auto", "none"):
-        rows, labels, weights = _drain(features, spec, arg)
+        rows, labels, weights = _drain(features, spec, request.arg)
         rows = {**rows, "groups": features.get("groups")}
-        cache = "auto" if spec.cache == "keep" else spec.cache
-        return build_dataset(
-            rows,
-            {**options, "cache": cache},
-            labels,
-            weights,
-            class_weight=class_weight,
-            recipe=recipe,
-            formula="",
-            arg=arg,
-            text=text,
+        options = {**request.options, "cache": "auto" if spec.cache == "keep" else spec.cache}
+        return build_rows(
+            rows, replace(request, options=options, labels=labels, weights=weights, formula="")
         )
     _check_options(spec)
-    if class_weight is not None:
+    if request.class_weight is not None:
         raise _needs_rows("class_weight", "`class_weight`")
-    na = choose_policy(spec.na, None if recipe is None else recipe.na)
-    if na == "impute" and recipe is None:
+    if request.na == "impute" and request.recipe is None:
         raise _needs_rows("na", '`na` = "impute"')
     if features["kind"] == "tfdata":
         require_feature("pipeline")
         given = getattr(features["dataset"], "element_spec", None)
         why = why_not_batchable(given, features.get("batched"))
         if why:
-            return build_as_is(features, spec, recipe, why)
-        return _build_tfdata(features, spec, recipe, na)
-    return _build_generator(features, spec, recipe, na, arg, text)
+            return build_as_is(features, spec, request.recipe, why)
+        return _build_tfdata(features, replace(request, arg="x"))
+    return _build_generator(features, request)
 
 
 def _check_options(spec: DatasetSpec) -> None:
@@ -136,20 +100,14 @@ def _needs_rows(arg: str, what: str) -> SpecError:
     )
 
 
-def _build_generator(
-    features: Mapping[str, Any],
-    spec: DatasetSpec,
-    recipe: Recipe | None,
-    na: str,
-    arg: str,
-    text: Mapping[str, Any] | None,
-) -> IterableDataset:
+def _build_generator(features: Mapping[str, Any], request: Request) -> IterableDataset:
+    spec, recipe, na, arg = request.spec, request.recipe, request.na, request.arg
     generator = Generator(features["call"], features.get("steps"))
     first = generator.peek()
     try:
         groups = features.get("groups")
         if recipe is None:
-            recipe = learn_chunk(first, spec, na, arg, text=text, groups=groups)
+            recipe = learn_chunk(first, request, groups)
         else:
             check_settled(recipe.features, groups)
         recipe = weigh_chunk(recipe, first)
@@ -179,14 +137,13 @@ def _learned_text(recipe: Recipe, rows: int) -> str:
     return f"means and deviations are those of the first {count_of(rows, 'row')}"
 
 
-def _build_tfdata(
-    features: Mapping[str, Any], spec: DatasetSpec, recipe: Recipe | None, na: str
-) -> IterableDataset:
+def _build_tfdata(features: Mapping[str, Any], request: Request) -> IterableDataset:
+    spec, recipe, na = request.spec, request.recipe, request.na
     if na != "error":
         raise _needs_rows("na", f'`na` = "{na}"')
     given, layout = _open_tf(features, recipe)
     first = _as_chunk(given, layout, given.peek(), 1)
-    recipe = recipe or learn_chunk(first, spec, na, "x", text=None, groups=features.get("groups"))
+    recipe = recipe or learn_chunk(first, request, features.get("groups"))
     recipe = weigh_chunk(recipe, first)
     encoding = recipe.features
     if layout.inputs:

@@ -10,15 +10,12 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
-from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes
-from gpukeras.data.dataset.map_dataset import MapDataset, take_shard
+from gpukeras.data.dataset.map_dataset import MapDataset, Request, take_shard
 from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.data.reader.windows import Span, WindowFeatures, WindowRows
-from gpukeras.data.recipe.imputation import choose_policy
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.targets import LabelRule, encode_label, learn_label, measure_range
-from gpukeras.data.recipe.weights import Weights
 from gpukeras.data.recipe.windows import (
     WindowRule,
     find_windows,
@@ -28,18 +25,7 @@ from gpukeras.data.recipe.windows import (
 )
 
 
-def build_windows(
-    features: Mapping[str, Any],
-    options: Mapping[str, Any],
-    labels: Mapping[str, Any] | None = None,
-    weights: Weights | None = None,
-    *,
-    class_weight: str | Mapping[str, float] | None = None,
-    recipe: Recipe | None = None,
-    formula: str = "",
-    arg: str = "x",
-    text: Mapping[str, Any] | None = None,
-) -> MapDataset:
+def build_windows(features: Mapping[str, Any], request: Request) -> MapDataset:
     """Builds a dataset of windows: orders the rows, learns the recipe, and encodes each row once.
 
     A window's features are (window, columns), its labels the targets of the rows after it:
@@ -48,26 +34,24 @@ def build_windows(
 
     Args:
         features: See `WindowFeatures`; labels are columns of these.
-        options: Fields of `DatasetSpec`.
-        labels: Not taken.
-        weights: Not taken.
-        class_weight: Not taken.
-        recipe: An encoding to apply instead of learning one; has the rule of the windows.
-        formula: Not taken.
-        arg: The user's name for the features, for messages.
-        text: The text columns and their encoding, see `text_vectorization.TextSpec`.
+        request: How the dataset is to be made; neither labels, weights nor class weights are taken.
 
     Raises:
         SpecError: for a bad option, or one that windows do not take.
         DataError: for data that cannot be trained on.
     """
-    spec = DatasetSpec.from_dict(options)
-    given = {"y": labels, "weights": weights, "class_weight": class_weight}
-    given.update(inputs=features.get("groups"), cache=spec.cache if spec.cache == "disk" else None)
-    _refuse_others(given)
-    learned = None if recipe is None else recipe.features
-    found = WindowFeatures(features, arg, learned, text)
-    found.check_policy(choose_policy(spec.na, None if recipe is None else recipe.na))
+    spec, recipe = request.spec, request.recipe
+    _refuse_others(
+        {
+            "y": request.labels,
+            "weights": request.weights,
+            "class_weight": request.class_weight,
+            "inputs": features.get("groups"),
+            "cache": spec.cache if spec.cache == "disk" else None,
+        }
+    )
+    found = WindowFeatures(features, request.arg, request.encoding, request.text)
+    found.check_policy(request.na)
     rule, notes = found.rule, Notes()
     starts = find_windows(found.series, rule)
     parts = split_windows(found.series, rule, starts, spec.validation)

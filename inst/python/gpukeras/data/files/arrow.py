@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from gpukeras.core.errors import RuntimeMissingError
-from gpukeras.data.files.remote_file import AnyFile, RemoteFile
+from gpukeras.data.files.files import AnyFile, RemoteFile
 from gpukeras.system import pip
 
 SAFE = (14, 0, 1)  # earlier versions load pickles that a file names (CVE-2023-47248)

@@ -10,8 +10,15 @@ from typing import Any, NamedTuple
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import check_choice
-from gpukeras.data.files.errors import file_error, opening_error, read_stamp
-from gpukeras.data.files.remote_file import AnyFile, RemoteFile, Stamp, is_url
+from gpukeras.data.files.files import (
+    AnyFile,
+    RemoteFile,
+    Stamp,
+    file_error,
+    is_url,
+    opening_error,
+    read_stamp,
+)
 
 SUFFIXES = {
     "csv": (".csv", ".tsv", ".txt"),

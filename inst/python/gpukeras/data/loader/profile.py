@@ -14,9 +14,8 @@ from typing import Any
 
 from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.core.errors import SpecError
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.loader.block import DataLoader
-from gpukeras.data.loader.loader import open_loader
+from gpukeras.data.dataset.map_dataset import Dataset
+from gpukeras.data.loader.loader import DataLoader, open_loader
 from gpukeras.data.stage_timer import Clock
 
 MOST_S = 1.0  # the duration of a measurement

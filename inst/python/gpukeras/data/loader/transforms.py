@@ -18,8 +18,7 @@ from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import find_reason
 from gpukeras.core.options import describe, refused_value
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.loader.block import DeviceTransform, as_floats
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.augmentation import (
     FLIPS,
     AugmentSpec,
@@ -33,6 +32,38 @@ from gpukeras.data.recipe.recipe import ImageEncoding, Part, PixelEncoding, Reci
 from gpukeras.data.recipe.targets import SEVERAL, LabelRule
 from gpukeras.data.recipe.weights import each_weight_place
 from gpukeras.data.stage_timer import end_stage
+
+# Any block ---------------------------------------------------------------------------------------
+
+# Transforms a block's rows on the device; the key of its random numbers is (epoch, block).
+DeviceTransform = Callable[[tuple[Any, ...], tuple[int, int]], tuple[Any, ...]]
+
+
+def as_data(arrays: tuple[Any, ...], wrapped: bool = False) -> Any:
+    """Returns the `data` of Keras' train step: features alone are not a tuple, but `x` itself.
+
+    Args:
+        arrays: Features, labels and weights, without those that do not exist.
+        wrapped: Whether features came as `(x,)` from a pipeline or a function; Keras keeps that.
+    """
+    return arrays if len(arrays) > 1 or wrapped else arrays[0]
+
+
+def as_floats(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Casts features that are not floats, such as bytes and integers, to float32.
+
+    Several inputs, which were split from float features, and texts are not cast.
+    """
+    features, *others = arrays
+    keras = runtime.keras()
+    if isinstance(features, (dict, list)):
+        return arrays
+    dtype = keras.backend.standardize_dtype(features.dtype)
+    if dtype != "string" and "float" not in dtype:
+        features = keras.ops.cast(features, "float32")
+        end_stage("cast", (features,))
+    return (features, *others)
+
 
 # Images -------------------------------------------------------------------------------------------
 

@@ -19,8 +19,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_lengths, row_blocks
-from gpukeras.data.reader.base import Features
-from gpukeras.data.reader.rows import InputRows, MemoryRows, RowSource
+from gpukeras.data.reader.rows import Features, InputRows, MemoryRows, RowSource
 from gpukeras.data.recipe.multi_output import check_part_names
 from gpukeras.data.recipe.recipe import Encoding, Input, InputsEncoding, check_kind
 

@@ -11,15 +11,12 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_features, order_columns
-from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.image.paths import list_column
 from gpukeras.data.reader.image.source import open_images
 from gpukeras.data.reader.inputs import InputsFeatures
-from gpukeras.data.reader.npy import read_npy_labels
-from gpukeras.data.reader.remote_npy import open_npy_anywhere
-from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource
+from gpukeras.data.reader.npy import DiskRows, keep_rows, open_npy_anywhere, read_npy_labels
+from gpukeras.data.reader.rows import Features, MemoryRows, Rows, RowSource
 from gpukeras.data.reader.sparse import open_sparse
-from gpukeras.data.reader.spill import DiskRows, keep_rows
 from gpukeras.data.reader.strings import StringFeatures, keeps_text, open_kept
 from gpukeras.data.reader.windows import WindowFeatures
 from gpukeras.data.recipe.columns import Learning

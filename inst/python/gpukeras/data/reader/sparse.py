@@ -17,8 +17,7 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import mib
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, column_error, order_names, standardise
-from gpukeras.data.reader.base import Features
-from gpukeras.data.reader.rows import Rows, RowSource, row_numbers
+from gpukeras.data.reader.rows import Features, Rows, RowSource, row_numbers
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
 from gpukeras.data.stage_timer import end_stage
 

@@ -19,9 +19,8 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import EXACT_FLOAT32, Notes, column_fault
-from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.inputs import InputsFeatures
-from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.reader.rows import Features, MemoryRows
 from gpukeras.data.recipe.recipe import (
     Encoding,
     InputsEncoding,

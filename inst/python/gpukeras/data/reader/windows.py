@@ -18,8 +18,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes
-from gpukeras.data.reader.base import Features
-from gpukeras.data.reader.rows import Gatherer, MemoryRows, Rows, RowSource
+from gpukeras.data.reader.rows import Features, Gatherer, MemoryRows, Rows, RowSource
 from gpukeras.data.recipe.columns import Learning, take_rows, transform_column
 from gpukeras.data.recipe.encoding import learn_columns
 from gpukeras.data.recipe.recipe import (

@@ -24,7 +24,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import system_reason
 from gpukeras.core.options import DatasetSpec
 from gpukeras.core.safe_files import open_regular
-from gpukeras.data.files.errors import path_error
+from gpukeras.data.files.files import path_error
 
 MANIFEST = "gpukeras-dataset.json"
 VERSION = 2

@@ -24,13 +24,12 @@ from gpukeras.core.messages import count_of, system_reason
 from gpukeras.core.options import DatasetSpec
 from gpukeras.core.prefetch import count_cores
 from gpukeras.core.safe_files import open_regular
-from gpukeras.data.dataset.map_dataset import MapDataset, take_shard
-from gpukeras.data.files.errors import path_error, read_stamp
+from gpukeras.data.dataset.map_dataset import MapDataset, Request, take_shard
+from gpukeras.data.files.files import path_error, read_stamp
 from gpukeras.data.plan import choose_batch_size
-from gpukeras.data.reader.npy import FileRows, NpyFile
+from gpukeras.data.reader.npy import MEMORY_BYTES, FileRows, NpyFile
 from gpukeras.data.reader.registry import place_rows
 from gpukeras.data.reader.rows import RowSource, SelectedRows
-from gpukeras.data.reader.spill import MEMORY_BYTES
 from gpukeras.data.recipe.serialization import from_portable
 from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Manifest, read_manifest
 
@@ -39,28 +38,24 @@ THREADS = 4  # for checksums
 SETTLED = ("encode", "hash_bins", "new_levels", "scale", "na")  # options applied before saving
 
 
-def build_saved(
-    features: Mapping[str, Any], options: Mapping[str, Any], arg: str = "x", **others: Any
-) -> MapDataset:
+def build_saved(features: Mapping[str, Any], request: Request) -> MapDataset:
     """Opens a saved dataset; only options for feeding its rows can change.
 
     Args:
         features: `{kind: "saved", path}`.
-        options: Fields of `DatasetSpec`; a `seed` of None is the saved seed, which shuffles as the
-            saved dataset did.
-        arg: Name of the user's argument, for error messages.
-        **others: Arguments that do not apply to saved rows, such as labels; other than None they
-            are an error.
+        request: How the dataset is to be made; a `seed` of None is the saved seed, which shuffles
+            as the saved dataset did. What does not apply to saved rows, such as labels, is an
+            error.
 
     Raises:
         SpecError: for an option that was applied before saving.
         DataError: for an incomplete or damaged folder, manifest or file.
     """
-    folder = _check_folder(features["path"], arg)
-    manifest = read_manifest(folder, arg)
-    spec = _choose_spec(options, manifest.spec)
-    _check_others({**others, "inputs": features.get("groups")})
-    return open_folder(folder, manifest, spec, arg)
+    folder = _check_folder(features["path"], request.arg)
+    manifest = read_manifest(folder, request.arg)
+    spec = _choose_spec(request.options, manifest.spec)
+    _check_others(request, features.get("groups"))
+    return open_folder(folder, manifest, spec, request.arg)
 
 
 def open_folder(folder: Path, manifest: Manifest, spec: DatasetSpec, arg: str) -> MapDataset:
@@ -130,11 +125,19 @@ def _choose_spec(options: Mapping[str, Any], saved: Mapping[str, Any]) -> Datase
     return replace(spec, validation=saved["validation"])
 
 
-def _check_others(others: Mapping[str, Any]) -> None:
-    names = {"labels": "y", "recipe_of": "recipe"}
+def _check_others(request: Request, groups: Any) -> None:
+    others = {
+        "y": request.labels,
+        "weights": request.weights,
+        "class_weight": request.class_weight,
+        "recipe": request.recipe,
+        "formula": request.formula or None,
+        "text": request.text,
+        "inputs": groups,
+    }
     for name, value in others.items():
-        if value is not None and not (isinstance(value, str) and not value):
-            raise _settled(names.get(name, name))
+        if value is not None:
+            raise _settled(name)
 
 
 def _settled(name: str) -> SpecError:

@@ -27,10 +27,9 @@ from gpukeras.core.messages import mib, system_reason
 from gpukeras.core.options import A_FOLDER, check_flag, refused_value
 from gpukeras.core.progress import EVENT_S, OnEvent
 from gpukeras.core.safe_files import DISK_FAULTS, DiskFault, find_disk_fault
-from gpukeras.data.dataset.base import Dataset
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
-from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.data.files.errors import path_error
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
+from gpukeras.data.files.files import path_error
 from gpukeras.data.recipe.recipe import BatchesEncoding, SeriesEncoding
 from gpukeras.data.recipe.serialization import to_portable
 from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Field, Manifest, read_manifest

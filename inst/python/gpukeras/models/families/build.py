@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import SpecError
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.recipe.recipe import Part, Recipe
 from gpukeras.data.recipe.targets import LabelRule, name_label
 from gpukeras.models.families.labels import SURVIVAL, check_label, explain_choice

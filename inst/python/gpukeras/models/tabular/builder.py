@@ -8,7 +8,7 @@ from typing import Any
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import find_reason
-from gpukeras.data.dataset.base import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.families.build import settle_family

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 
 CLIP = 3.0  # the bound of a scaled number, of arXiv:2407.04491
 MOST_ROWS = 100_000  # a quantile of so many rows has a standard error below 0.2 % of the rows

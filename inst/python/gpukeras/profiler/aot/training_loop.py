@@ -10,7 +10,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.backend.jax_module import jax
 from gpukeras.core.keras_types import Model
-from gpukeras.data.loader.block import as_data
+from gpukeras.data.loader.transforms import as_data
 from gpukeras.engine.engine_cache import open_watch
 from gpukeras.engine.jax_engines import JaxEngines
 from gpukeras.engine.train_step import TrainingStep

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from gpukeras.backend import runtime
 from gpukeras.core.keras_types import Model
-from gpukeras.data.dataset.base import Dataset
-from gpukeras.data.dataset.map_dataset import MapDataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.loader.loader import sample_rows
 from gpukeras.data.plan import STREAM_BLOCK_BATCHES, PipelinePlan, choose_capacity, plan_pipeline
 from gpukeras.profiler.aot.child import (

@@ -18,7 +18,7 @@ from gpukeras.core.errors import CheckpointError, PreemptedError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import Value, read_metrics, split_components
 from gpukeras.core.preemption import REQUEUE_STATUS, PreemptionNotice
-from gpukeras.data.loader.block import DataLoader
+from gpukeras.data.loader.loader import DataLoader
 from gpukeras.distributed.consensus import LocalConsensus
 from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.optimizer import read_rate

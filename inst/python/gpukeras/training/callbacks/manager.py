@@ -14,7 +14,7 @@ from gpukeras.checkpoint.state import Kept, TrainingState
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import FitSpec
-from gpukeras.data.loader.block import DataLoader
+from gpukeras.data.loader.loader import DataLoader
 from gpukeras.engine.optimizer import (
     Rates,
     count_steps,

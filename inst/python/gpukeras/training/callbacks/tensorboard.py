@@ -41,7 +41,7 @@ from gpukeras.core.options import (
     option,
 )
 from gpukeras.core.safe_files import private_folder
-from gpukeras.data.loader.block import DataLoader
+from gpukeras.data.loader.loader import DataLoader
 from gpukeras.training.callbacks.keras_class import as_callback
 from gpukeras.training.progress import Progress
 

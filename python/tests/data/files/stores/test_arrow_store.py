@@ -18,7 +18,7 @@ from gpukeras.data.files.stores import arrow_store
 from gpukeras.data.files.stores.arrow_store import ArrowStore
 from gpukeras.data.files.stores.url import parse_url
 from gpukeras.data.reader.table import columnar
-from gpukeras.data.reader.table.formats import open_table
+from gpukeras.data.reader.table.features import open_table
 from gpukeras.data.recipe.serialization import to_portable
 
 RANDOM = np.random.default_rng(1)

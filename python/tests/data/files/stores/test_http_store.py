@@ -9,7 +9,7 @@ from table_files import read, write_bytes
 from gpukeras import DataError, RuntimeMissingError
 from gpukeras.data.files.stores import http_store
 from gpukeras.data.files.stores.http_store import is_loopback
-from gpukeras.data.reader.table.formats import open_table
+from gpukeras.data.reader.table.features import open_table
 
 RANDOM = np.random.default_rng(1)
 TABLE = pa.table({name: RANDOM.normal(size=20_000) for name in "abcdef"})

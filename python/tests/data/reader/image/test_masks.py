@@ -7,8 +7,8 @@ from tabled import SIZE, build, counts, image_features, mask_labels, png, square
 
 from gpukeras import DataError, SpecError
 from gpukeras.data.reader.image import masks
+from gpukeras.data.reader.npy import DiskRows
 from gpukeras.data.reader.rows import MemoryRows
-from gpukeras.data.reader.spill import DiskRows
 
 pytestmark = pytest.mark.tf
 

@@ -27,8 +27,8 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.reader.image import decode as image_rows
 from gpukeras.data.reader.image import paths as image_files
 from gpukeras.data.reader.image import source as images
+from gpukeras.data.reader.npy import DiskRows
 from gpukeras.data.reader.rows import MemoryRows
-from gpukeras.data.reader.spill import DiskRows
 from gpukeras.data.recipe.compatibility import same_encoding
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
 

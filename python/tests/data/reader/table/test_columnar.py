@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError
 from gpukeras.data.files import arrow
-from gpukeras.data.reader.table.arrow_columns import to_column
-from gpukeras.data.reader.table.formats import open_table
+from gpukeras.data.reader.table.features import open_table
+from gpukeras.data.reader.table.schema import to_column
 
 in_one_folder = settings(
     deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture]

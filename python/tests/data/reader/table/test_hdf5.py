@@ -8,7 +8,7 @@ from table_files import read
 
 from gpukeras import DataError
 from gpukeras.data.dataset.map_dataset import build_dataset
-from gpukeras.data.reader.table.formats import open_table
+from gpukeras.data.reader.table.features import open_table
 
 X = np.random.default_rng(1).normal(size=(40, 3))
 

@@ -9,8 +9,8 @@ from table_files import write_hdf5
 
 from gpukeras import DataError
 from gpukeras.data.dataset.map_dataset import build_dataset
-from gpukeras.data.files.errors import Skipped
-from gpukeras.data.reader.table.formats import open_table
+from gpukeras.data.files.files import Skipped
+from gpukeras.data.reader.table.features import open_table
 from gpukeras.data.reader.table.stream import open_stream
 
 FILES = (".csv", ".csv.gz", ".parquet", ".feather", ".arrow", ".h5")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError
 from gpukeras.data.reader.table.base import split_units
-from gpukeras.data.reader.table.formats import open_table
+from gpukeras.data.reader.table.features import open_table
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.integers(1, 8))

@@ -11,7 +11,7 @@ from duck import add_watched, open_duck
 from postgres import PASSWORD, explain_missing, serve
 
 from gpukeras import DataError, SpecError
-from gpukeras.data.reader.table.arrow_columns import to_column
+from gpukeras.data.reader.table.schema import to_column
 from gpukeras.data.reader.table.stream import R_CHUNKS, STREAM, broken_off, open_stream
 
 

@@ -5,7 +5,7 @@ import pytest
 from examples import a_picture, encoded, opened, scalars, write
 
 from gpukeras import DataError, SpecError
-from gpukeras.data.reader.tfrecord import reader as record_files
+from gpukeras.data.reader.tfrecord import schema as record_files
 from gpukeras.data.reader.tfrecord import schema as records
 
 pytestmark = pytest.mark.tf

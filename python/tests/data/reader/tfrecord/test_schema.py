@@ -7,7 +7,7 @@ from examples import a_picture, encoded, opened, scalars, write
 from gpukeras import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.reader.tfrecord import reader as record_files
+from gpukeras.data.reader.tfrecord import schema as record_files
 from gpukeras.data.reader.tfrecord.source import describe_records, open_records
 
 pytestmark = pytest.mark.tf

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpukeras.core.errors import DataError, RuntimeMissingError
 from gpukeras.data.files.arrow import pa
-from gpukeras.data.files.remote_file import Stamp, StoreError, store_reason
+from gpukeras.data.files.files import Stamp, StoreError, store_reason
 from gpukeras.data.files.stores.url import StoreUrl
 from gpukeras.system import environment, pip
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.files.errors import path_error
-from gpukeras.data.files.remote_file import RemoteFile, StoreError
+from gpukeras.data.files.files import RemoteFile, StoreError, path_error
 from gpukeras.data.files.stores.arrow_store import ArrowStore
 from gpukeras.data.files.stores.http_store import HttpStore
 from gpukeras.data.files.stores.url import StoreUrl, parse_url

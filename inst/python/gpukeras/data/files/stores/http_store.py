@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 
 from gpukeras.core.errors import DataError, RuntimeMissingError
 from gpukeras.data.files.arrow import pa
-from gpukeras.data.files.remote_file import Stamp, StoreError
+from gpukeras.data.files.files import Stamp, StoreError
 from gpukeras.data.files.stores.url import StoreUrl
 
 ATTEMPTS = 5

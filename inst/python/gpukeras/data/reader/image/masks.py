@@ -16,8 +16,8 @@ from gpukeras.core.options import check_counts
 from gpukeras.data.reader.image.decode import MASK, ImageForm, decode_all
 from gpukeras.data.reader.image.formats import read_headers
 from gpukeras.data.reader.image.paths import ImageFiles
+from gpukeras.data.reader.npy import STORAGES, RowsWriter, keep_rows
 from gpukeras.data.reader.rows import RowSource
-from gpukeras.data.reader.spill import STORAGES, RowsWriter, keep_rows
 from gpukeras.data.recipe.targets import LabelRule
 
 VALUES = 256  # that a pixel of a mask may have

@@ -30,13 +30,12 @@ from gpukeras.core.options import (
     option,
 )
 from gpukeras.data.arrays import Notes
-from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.image import formats
 from gpukeras.data.reader.image.decode import FLOATS, ImageForm, ImageRows, decode_all
 from gpukeras.data.reader.image.formats import has_deep
 from gpukeras.data.reader.image.paths import ImageFiles, list_column, list_images
-from gpukeras.data.reader.rows import RowSource
-from gpukeras.data.reader.spill import keep_rows
+from gpukeras.data.reader.npy import keep_rows
+from gpukeras.data.reader.rows import Features, RowSource
 from gpukeras.data.recipe.recipe import Encoding, ImageEncoding, check_kind
 
 COLORS = {"rgb": 3, "grayscale": 1, "rgba": 4}

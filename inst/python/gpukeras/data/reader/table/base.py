@@ -11,9 +11,7 @@ from typing import Any, TypeVar
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa
-from gpukeras.data.files.errors import Skipped, check_unchanged
-from gpukeras.data.files.remote_file import AnyFile, RemoteFile, Stamp
-from gpukeras.data.reader.table import parquet
+from gpukeras.data.files.files import AnyFile, RemoteFile, Skipped, Stamp, check_unchanged
 
 # Shares of workers --------------------------------------------------------------------------------
 
@@ -32,52 +30,6 @@ def split_units(weights: Sequence[int], count: int) -> list[range]:
         near = min(range(least, most + 1), key=lambda end: abs(sums[end - 1] - goal))
         ends.append(near)
     return [range(*pair) for pair in zip(ends, [*ends[1:], len(weights)], strict=True)]
-
-
-def choose_parts(
-    parts: Sequence[Any], format: str, index: int, count: int, arg: str
-) -> tuple[tuple[Any, ...], str]:
-    """Returns what a worker reads: its files, with their row groups, and a phrase for it.
-
-    Args:
-        parts: All files, as `base.Part`.
-        format: Their format.
-        index: Number of the worker, from 0.
-        count: Number of workers.
-        arg: Name of the user's argument, for error messages.
-
-    Raises:
-        DataError: if there are fewer files, or row groups, than workers.
-    """
-    if format != "parquet":
-        _check_enough(len(parts), count, "file", arg)
-        run = split_units([part.stamp[0] for part in parts], count)[index]
-        return tuple(parts[run.start : run.stop]), _name_run("file", run, len(parts))
-    groups = [
-        (number, group, rows)
-        for number, part in enumerate(parts)
-        for group, rows in enumerate(parquet.read_groups(part.path))
-    ]
-    _check_enough(len(groups), count, "row group", arg)
-    run = split_units([rows for *_, rows in groups], count)[index]
-    chosen: dict[int, dict[int, int]] = {}
-    for number, group, rows in groups[run.start : run.stop]:
-        chosen.setdefault(number, {})[group] = rows
-    taken = tuple(
-        replace(parts[number], facts=sum(own.values()), groups=tuple(own))
-        for number, own in chosen.items()
-    )
-    where = f", in {len(taken):,} of {count_of(len(parts), 'file')}" if len(parts) > 1 else ""
-    return taken, _name_run("row group", run, len(groups)) + where
-
-
-def _check_enough(units: int, count: int, noun: str, arg: str) -> None:
-    if units < count:
-        raise DataError(
-            f"`{arg}` has {count_of(units, noun)} for {count} workers.",
-            hint="Write more files, or Parquet files with more row groups, or use fewer workers.",
-            arg=arg,
-        )
 
 
 def _name_run(noun: str, run: range, units: int) -> str:
@@ -114,6 +66,15 @@ class Part:
         """Checks that the file is not empty."""
         if self.stamp[0] <= 0:
             raise ValueError("an empty file is no part")
+
+
+def _join_groups(parts: Sequence[Part]) -> Part:
+    """Joins row groups of one file; a whole file stands alone."""
+    first = parts[0]
+    if first.groups is None:
+        return first
+    groups = tuple(group for part in parts for group in part.groups or ())
+    return replace(first, facts=sum(part.facts for part in parts), groups=groups)
 
 
 class Reader(ABC):
@@ -210,9 +171,28 @@ class TableReader(Reader):
         Raises:
             DataError: if there are fewer files, or row groups, than workers.
         """
-        self._parts, text = choose_parts(self._parts, self.format, index, count, self.arg)
-        self.files = tuple(part.path for part in self._parts)
-        return text
+        noun, units = self._list_units()
+        if len(units) < count:
+            raise DataError(
+                f"`{self.arg}` has {count_of(len(units), noun)} for {count} workers.",
+                hint="Write more files, or Parquet files with more row groups, or use fewer "
+                "workers.",
+                arg=self.arg,
+            )
+        run = split_units([weight for weight, _ in units], count)[index]
+        taken: dict[AnyFile, list[Part]] = {}
+        for _, part in units[run.start : run.stop]:
+            taken.setdefault(part.path, []).append(part)
+        files = len(self._parts)
+        self._parts = tuple(map(_join_groups, taken.values()))
+        self.files = tuple(taken)
+        inside = noun != "file" and files > 1
+        where = f", in {len(taken):,} of {count_of(files, 'file')}" if inside else ""
+        return _name_run(noun, run, len(units)) + where
+
+    def _list_units(self) -> tuple[str, list[tuple[int, Part]]]:
+        """Returns what a unit that one worker reads is called, and the units with their weights."""
+        return "file", [(part.stamp[0], part) for part in self._parts]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields all rows in file order, in batches of a few MiB; each call reads the files again.

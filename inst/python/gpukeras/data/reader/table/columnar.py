@@ -18,16 +18,18 @@ from typing import TypeVar
 from gpukeras.core.errors import DataError
 from gpukeras.core.prefetch import map_ahead, read_ahead, shutdown_without_join
 from gpukeras.data.files.arrow import DAMAGED, pa
-from gpukeras.data.files.errors import (
+from gpukeras.data.files.files import (
     AGAIN,
+    AnyFile,
     FileFaultError,
     Skipped,
+    any_remote,
     check_unchanged,
     file_error,
     opening_error,
+    store_reason,
 )
 from gpukeras.data.files.paths import check_file
-from gpukeras.data.files.remote_file import AnyFile, any_remote, store_reason
 from gpukeras.data.reader.table import feather, hdf5, parquet
 from gpukeras.data.reader.table.base import Part, Reader, TableReader, read_each
 from gpukeras.data.reader.table.csv.parsing import EXACT, reaches
@@ -65,6 +67,16 @@ class ColumnarReader(TableReader):
         ) as pool:
             begun = ((part, _begin(pool, self._checked(part))) for part in self._parts)
             yield from _one_ahead(begun)
+
+    def _list_units(self) -> tuple[str, list[tuple[int, Part]]]:
+        """Returns the row groups of Parquet files, weighed by their rows, or files."""
+        if self.format != "parquet":
+            return super()._list_units()
+        return "row group", [
+            (rows, replace(part, facts=rows, groups=(group,)))
+            for part in self._parts
+            for group, rows in enumerate(parquet.read_groups(part.path))
+        ]
 
     def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
         rows = 0

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from gpukeras.data.files.arrow import batch_rows, ipc, open_input, pa
-from gpukeras.data.files.remote_file import AnyFile, RemoteFile
+from gpukeras.data.files.files import AnyFile, RemoteFile
 
 NAME = "Arrow"
 MAGIC = b"ARROW1"

@@ -18,17 +18,18 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, GpuKerasError
 from gpukeras.core.messages import count_of
-from gpukeras.core.options import DatasetSpec
+from gpukeras.core.options import DatasetSpec, check_choice
 from gpukeras.data.arrays import FLOAT32_MAX, Notes, column_error
-from gpukeras.data.files.remote_file import AnyFile
-from gpukeras.data.reader.base import Features
-from gpukeras.data.reader.rows import RowSource
-from gpukeras.data.reader.spill import STORAGES, RowsWriter
-from gpukeras.data.reader.table.arrow_columns import utc_offsets
-from gpukeras.data.reader.table.base import Reader
+from gpukeras.data.files.files import AnyFile, Skipped
+from gpukeras.data.files.paths import find_files
+from gpukeras.data.reader.npy import STORAGES, RowsWriter
+from gpukeras.data.reader.rows import Features, RowSource
+from gpukeras.data.reader.table.base import Reader, TableReader
+from gpukeras.data.reader.table.columnar import open_columnar
 from gpukeras.data.reader.table.columns import Encoder, LevelUnion, TableLearner
-from gpukeras.data.reader.table.formats import open_table
+from gpukeras.data.reader.table.csv.reader import open_delimited
 from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column
+from gpukeras.data.reader.table.schema import Asked, utc_offsets
 from gpukeras.data.reader.table.stream import open_stream
 from gpukeras.data.recipe.columns import ColumnRule, Learning, kind_of, take_rows, transform_column
 from gpukeras.data.recipe.datetimes import read_number
@@ -44,6 +45,43 @@ from gpukeras.data.recipe.recipe import (
 )
 from gpukeras.data.recipe.targets import SEVERAL, count_codes, recode
 from gpukeras.data.recipe.text_vectorization import TextSpec
+
+# Opens tables in files: CSV, Parquet or Arrow; one file, several, a glob or a ---------------------
+
+
+def open_table(
+    paths: str | Sequence[str | AnyFile],
+    arg: str,
+    *,
+    format: str = "auto",
+    columns: Asked = None,
+    on_error: str = "stop",
+) -> TableReader:
+    """Opens files with the same columns as one table, read in batches with bounded memory.
+
+    Args:
+        paths: One path, several, globs such as "flights/*.parquet", or folders; of this computer or
+            of a store, such as "s3://bucket/flights/*.parquet".
+        arg: Name of the user's argument, for error messages.
+        format: One of `paths.FORMATS`, or "auto" (by the suffixes).
+        columns: Columns to read, in that order, a function that chooses them of the first file's
+            names, or None for all. Others may have any type.
+        on_error: "stop" at the first fault, or "skip" broken rows of CSV files and files that
+            cannot be read; `TableReader.skipped` counts them.
+
+    Raises:
+        DataError: if a file cannot be found or read, or does not match the others; names it.
+        SpecError: for an unknown `format` or `on_error`.
+    """
+    check_choice("on_error", on_error, ("stop", "skip"))
+    files = find_files(paths, arg, format)
+    skipped = Skipped() if on_error == "skip" else None
+    if files.format == "csv":
+        return open_delimited(files.paths, arg, columns, skipped)
+    return open_columnar(files.paths, files.format, arg, columns, skipped)
+
+
+# Tables in files (CSV, Parquet and Feather) of any size, as rows of a data ------------------------
 
 # Faults -------------------------------------------------------------------------------------------
 

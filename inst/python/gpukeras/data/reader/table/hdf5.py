@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.data.files.arrow import batch_rows, pa
-from gpukeras.data.files.errors import FileFaultError
-from gpukeras.data.files.remote_file import AnyFile, RemoteFile
+from gpukeras.data.files.files import AnyFile, FileFaultError, RemoteFile
 
 NAME = "HDF5"
 MOST_ROWS = 2**17  # per block, where the file's own chunks are larger

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpukeras.data.files.arrow import READ_BYTES, batch_rows, open_input, pa, pq
-from gpukeras.data.files.remote_file import AnyFile, RemoteFile
+from gpukeras.data.files.files import AnyFile, RemoteFile
 
 NAME = "Parquet"
 BUFFER_BYTES = 32 * 2**20  # for all columns; each column has a separate buffer

@@ -13,13 +13,12 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.prefetch import read_ahead
 from gpukeras.data.arrays import check_some
 from gpukeras.data.files.arrow import ipc, pa, row_bytes
-from gpukeras.data.files.errors import read_stamp
+from gpukeras.data.files.files import any_remote, read_stamp
 from gpukeras.data.files.paths import compression_of
-from gpukeras.data.files.remote_file import any_remote
-from gpukeras.data.reader.spill import disk_full, make_scratch
-from gpukeras.data.reader.table.arrow_columns import to_column
+from gpukeras.data.reader.npy import disk_full, make_scratch
 from gpukeras.data.reader.table.base import Reader
 from gpukeras.data.reader.table.columns import LevelUnion, NumberSummary, WholeColumn
+from gpukeras.data.reader.table.schema import to_column
 from gpukeras.data.reader.table.stream import R_CHUNKS
 from gpukeras.data.recipe.columns import Learning, kind_of
 
@@ -245,7 +244,7 @@ class Scan(Spool):
     """The rows of files, read once and stored for later passes.
 
     Args:
-        reader: Reader of the rows, see `formats.open_table()` and `stream`.
+        reader: Reader of the rows, see `features.open_table()` and `stream`.
         arg: Name of the user's argument, for error messages.
         watch: Statistics to collect during the pass.
         again: Whether files that decode quickly may be read again instead of stored.

@@ -40,7 +40,7 @@ class ChunkReader:
     Args:
         call: R function of the names of the columns wanted, or None for all. Returns
             `{columns: [{name, kind, values, ...}]}`, None at the end, `{failed: reason}` or
-            `{interrupted: True}`. Kinds are those of `arrow_columns`, and "integer64" and "other",
+            `{interrupted: True}`. Kinds are those of `schema`, and "integer64" and "other",
             which has no values.
         arg: Name of the user's argument, for error messages.
         fail: Makes the error of an argument, a number of rows and what the database says.

@@ -10,14 +10,13 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, RunningStats, check_some, row_blocks, standardise
-from gpukeras.data.reader.base import Features
 from gpukeras.data.reader.image.source import ImageSpec, choose_form
-from gpukeras.data.reader.rows import RowSource
-from gpukeras.data.reader.spill import STORAGES, RowsWriter
-from gpukeras.data.reader.tfrecord.reader import RecordFiles
+from gpukeras.data.reader.npy import STORAGES, RowsWriter
+from gpukeras.data.reader.rows import Features, RowSource
 from gpukeras.data.reader.tfrecord.schema import (
     Description,
     RecordField,
+    RecordFiles,
     build_parser,
     check_text,
     explain_fault,

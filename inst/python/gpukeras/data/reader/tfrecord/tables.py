@@ -10,10 +10,11 @@ import numpy as np
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.reader.table.base import Reader
 from gpukeras.data.reader.table.features import TableFeatures
-from gpukeras.data.reader.tfrecord.reader import Arrays, RecordFiles
 from gpukeras.data.reader.tfrecord.schema import (
+    Arrays,
     Description,
     RecordField,
+    RecordFiles,
     build_parser,
     check_text,
     explain_fault,

@@ -12,7 +12,7 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa, pacsv, pc
-from gpukeras.data.files.errors import file_error
+from gpukeras.data.files.files import file_error
 from gpukeras.data.reader.table.base import Part
 from gpukeras.data.reader.table.csv.records import Block, Header, count_lines, record_ends
 from gpukeras.data.reader.table.schema import WORDS, family_of

@@ -14,9 +14,15 @@ from contextlib import closing
 from gpukeras.core.errors import DataError
 from gpukeras.core.prefetch import count_workers, map_ahead
 from gpukeras.data.files.arrow import pa
-from gpukeras.data.files.errors import Skipped, check_unchanged, file_error, opening_error
+from gpukeras.data.files.files import (
+    AnyFile,
+    Skipped,
+    check_unchanged,
+    file_error,
+    opening_error,
+    store_reason,
+)
 from gpukeras.data.files.paths import check_file, plain_suffix
-from gpukeras.data.files.remote_file import AnyFile, store_reason
 from gpukeras.data.reader.table.base import Part, TableReader, read_each
 from gpukeras.data.reader.table.csv.parsing import (
     BlockParser,

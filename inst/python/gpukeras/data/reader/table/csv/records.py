@@ -10,8 +10,8 @@ from typing import Any
 
 from gpukeras.core.prefetch import read_ahead
 from gpukeras.data.files.arrow import pa
+from gpukeras.data.files.files import AnyFile, RemoteFile
 from gpukeras.data.files.paths import compression_of
-from gpukeras.data.files.remote_file import AnyFile, RemoteFile
 
 # Records ------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras import DataError
-from gpukeras.data.reader.table.arrow_columns import to_column, utc_offsets
+from gpukeras.data.reader.table.schema import to_column, utc_offsets
 from gpukeras.data.recipe.columns import ColumnRule, transform_column
 from gpukeras.data.recipe.imputation import is_missing
 

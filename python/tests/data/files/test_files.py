@@ -3,7 +3,7 @@ import os
 import pytest
 from children import run_python
 
-from gpukeras.data.files.remote_file import RemoteFile, StoreError, is_url, store_reason
+from gpukeras.data.files.files import RemoteFile, StoreError, is_url, store_reason
 
 
 def test_a_remote_file_is_shown_by_its_address_and_no_path():
@@ -45,7 +45,7 @@ def test_a_stores_own_error_has_its_reason():
 
 
 def test_closing_stores_that_were_never_used_does_nothing():
-    code = "from gpukeras.data.files.remote_file import close_stores as c; c(); c()"
+    code = "from gpukeras.data.files.files import close_stores as c; c(); c()"
     assert run_python("-c", code).returncode == 0
 
 
@@ -54,7 +54,7 @@ def test_a_process_that_ends_without_pythons_end_closes_stores_itself():
     code = (
         "import os\n"
         "from pyarrow import fs\n"
-        "from gpukeras.data.files.remote_file import close_stores\n"
+        "from gpukeras.data.files.files import close_stores\n"
         "store = fs.S3FileSystem(anonymous=True, region='eu-north-1')\n"
         "close_stores()\n"
         "try:\n    store.get_file_info('bucket/key')\n"
