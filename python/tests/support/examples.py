@@ -4,6 +4,7 @@ import numpy as np
 
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.reader.tfrecord.source import open_records
+from gpukeras.data.recipe.columns import Learning
 
 
 def to_feature(value):
@@ -50,7 +51,7 @@ def opened(path, spec=None, **features):
 
 def encoded(given, spec=None):
     keep = np.ones(given.rows, dtype=bool)
-    encoding = given.learn(keep, DatasetSpec(**spec or {}))
+    encoding = given.learn(Learning(keep, DatasetSpec(**spec or {})))
     source = given.encode(encoding)
     return encoding, source.gather(slice(len(source)))
 

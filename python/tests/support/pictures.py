@@ -9,6 +9,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.reader.image import source as images
+from gpukeras.data.recipe.columns import Learning
 
 PLAIN = DatasetSpec()
 SIZES = [(40, 60), (33, 21), (17, 80), (64, 64), (9, 9), (50, 50)]
@@ -80,7 +81,7 @@ def opened(paths, size=(16, 20), keep="auto", on_error="stop", options=(), encod
 
 
 def encoded(features, spec=PLAIN):
-    encoding = features.learn(np.ones(features.rows, dtype=bool), spec)
+    encoding = features.learn(Learning(np.ones(features.rows, dtype=bool), spec))
     return encoding, features.encode(encoding)
 
 

@@ -16,6 +16,7 @@ from gpukeras import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.reader import npy
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.diagnostics import usage
 from gpukeras.training import fit, predict
 
@@ -319,5 +320,7 @@ def test_the_plan_says_where_rows_come_from(tmp_path):
 
 def test_a_vector_is_one_column(tmp_path):
     assert opened(tmp_path, np.arange(3)).row_shape == (1,)
-    recipe = opened(tmp_path, np.arange(3)).learn(np.ones(3, bool), DatasetSpec(scale=True))
+    recipe = opened(tmp_path, np.arange(3)).learn(
+        Learning(np.ones(3, bool), DatasetSpec(scale=True))
+    )
     np.testing.assert_allclose(recipe.center, [1.0])

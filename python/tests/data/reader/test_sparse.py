@@ -10,6 +10,7 @@ from sparse_slots import slots
 from gpukeras import DataError
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.reader import sparse
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.models import model_recipes
 from gpukeras.training import evaluate, fit, predict
 
@@ -42,7 +43,7 @@ matrices = npst.arrays(
 def test_gathering_is_indexing(dense, data):
     rows = np.array(data.draw(st.lists(st.integers(0, len(dense) - 1))), dtype=np.int32)
     given_matrix = sparse.open_sparse(slots(dense), "x")
-    source = given_matrix.encode(given_matrix.learn(np.ones(len(dense), bool), plain()))
+    source = given_matrix.encode(given_matrix.learn(Learning(np.ones(len(dense), bool), plain())))
     np.testing.assert_array_equal(source.gather(rows), dense.astype(np.float32)[rows])
     np.testing.assert_array_equal(source.gather(slice(1, 4)), dense.astype(np.float32)[1:4])
     assert source.gather(slice(1)).ctypes.data % 64 == 0
@@ -69,7 +70,7 @@ def plain(**options):
 def test_scaled_by_the_standard_deviation_without_centring(dense):
     found = sparse.open_sparse(slots(dense), "x")
     keep = np.arange(len(dense)) % 3 != 1
-    recipe = found.learn(keep, plain(scale=True))
+    recipe = found.learn(Learning(keep, plain(scale=True)))
     spread = dense[keep].std(axis=0)
     spread = np.where(spread > 1e-12, spread, 1.0)
     assert recipe.center is None

@@ -9,6 +9,7 @@ from gpukeras.data.reader import rows
 from gpukeras.data.reader.registry import open_features
 from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.data.reader.windows import Span, WindowRows
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.windows import find_windows
 
 pytestmark = pytest.mark.tf
@@ -77,7 +78,7 @@ def open_windows(columns=None, recipe=None, **options):
 
 
 def learn(found, **options):
-    return found.learn(np.ones(found.rows, bool), DatasetSpec(**options))
+    return found.learn(Learning(np.ones(found.rows, bool), DatasetSpec(**options)))
 
 
 def test_time_and_group_are_features_only_if_they_are_known_ahead():
@@ -148,7 +149,7 @@ def test_new_rows_must_have_the_columns_of_training():
     with pytest.raises(DataError, match="must be a data frame of time series, as in training"):
         open_features({"kind": "array", "values": np.zeros((20, 4))}, "x").encode(recipe)
     plain = open_features({"kind": "columns", "columns": columns[2:]}, "x")
-    other = plain.learn(np.ones(120, bool), DatasetSpec())
+    other = plain.learn(Learning(np.ones(120, bool), DatasetSpec()))
     with pytest.raises(DataError, match="`x` must be a data frame, as in training, not"):
         open_windows(columns, other)
 

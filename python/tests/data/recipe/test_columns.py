@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from frames import NAN, column, date, learn, learn_columns, transform
+from frames import NAN, column, date, learn, learn_array, learn_columns, learning, transform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,7 +122,7 @@ CITY = column([1, 2, 3, 1], "character", ["Köln", "東京", "Oslo"], "city")
 
 def hashed(given, bins=8, impute=False):
     keep = np.ones(len(given["values"]), bool)
-    return columns.learn_column(given, columns.Learning(keep, True, "hash", impute, hash_bins=bins))
+    return columns.learn_column(given, learning(keep, True, "hash", impute, hash_bins=bins))
 
 
 def test_a_hashed_category_becomes_its_bins():
@@ -269,7 +269,7 @@ def test_notes_name_columns_and_arrays_through_a_recipe():
     features = {"kind": "columns", "columns": [SIZE, ids]}
     encoding.transform(recipe, features, "data", notes=notes)
     x = np.array([[2.0**25 + 1]])
-    recipe = encoding.learn_array(x, ALL[:1], False, ["key"])
+    recipe = learn_array(x, ALL[:1], False, ["key"])
     encoding.transform(recipe, {"kind": "array", "values": x}, notes=notes)
     assert [note.split(" has ")[0] for note in notes.sentences] == [
         "Column `id` of `data`",
@@ -322,7 +322,7 @@ def test_a_dataset_tells_of_numbers_as_text(tmp_path):
 @pytest.mark.parametrize("impute", [True, False])
 def test_an_offset_is_taken_as_it_is(scale, impute):
     given_column = {**column([1.0, 5.0, 6.0]), "offset": True}
-    how = columns.Learning(np.ones(3, dtype=bool), scale, impute=impute)
+    how = learning(np.ones(3, dtype=bool), scale, impute=impute)
     rule = columns.learn_column(given_column, how)
     assert rule.offset
     np.testing.assert_array_equal(transform(rule, column([1.0, 5.0, 7.5]))[:, 0], [1.0, 5.0, 7.5])

@@ -2,7 +2,7 @@ import pickle
 
 import numpy as np
 import pytest
-from frames import learn_columns
+from frames import learn_array, learn_columns
 
 from gpukeras import DataError
 from gpukeras.data.recipe import compatibility, encoding
@@ -130,9 +130,9 @@ def test_too_many_levels_for_onehot_ask_for_codes():
 
 def test_an_array_is_taken_as_it_is_or_standardised():
     x = np.array([[1.0, 10.0], [3.0, 30.0], [5.0, 20.0], [7.0, 40.0]])
-    plain = encoding.learn_array(x, ALL, False, [])
+    plain = learn_array(x, ALL, False, [])
     np.testing.assert_array_equal(encoding.transform(plain, {"kind": "array", "values": x}), x)
-    scaled = encoding.learn_array(x, ALL, True, [])
+    scaled = learn_array(x, ALL, True, [])
     baked = encoding.transform(scaled, {"kind": "array", "values": x})
     np.testing.assert_allclose(baked.mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(baked.std(axis=0), 1, rtol=1e-6)
@@ -144,7 +144,7 @@ HOLES = np.array([[1.0, NAN], [NAN, 10.0], [3.0, 20.0], [100.0, 60.0]])
 
 def test_an_array_is_imputed_by_the_medians_of_its_training_rows():
     keep = np.array([True, True, True, False])
-    recipe = encoding.learn_array(HOLES, keep, False, ["a", "b"], impute=True)
+    recipe = learn_array(HOLES, keep, False, ["a", "b"], impute=True)
     assert (recipe.fill, recipe.marked, recipe.indicators) == ((2.0, 15.0), (0, 1), ("a", "b"))
     assert (recipe.shape, recipe.row_shape) == ((4,), (2,))
     baked = encoding.transform(recipe, {"kind": "array", "values": HOLES})
@@ -153,14 +153,14 @@ def test_an_array_is_imputed_by_the_medians_of_its_training_rows():
 
 
 def test_a_column_whole_in_training_is_imputed_in_new_rows_without_indicator():
-    recipe = encoding.learn_array(HOLES[2:], ALL[:2], False, [], impute=True)
+    recipe = learn_array(HOLES[2:], ALL[:2], False, [], impute=True)
     assert recipe.marked == ()
     baked = encoding.transform(recipe, {"kind": "array", "values": HOLES})
     np.testing.assert_array_equal(baked[:2], [[1, 40], [51.5, 10]])
 
 
 def test_an_array_is_standardised_by_the_values_that_are_there():
-    recipe = encoding.learn_array(HOLES, ALL, True, [], impute=True)
+    recipe = learn_array(HOLES, ALL, True, [], impute=True)
     np.testing.assert_allclose(recipe.center, [np.nanmean(HOLES[:, 0]), 30.0])
     np.testing.assert_allclose(recipe.scale, np.nanstd(HOLES, axis=0))
     baked = encoding.transform(recipe, {"kind": "array", "values": HOLES})
@@ -171,7 +171,7 @@ def test_an_array_of_images_gets_a_channel_where_one_lacks_values():
     x = np.zeros((4, 3, 3, 2))
     x[..., 1] = 5.0
     x[1, 2, 0, 1] = NAN
-    recipe = encoding.learn_array(x, ALL, False, [], impute=True)
+    recipe = learn_array(x, ALL, False, [], impute=True)
     assert (recipe.shape, recipe.row_shape) == ((3, 3, 3), (3, 3, 2))
     baked = encoding.transform(recipe, {"kind": "array", "values": x})
     assert baked[1, 2, 0].tolist() == [0.0, 5.0, 1.0]
@@ -179,20 +179,18 @@ def test_an_array_of_images_gets_a_channel_where_one_lacks_values():
 
 
 def test_an_array_of_logicals_without_missing_values_can_be_learned_from():
-    recipe = encoding.learn_array(
-        np.array([[True], [False], [True]]), ALL[:3], False, [], impute=True
-    )
+    recipe = learn_array(np.array([[True], [False], [True]]), ALL[:3], False, [], impute=True)
     assert recipe.fill == (1.0,)
 
 
 def test_a_column_of_an_array_without_values_is_named():
     x = np.array([[1.0, NAN], [2.0, NAN]])
     with pytest.raises(DataError, match="Column `2` of `x` is missing in all training rows"):
-        encoding.learn_array(x, ALL[:2], False, [], impute=True)
+        learn_array(x, ALL[:2], False, [], impute=True)
 
 
 def test_an_array_of_another_shape_or_a_data_frame_is_refused():
-    recipe = encoding.learn_array(np.zeros((4, 2)), ALL, False, [])
+    recipe = learn_array(np.zeros((4, 2)), ALL, False, [])
     with pytest.raises(DataError, match=r"shape \(2,\), not \(3,\)"):
         encoding.transform(recipe, {"kind": "array", "values": np.zeros((4, 3))})
     with pytest.raises(DataError, match="must be a matrix or array"):
@@ -215,8 +213,8 @@ def test_a_recipe_is_plain_data_that_another_session_can_apply():
 
 def test_same_encoding_ignores_the_labels_statistics_and_names():
     x = np.zeros((4, 2))
-    one = encoding.learn_array(x, ALL, False, ["a", "b"])
-    unnamed = encoding.learn_array(x, ALL, False, [])
-    scaled = encoding.learn_array(x, ALL, True, [])
+    one = learn_array(x, ALL, False, ["a", "b"])
+    unnamed = learn_array(x, ALL, False, [])
+    scaled = learn_array(x, ALL, True, [])
     assert compatibility.same_encoding(Recipe(one), Recipe(unnamed))
     assert not compatibility.same_encoding(Recipe(one), Recipe(scaled))

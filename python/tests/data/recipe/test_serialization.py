@@ -4,6 +4,7 @@ from typing import get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
+from frames import learn_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -172,9 +173,7 @@ def test_every_recipe_comes_back_through_r_and_json(recipe, drop):
 
 def test_a_learned_recipe_is_plain_and_encodes_the_same():
     x = np.array([[1.0, np.nan], [3.0, 4.0], [5.0, 6.0]])
-    recipe = Recipe(
-        encoding.learn_array(x, np.ones(3, bool), True, ["a", "b"], impute=True), na="impute"
-    )
+    recipe = Recipe(learn_array(x, np.ones(3, bool), True, ["a", "b"], impute=True), na="impute")
     plain = serialization.to_portable(recipe)
     assert {type(item) for item in plain["recipe"]["features"]["center"]} == {float}
     again = serialization.from_portable(plain)

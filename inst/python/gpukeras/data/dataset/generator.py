@@ -28,6 +28,7 @@ from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.dataset.rebatch import Arrays
 from gpukeras.data.reader.registry import open_features
 from gpukeras.data.reader.rows import Features
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.encoding import group_columns
 from gpukeras.data.recipe.imputation import check_labels, miss_labels
 from gpukeras.data.recipe.multi_output import (
@@ -239,7 +240,7 @@ def learn_chunk(first: Chunk, request: Request, groups: Any = None) -> Recipe:
     label = None
     if first.labels is not None:
         label = learn_labels(take_labels(first.labels, complete), keep)
-    features = group_columns(given.learn(keep, spec, complete), groups, arg)
+    features = group_columns(given.learn(Learning(keep, spec, complete)), groups, arg)
     return Recipe(features, label=label, na=na)
 
 

@@ -25,6 +25,7 @@ from gpukeras.data.reader.image.masks import read_masks, refuse_without_images
 from gpukeras.data.reader.registry import open_features, open_labels, place_rows
 from gpukeras.data.reader.rows import Features, MemoryRows, RowSource
 from gpukeras.data.recipe.augmentation import AugmentSpec
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.encoding import check_settled, group_columns
 from gpukeras.data.recipe.imputation import check_labels, choose_policy
 from gpukeras.data.recipe.multi_output import (
@@ -335,7 +336,7 @@ def build_rows(features: Mapping[str, Any], request: Request) -> MapDataset:
     keep[parts[0]] = True
     remarks: tuple[str, ...] = ()
     if recipe is None:
-        encoding = given.learn(keep, spec, complete)
+        encoding = given.learn(Learning(keep, spec, complete))
         remarks = given.remarks(encoding, spec)
         recipe = Recipe(
             group_columns(encoding, groups, arg),

@@ -12,8 +12,10 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.arrays import Notes
 from gpukeras.data.dataset.map_dataset import MapDataset, Request, take_shard
+from gpukeras.data.reader.registry import open_features
 from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.data.reader.windows import Span, WindowFeatures, WindowRows
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.targets import LabelRule, encode_label, learn_label, measure_range
 from gpukeras.data.recipe.windows import (
@@ -50,7 +52,8 @@ def build_windows(features: Mapping[str, Any], request: Request) -> MapDataset:
             "cache": spec.cache if spec.cache == "disk" else None,
         }
     )
-    found = WindowFeatures(features, request.arg, request.encoding, request.text)
+    found = open_features(features, request.arg, spec, request.encoding, request.text)
+    assert isinstance(found, WindowFeatures)
     found.check_policy(request.na)
     rule, notes = found.rule, Notes()
     starts = find_windows(found.series, rule)
@@ -59,7 +62,9 @@ def build_windows(features: Mapping[str, Any], request: Request) -> MapDataset:
     keep = training_rows(found.series, spec.validation, found.rows)
     remarks = note_short(found.series, rule)
     if recipe is None:
-        recipe = Recipe(found.learn(keep, spec), label=_learn_label(found, keep), na=spec.na)
+        recipe = Recipe(
+            found.learn(Learning(keep, spec)), label=_learn_label(found, keep), na=spec.na
+        )
         remarks = (*remarks, *found.remarks(recipe.features, spec))
     sources = [found.windows(recipe.features, starts, notes)]
     if recipe.label is not None:

@@ -20,6 +20,7 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_lengths, row_blocks
 from gpukeras.data.reader.rows import Features, InputRows, MemoryRows, RowSource
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.multi_output import check_part_names
 from gpukeras.data.recipe.recipe import Encoding, Input, InputsEncoding, check_kind
 
@@ -107,18 +108,16 @@ class InputsFeatures(Features):
         for each in self.inputs.values():
             each.check_policy(na)
 
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> InputsEncoding:
+    def learn(self, how: Learning) -> InputsEncoding:
         """Learns the encoding, one per input; see `Features.learn()`.
 
         Raises:
             SpecError: if `encode` names a column that no input has.
         """
-        self._check_encode(spec)
+        self._check_encode(how.spec)
         return self._join(
             {
-                name: each.learn(keep, self._spec_of(name, spec), complete)
+                name: each.learn(replace(how, spec=self._spec_of(name, how.spec)))
                 for name, each in self.inputs.items()
             }
         )

@@ -26,7 +26,6 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty, populate
 from gpukeras.core.messages import mib
-from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import FLOAT32_MAX, Notes, RunningStats, row_blocks, standardise
 from gpukeras.data.files.files import (
     AGAIN,
@@ -41,6 +40,7 @@ from gpukeras.data.files.files import (
 )
 from gpukeras.data.files.paths import check_file
 from gpukeras.data.reader.rows import Features, MemoryRows, Rows, RowSource, row_numbers
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
 from gpukeras.data.stage_timer import end_stage
 from gpukeras.system import host
@@ -92,12 +92,10 @@ class NpyFile(Features):
         """Shape of one row."""
         return self.shape[1:]
 
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> ArrayEncoding:
+    def learn(self, how: Learning) -> ArrayEncoding:
         """Learns the encoding; statistics come from the rows where `keep` is true."""
-        found = self.scan(keep if spec.scale else None)
-        if not spec.scale:
+        found = self.scan(how.keep if how.spec.scale else None)
+        if not how.spec.scale:
             return ArrayEncoding(self.row_shape)
         center, scale = tuple(found.mean), tuple(found.deviation)
         return ArrayEncoding(self.row_shape, center=center, scale=scale)

@@ -24,6 +24,7 @@ from gpukeras.data.recipe.encoding import count_rows, learn_array, learn_columns
 from gpukeras.data.recipe.imputation import count_missing
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_form
 from gpukeras.data.recipe.targets import MASKS, SEVERAL
+from gpukeras.data.recipe.text_vectorization import TextSpec
 
 Given = Mapping[str, Any]
 
@@ -40,7 +41,7 @@ class InMemory(Features):
 
     features: Given
     arg: str
-    text: Given | None = None
+    text: TextSpec | None = None
 
     @property
     def rows(self) -> int:
@@ -66,14 +67,10 @@ class ArrayFeatures(InMemory):
         """Shape of one row; a vector becomes one column."""
         return check_features(self.features["values"], self.arg).shape[1:]
 
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Encoding:
+    def learn(self, how: Learning) -> Encoding:
         """Learns the encoding of the array."""
         x = check_features(self.features["values"], self.arg)
-        among = keep if complete is None else _spread(keep, complete)
-        names = self.features.get("names") or ()
-        return learn_array(x, among, spec.scale, names, impute=spec.na == "impute", arg=self.arg)
+        return learn_array(x, self.features.get("names") or (), replace(how, arg=self.arg))
 
     def order_as(self, encoding: Encoding) -> Features:
         """Returns the same rows with columns in the encoding's order, if columns have names."""
@@ -125,19 +122,10 @@ class ColumnFeatures(InMemory):
         columns = self.features["columns"]
         return [column["name"] for column in columns if column["kind"] == "character"]
 
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Encoding:
+    def learn(self, how: Learning) -> Encoding:
         """Learns the encoding of the columns."""
-        how = Learning.of(spec, self.arg, keep, complete, self.text)
+        how = replace(how, arg=self.arg, text=self.text)
         return learn_columns(self.features["columns"], how)
-
-
-def _spread(keep: np.ndarray, complete: np.ndarray) -> np.ndarray:
-    """Expands a mask over the rows used to a mask over all rows."""
-    among = np.zeros(len(complete), dtype=bool)
-    among[complete] = keep
-    return among
 
 
 def open_features(
@@ -159,7 +147,8 @@ def open_features(
         encoding: The learned encoding, if it is known.
         text: Which columns are text, and how they are encoded.
     """
-    given = OPENERS[features["kind"]](features, arg, spec, encoding, text)
+    how = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
+    given = OPENERS[features["kind"]](features, arg, spec, encoding, how)
     return given if encoding is None else given.order_as(encoding)
 
 
@@ -181,7 +170,7 @@ def _open_columns(
     arg: str,
     spec: DatasetSpec | None,
     encoding: Encoding | None,
-    text: Given | None,
+    text: TextSpec | None,
 ) -> Features:
     if keeps_text(spec, encoding):
         return open_kept(features["columns"], arg, encoding, open_features)

@@ -20,7 +20,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import BLOCK_BYTES, Notes, row_blocks
-from gpukeras.data.recipe.columns import note_numbers
+from gpukeras.data.recipe.columns import Learning, note_numbers
 from gpukeras.data.recipe.imputation import choose_complete
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding
 
@@ -380,15 +380,12 @@ class Features(ABC):
         """Shape of one row, or None if only an encoding defines it."""
 
     @abstractmethod
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Encoding:
+    def learn(self, how: Learning) -> Encoding:
         """Learns the encoding.
 
         Args:
-            keep: Mask of the training rows among the rows used; statistics come from these rows.
-            spec: The dataset options.
-            complete: Mask of the rows to use, or None for all rows.
+            how: The rows to learn from, and the dataset's options; who uses its `arg` and its
+                `text` sets them.
         """
 
     @abstractmethod

@@ -15,9 +15,9 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import mib
-from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, column_error, order_names, standardise
 from gpukeras.data.reader.rows import Features, Rows, RowSource, row_numbers
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
 from gpukeras.data.stage_timer import end_stage
 
@@ -59,17 +59,15 @@ class SparseMatrix(Features):
         """Column number of each value."""
         return np.repeat(np.arange(self.shape[1], dtype=np.int32), np.diff(self.starts))
 
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> ArrayEncoding:
+    def learn(self, how: Learning) -> ArrayEncoding:
         """Learns the encoding; it scales by deviations and subtracts no mean.
 
         Statistics come from the rows where `keep` is true. Subtracting a mean would make every zero
         a stored value.
         """
-        if not spec.scale:
+        if not how.spec.scale:
             return ArrayEncoding(self.row_shape, names=self.names)
-        scale = tuple(self._deviations(keep))
+        scale = tuple(self._deviations(how.keep))
         return ArrayEncoding(self.row_shape, scale=scale, names=self.names)
 
     def _deviations(self, keep: np.ndarray) -> np.ndarray:

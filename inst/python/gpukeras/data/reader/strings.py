@@ -21,6 +21,7 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import EXACT_FLOAT32, Notes, column_fault
 from gpukeras.data.reader.inputs import InputsFeatures
 from gpukeras.data.reader.rows import Features, MemoryRows
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import (
     Encoding,
     InputsEncoding,
@@ -54,9 +55,7 @@ class StringFeatures(Features):
         """Number of strings per row."""
         return tuple(np.shape(self.features["values"])[1:])
 
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> TextEncoding:
+    def learn(self, how: Learning) -> TextEncoding:
         """Returns the encoding; there is nothing to learn."""
         return TextEncoding(self.row_shape, names=tuple(self.features.get("names") or ()))
 

@@ -16,7 +16,6 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
 from gpukeras.core.memory import aligned_empty
-from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes
 from gpukeras.data.reader.rows import Features, Gatherer, MemoryRows, Rows, RowSource
 from gpukeras.data.recipe.columns import Learning, take_rows, transform_column
@@ -29,6 +28,7 @@ from gpukeras.data.recipe.recipe import (
     check_kind,
 )
 from gpukeras.data.recipe.recipe import check_names as check_unique
+from gpukeras.data.recipe.text_vectorization import TextSpec
 from gpukeras.data.recipe.windows import (
     Column,
     WindowRule,
@@ -155,7 +155,7 @@ class WindowFeatures(Features):
         features: Mapping[str, Any],
         arg: str,
         encoding: Encoding | None = None,
-        text: Mapping[str, Any] | None = None,
+        text: TextSpec | None = None,
     ) -> None:
         """Orders the rows; encodes none."""
         self.arg, self._text = arg, text
@@ -192,11 +192,9 @@ class WindowFeatures(Features):
                 arg="na",
             )
 
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> SeriesEncoding:
-        """Learns the encoding; `keep` is the mask of training rows among those given."""
-        how = Learning.of(spec, self.arg, keep, complete, self._text)
+    def learn(self, how: Learning) -> SeriesEncoding:
+        """Learns the encoding; the training rows are among those given."""
+        how = replace(how, arg=self.arg, text=self._text)
         learned = learn_columns(self._used(), how)
         return SeriesEncoding(learned.columns, windows=self.rule)
 

@@ -10,7 +10,7 @@ with `strata`, their number, holds numbers of strata from 0.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -130,56 +130,39 @@ class ColumnRule:
 
 @dataclass(frozen=True)
 class Learning:
-    """The options and rows from which column rules are learned.
+    """The rows and options from which an encoding is learned.
 
     Args:
-        keep: Mask of the training rows among the rows taken.
-        scale: Standardise numbers.
-        encode: Encoding of categories: "onehot" (one 0/1 column per level), "codes" or "hash", or
-            a mapping of column names to these; other columns are "onehot".
-        impute: Learn the values that replace missing ones.
-        complete: Mask of the rows to take, or None for all.
-        arg: The user's name for the data, for messages.
-        hash_bins: Bins of a hashed category.
-        text: The text columns and their encoding, or None.
-        new_levels: "own" if categories take levels that training did not see, else "error".
+        keep: Mask of the training rows among those that are taken.
+        spec: The dataset's options.
+        complete: Mask of the rows to take, or None for all; see `imputation`.
+        arg: Name of the user's argument, for error messages.
+        text: Which columns are text, and how they are encoded; or None.
     """
 
     keep: np.ndarray
-    scale: bool
-    encode: str | Mapping[str, str] = "onehot"
-    impute: bool = False
+    spec: DatasetSpec = field(default_factory=DatasetSpec)
     complete: np.ndarray | None = None
     arg: str = "x"
-    hash_bins: int = 64
     text: TextSpec | None = None
-    new_levels: str = "error"
 
-    @classmethod
-    def of(
-        cls,
-        spec: DatasetSpec,
-        arg: str,
-        keep: np.ndarray,
-        complete: np.ndarray | None = None,
-        text: TextSpec | Mapping[str, Any] | None = None,
-    ) -> Learning:
-        """Returns what a dataset's options say; for the other arguments see `Learning`."""
-        return cls(
-            keep,
-            spec.scale,
-            spec.encode,
-            impute=spec.na == "impute",
-            complete=complete,
-            arg=arg,
-            hash_bins=spec.hash_bins,
-            text=TextSpec.from_dict(text) if isinstance(text, Mapping) else text,
-            new_levels=spec.new_levels,
-        )
+    @property
+    def impute(self) -> bool:
+        """Whether missing values are replaced."""
+        return self.spec.na == "impute"
+
+    def among(self) -> np.ndarray:
+        """Returns the mask of the training rows among all rows."""
+        if self.complete is None:
+            return self.keep
+        among = np.zeros(len(self.complete), dtype=bool)
+        among[self.complete] = self.keep
+        return among
 
     def encoding(self, name: str) -> str:
         """Returns the encoding of a category."""
-        return self.encode if isinstance(self.encode, str) else self.encode.get(name, "onehot")
+        encode = self.spec.encode
+        return encode if isinstance(encode, str) else encode.get(name, "onehot")
 
     def check(self, columns: Sequence[Mapping[str, Any]]) -> None:
         """Checks that the options fit the columns.
@@ -188,15 +171,15 @@ class Learning:
             SpecError: if `encode` or `text` does not fit; names the column.
         """
         texts = () if self.text is None else self.text.columns
-        if isinstance(self.encode, str):
-            check_choice("encode", self.encode, ENCODINGS)
+        if isinstance(self.spec.encode, str):
+            check_choice("encode", self.spec.encode, ENCODINGS)
         else:
-            for name, way in self.encode.items():
+            for name, way in self.spec.encode.items():
                 if way not in ENCODINGS:
                     problem = f"can be one of {', '.join(ENCODINGS)}, not {describe(way)}"
                     raise _option_error("encode", name, problem)
-            self._check_named("encode", self.encode, columns)
-            both = [name for name in texts if name in self.encode]
+            self._check_named("encode", self.spec.encode, columns)
+            both = [name for name in texts if name in self.spec.encode]
             if both:
                 raise _option_error("encode", both[0], "is one of the columns of `text`")
         if self.text is not None and not texts:
@@ -276,7 +259,7 @@ def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
         encoding == "onehot",
         fill=imputation.learn_fill_level(column, how.keep, how.arg) if how.impute else None,
         indicator=_needs_indicator(column, how),
-        bins=how.hash_bins if hashed else 0,
+        bins=how.spec.hash_bins if hashed else 0,
     )
 
 
@@ -298,7 +281,7 @@ def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
     zone, units = column.get("zone") or "", column.get("units") or ""
     # Unscaled, days since 1970 are too large for a network.
     logical = column["kind"] == "logical"
-    scale = (how.scale and not logical) or kind in CYCLES
+    scale = (how.spec.scale and not logical) or kind in CYCLES
     if not scale and not how.impute:
         return ColumnRule(name, kind, zone=zone, units=units, logical=logical)
     column = take_rows(column, how.complete)

@@ -112,59 +112,46 @@ def check_settled(encoding: Encoding, given: Any) -> None:
 # Encoding -----------------------------------------------------------------------------------------
 
 
-def learn_array(
-    x: np.ndarray,
-    keep: np.ndarray,
-    scale: bool,
-    names: Sequence[str],
-    *,
-    impute: bool = False,
-    arg: str = "x",
-) -> ArrayEncoding:
+def learn_array(x: np.ndarray, names: Sequence[str], how: Learning) -> ArrayEncoding:
     """Learns the encoding of an array.
 
     Args:
         x: The array.
-        keep: Mask of the training rows, from which statistics come.
-        scale: Standardise numbers.
         names: Column names, or none.
-        impute: Impute missing values.
-        arg: The user's name for the array, for messages.
+        how: The rows to learn from, and the dataset's options.
 
     Raises:
         DataError: for a column without a value to impute from.
     """
     shape, names = tuple(x.shape[1:]), tuple(names)
-    if impute:
-        return _learn_imputing(x, keep, scale, names, arg)
-    if not scale:
+    keep = how.among()
+    if how.impute:
+        return _learn_imputing(x, keep, names, how)
+    if not how.spec.scale:
         return ArrayEncoding(shape, names=names)
     center, deviation = moments(x, keep)
     return ArrayEncoding(shape, tuple(deviation), center=tuple(center), names=names)
 
 
 def _learn_imputing(
-    x: np.ndarray, keep: np.ndarray, scale: bool, names: tuple[str, ...], arg: str
+    x: np.ndarray, keep: np.ndarray, names: tuple[str, ...], how: Learning
 ) -> ArrayEncoding:
     """Learns column by column, which needs extra memory for one column only."""
     kind = {"kind": "logical" if x.dtype == bool else "numeric"}
     whole = int(keep.sum()) * (x[0].size // x.shape[-1])
-    fill = []
-    center = []
-    deviation = []
-    marked = []
+    fill, marked = [], []
+    moved: list[tuple[float, float]] = []
     for column in range(x.shape[-1]):
-        there = observed(x[..., column], keep, column_name(names, column), arg)
+        there = observed(x[..., column], keep, column_name(names, column), how.arg)
         fill.append(learn_fill(kind, there))
         marked += [column] if len(there) < whole else []
-        if scale:
-            middle, spread = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
-            center.append(float(middle[0]))
-            deviation.append(float(spread[0]))
+        if how.spec.scale:
+            center, scale = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
+            moved.append((float(center[0]), float(scale[0])))
     return ArrayEncoding(
         tuple(x.shape[1:]),
-        center=tuple(center) if scale else None,
-        scale=tuple(deviation) if scale else None,
+        center=tuple(center for center, _ in moved) if moved else None,
+        scale=tuple(scale for _, scale in moved) if moved else None,
         fill=tuple(fill),
         marked=tuple(marked),
         names=names,
@@ -198,7 +185,7 @@ def learn_columns(
     check_names([column["name"] for column in columns], how.arg)
     how.check(columns)
     rules = tuple(learn(columns, how))
-    if how.new_levels == "own":
+    if how.spec.new_levels == "own":
         rules = tuple(replace(rule, new_levels=bool(rule.levels)) for rule in rules)
     return TableEncoding(rules)
 

@@ -29,6 +29,7 @@ from gpukeras.data.reader.image import paths as image_files
 from gpukeras.data.reader.image import source as images
 from gpukeras.data.reader.npy import DiskRows
 from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.compatibility import same_encoding
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
 
@@ -211,9 +212,9 @@ def test_recipes_and_labels(tmp_path):
     labels = features.labels()
     assert (labels["kind"], labels["name"], labels["levels"]) == ("factor", "y", ["a", "b"])
     assert labels["values"].tolist() == [1, 1, 2]
-    recipe = features.learn(np.ones(3, dtype=bool), PLAIN)
+    recipe = features.learn(Learning(np.ones(3, dtype=bool), PLAIN))
     assert recipe == ImageEncoding((16, 20, 1))
-    scaled = features.learn(np.ones(3, dtype=bool), DatasetSpec(scale=True))
+    scaled = features.learn(Learning(np.ones(3, dtype=bool), DatasetSpec(scale=True)))
     assert scaled.scale == (255.0,)
     assert not same_encoding(Recipe(recipe), Recipe(scaled))
 

@@ -9,6 +9,7 @@ from gpukeras import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.reader.table import scan
 from gpukeras.data.reader.table.features import TableFeatures
+from gpukeras.data.recipe.columns import Learning
 
 
 def stream_table(rows=2000):
@@ -26,8 +27,8 @@ def test_rows_of_a_stream_are_those_of_a_file(tmp_path):
     file = TableFeatures({**given, "paths": [str(tmp_path / "a.parquet")]}, "x", spec)
     stream = TableFeatures({**given, "stream": table}, "x", spec)
     keep = np.ones(2000, bool)
-    recipe = stream.learn(keep, spec)
-    assert recipe == file.learn(keep, spec)
+    recipe = stream.learn(Learning(keep, spec))
+    assert recipe == file.learn(Learning(keep, spec))
     assert stream.rows == 2000
     assert np.array_equal(stream.labels()["values"], file.labels()["values"])
     same = file.encode(recipe).gather(slice(None))
@@ -39,7 +40,7 @@ def test_rows_of_a_stream_are_those_of_a_file(tmp_path):
 def test_a_faulty_row_of_a_stream_is_named():
     spec = DatasetSpec()
     features = TableFeatures({"stream": pa.table({"a": [1.0, None]})}, "x", spec)
-    recipe = features.learn(np.ones(2, bool), spec)
+    recipe = features.learn(Learning(np.ones(2, bool), spec))
     with pytest.raises(DataError, match="the first is in row 2[.]") as found:
         features.encode(recipe)
     assert found.value.details["row"] == 2

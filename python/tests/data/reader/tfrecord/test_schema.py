@@ -9,6 +9,7 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.reader.tfrecord import schema as record_files
 from gpukeras.data.reader.tfrecord.source import describe_records, open_records
+from gpukeras.data.recipe.columns import Learning
 
 pytestmark = pytest.mark.tf
 
@@ -132,7 +133,7 @@ def test_a_dataset_of_records_trains_as_the_same_rows(tmp_path):
     data = map_dataset.build_dataset({"kind": "columns", "columns": columns}, options, labels)
     keep = np.zeros(30, dtype=bool)
     keep[data.train_rows] = True
-    recipe = given.learn(keep, DatasetSpec(**options))
+    recipe = given.learn(Learning(keep, DatasetSpec(**options)))
     assert recipe.columns == data.recipe.features.columns
     np.testing.assert_array_equal(
         given.encode(recipe).gather(slice(30)), data.sources[0].gather(slice(30))

@@ -36,6 +36,7 @@ from gpukeras.data.reader.image.formats import has_deep
 from gpukeras.data.reader.image.paths import ImageFiles, list_column, list_images
 from gpukeras.data.reader.npy import keep_rows
 from gpukeras.data.reader.rows import Features, RowSource
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import Encoding, ImageEncoding, check_kind
 
 COLORS = {"rgb": 3, "grayscale": 1, "rgba": 4}
@@ -184,14 +185,12 @@ class ImageFeatures(Features):
         levels = list(files.classes)
         return {"kind": "factor", "name": "y", "values": files.codes, "levels": levels}
 
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> ImageEncoding:
+    def learn(self, how: Learning) -> ImageEncoding:
         """Returns the encoding; nothing is learned, and `scale` maps values to the range 0 to 1."""
         form = self._form
         return ImageEncoding(
             form.shape,
-            scale=(255.0,) * form.shape[2] if spec.scale else None,
+            scale=(255.0,) * form.shape[2] if how.spec.scale else None,
             interpolation=form.interpolation,
             crop_to_aspect_ratio=form.crop_to_aspect_ratio,
             path_column=self.files.column,

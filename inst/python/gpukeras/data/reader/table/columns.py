@@ -56,7 +56,7 @@ class NumberSummary:
     def scaled(self) -> bool:
         """Whether the column is standardised; days since 1970 always are."""
         kind = self._column["kind"]
-        return (self.how.scale and kind != "logical") or kind in CYCLES
+        return (self.how.spec.scale and kind != "logical") or kind in CYCLES
 
     @property
     def needed(self) -> bool:

@@ -10,6 +10,7 @@ missing values are imputed, and for text) one code per row of each category.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -258,13 +259,13 @@ class TableFeatures(Features):
         arg: str,
         spec: DatasetSpec | None = None,
         encoding: Encoding | None = None,
-        text: TextSpec | Mapping[str, Any] | None = None,
+        text: TextSpec | None = None,
     ) -> None:
         """Reads the files' headers; their rows are read on first use."""
         self.arg = arg
         self._spec = spec or DatasetSpec()
         self._encoding = encoding
-        self._text = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
+        self._text = text
         self._labels = _texts(features.get("label")) or []
         self._weights = features.get("weights") or None
         self._shard = features.get("shard")
@@ -377,14 +378,13 @@ class TableFeatures(Features):
 
     # Learning
 
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> TableEncoding:
+    def learn(self, how: Learning) -> TableEncoding:
         """Learns the encoding, as `encoding.learn_each()` does for rows in memory."""
-        how, some = Learning.of(spec, self.arg, keep, complete, self._text), not keep.all()
+        how, complete = replace(how, arg=self.arg, text=self._text), how.complete
+        some = not how.keep.all()
 
         def read(names: Sequence[str]) -> Iterator[tuple[Columns, np.ndarray | None]]:
-            for columns, kept, _ in self.blocks(names, complete, keep if some else None):
+            for columns, kept, _ in self.blocks(names, complete, how.keep if some else None):
                 yield columns, kept
 
         watch = self._scanned().watch
@@ -501,7 +501,7 @@ class TableFeatures(Features):
         watch = choose_watch(
             [] if self._encoding else [*map(self.empty, self.columns)],
             [*map(self.empty, self._beside)],
-            Learning.of(spec, self.arg, np.ones(0, dtype=bool), text=self._text),
+            Learning(np.ones(0, dtype=bool), spec, arg=self.arg, text=self._text),
             whole=spec.validation == 0 and spec.na != "drop",
         )
         return Scan(self.reader, self.arg, watch, again=spec.on_error == "stop")

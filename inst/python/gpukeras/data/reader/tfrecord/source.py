@@ -23,6 +23,7 @@ from gpukeras.data.reader.tfrecord.schema import (
     open_files,
     read_description,
 )
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     Encoding,
@@ -109,19 +110,17 @@ class RecordArray(Features):
         parts = self._beside.pop("w", None)
         return None if parts is None else np.concatenate(parts).reshape(-1).astype(np.float64)
 
-    def learn(
-        self, keep: np.ndarray, spec: DatasetSpec, complete: np.ndarray | None = None
-    ) -> Encoding:
+    def learn(self, how: Learning) -> Encoding:
         """Learns the encoding; there is nothing to learn of images."""
         shape = self.row_shape
         if self._images:
-            scale = (255.0,) * shape[-1] if spec.scale else None
+            scale = (255.0,) * shape[-1] if how.spec.scale else None
             return ImageEncoding(shape, scale, interpolation=self._form.interpolation)
-        if not spec.scale:
+        if not how.spec.scale:
             return ArrayEncoding(shape)
         source, moments = self._read(), RunningStats()
         for rows in row_blocks(len(source), source.row_bytes):
-            block = source.gather(rows)[keep[rows]]
+            block = source.gather(rows)[how.keep[rows]]
             moments.add(block.reshape(-1, shape[-1]))
         return ArrayEncoding(shape, tuple(moments.deviation), center=tuple(moments.mean))
 
