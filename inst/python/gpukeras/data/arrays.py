@@ -234,25 +234,12 @@ def standardise(x: np.ndarray, center: np.ndarray | None, scale: np.ndarray | No
 def moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and standard deviation along the last axis over the rows where `keep` is true.
 
-    Makes two passes in float64 over blocks. Each value has the first one subtracted, so values far
-    from 0 lose no digits, and a constant column has a deviation of exactly 0. That is replaced by
-    1, so that dividing by it changes nothing.
+    A deviation of 0 is replaced by 1, so that dividing by it changes nothing.
     """
-    width = x.shape[-1]
-    weight = max(1, int(keep.sum()) * (x[0].size // width))
-    first = x[int(keep.argmax())].reshape(-1, width)[0].astype(np.float64)
-
-    def total(of: Any) -> np.ndarray:
-        result = np.zeros(width)
-        for rows in row_blocks(len(x), 8 * x[0].size):
-            block = x[rows].astype(np.float64, copy=False)[keep[rows]]
-            result += of(block.reshape(-1, width) - first).sum(axis=0)
-        return result / weight
-
-    with np.errstate(over="ignore", invalid="ignore"):  # staging refuses such values
-        mean = total(lambda away: away)
-        deviation = np.sqrt(total(lambda away: (away - mean) ** 2))
-        return first + mean, np.where(deviation > 0, deviation, 1.0)
+    found, width = RunningStats(), x.shape[-1]
+    for rows in row_blocks(len(x), 8 * x[0].size):
+        found.add(x[rows][keep[rows]].reshape(-1, width))
+    return found.mean, found.deviation
 
 
 def split_rows(rows: int, validation: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
