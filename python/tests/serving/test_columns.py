@@ -2,13 +2,21 @@ import numpy as np
 import pytest
 
 from gpukeras import DataError
-from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.columns import (
+    CategoryRule,
+    DateRule,
+    DurationRule,
+    NumberRule,
+    TimeRule,
+    VectorizedRule,
+)
+from gpukeras.data.recipe.text_vectorization import TextRule
 from gpukeras.serving.columns import find_zone, to_column
 
-NUMBER = ColumnRule("a", "number")
-DATE = ColumnRule("d", "date")
-TIME = ColumnRule("t", "time", zone="Europe/Berlin")
-LEVELS = ColumnRule("b", "category", levels=("x", "y"))
+NUMBER = NumberRule("a")
+DATE = DateRule("d")
+TIME = TimeRule("t", zone="Europe/Berlin")
+LEVELS = CategoryRule("b", levels=("x", "y"))
 
 
 def test_numbers_are_float64_with_nan_for_null_and_one_for_true():
@@ -26,9 +34,9 @@ def test_categories_are_codes_of_the_levels_of_training():
 @pytest.mark.parametrize(
     "rule",
     [
-        ColumnRule("b", "category", bins=8),
-        ColumnRule("b", "category", levels=("x",), new_levels=True),
-        ColumnRule("b", "text"),
+        CategoryRule("b", bins=8),
+        CategoryRule("b", levels=("x",), new_levels=True),
+        VectorizedRule("b", TextRule("count", ())),
     ],
 )
 def test_open_categories_and_texts_bring_their_own_levels(rule):
@@ -43,7 +51,7 @@ def test_dates_are_days_since_1970():
     np.testing.assert_array_equal(column["values"], [1, np.nan, -1])
 
 
-LOGICAL = ColumnRule("f", "number", logical=True)
+LOGICAL = NumberRule("f", logical=True)
 
 
 def test_logicals_are_true_and_false():
@@ -103,7 +111,7 @@ def test_dates_and_times_have_one_form_whatever_pythons_version(rule, other):
 
 def test_times_may_have_decimals():
     given = ["2026-07-01T00:00:00.5Z", "2026-07-01T00:00:00.123456789Z"]
-    column = to_column(ColumnRule("t", "time"), given, "rows")
+    column = to_column(TimeRule("t"), given, "rows")
     np.testing.assert_allclose(column["values"] - 1782864000, [0.5, 0.123456], atol=1e-6)
 
 
@@ -122,6 +130,6 @@ def test_a_zone_that_is_not_known_is_said():
 
 
 def test_durations_are_in_the_units_of_training():
-    column = to_column(ColumnRule("w", "duration", units="hours"), [1.5], "rows")
+    column = to_column(DurationRule("w", units="hours"), [1.5], "rows")
     assert (column["kind"], column["units"]) == ("duration", "hours")
     assert column["values"].tolist() == [1.5]

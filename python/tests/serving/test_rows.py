@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gpukeras import DataError, ModelError
-from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.columns import CategoryRule, DateRule, DurationRule, NumberRule, TimeRule
 from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     ImageEncoding,
@@ -20,7 +20,7 @@ from gpukeras.data.recipe.windows import WindowRule
 from gpukeras.serving import rows
 from gpukeras.serving.rows import read_rows
 
-RULES = (ColumnRule("a", "number"), ColumnRule("b", "category", levels=("x", "y")))
+RULES = (NumberRule("a"), CategoryRule("b", levels=("x", "y")))
 FRAME = Recipe(TableEncoding(RULES))
 MATRIX = Recipe(ArrayEncoding((2,)))
 TWO = [{"a": 1, "b": "y", "other": []}, {"b": "x", "a": 2}]
@@ -70,7 +70,7 @@ def test_missing_values_that_are_imputed_stay():
     given = read_rows(recipe, {"rows": [{"a": None, "b": None}]})
     assert given.complete is None
     assert np.isnan(given.features["columns"][0]["values"]).all()
-    counts = TableEncoding((ColumnRule("a", "number", offset=True),))
+    counts = TableEncoding((NumberRule("a", offset=True),))
     offset = dataclasses.replace(recipe, features=counts)
     with pytest.raises(DataError, match="1 missing value"):
         read_rows(offset, {"rows": [{"a": None}]})
@@ -152,13 +152,13 @@ def test_models_of_other_rows_are_refused(recipe, found):
 def test_frames_matrices_and_no_recipe_are_served():
     for recipe in (None, FRAME, MATRIX):
         rows.check_servable(recipe)
-    unknown = Recipe(TableEncoding((ColumnRule("t", "time", zone="Mars/Olympus"),)))
+    unknown = Recipe(TableEncoding((TimeRule("t", zone="Mars/Olympus"),)))
     with pytest.raises(DataError, match="does not know the time zone"):
         rows.check_servable(unknown)
 
 
 def test_rows_of_several_requests_stay_in_order():
-    texts = Recipe(TableEncoding((RULES[0], ColumnRule("t", "category", bins=8))))
+    texts = Recipe(TableEncoding((RULES[0], CategoryRule("t", bins=8))))
     bodies = [["u", "v"], ["w", None], ["v", "u"]]
     parts = [
         read_rows(
@@ -193,10 +193,12 @@ def test_batches_have_few_sizes(most, sizes):
 
 
 def test_blank_rows_fit_the_recipe():
-    kinds = ("number", "category", "date", "time", "duration")
-    rules = tuple(
-        ColumnRule(kind, kind, levels=("x",) if kind == "category" else (), units="hours")
-        for kind in kinds
+    rules = (
+        NumberRule("number"),
+        CategoryRule("category", levels=("x",)),
+        DateRule("date"),
+        TimeRule("time"),
+        DurationRule("duration", units="hours"),
     )
     blank = rows.blank_rows(Recipe(TableEncoding(rules)), None)
     assert blank.count == 1

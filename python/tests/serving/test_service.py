@@ -7,7 +7,7 @@ from served import frame_dataset, make_columns, to_json_rows
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError
-from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.columns import NumberRule
 from gpukeras.data.recipe.recipe import Recipe, TableEncoding
 from gpukeras.export import archive
 from gpukeras.models import mlp
@@ -153,6 +153,6 @@ def test_columns_are_described_by_name_and_type(regression):
     ],
 )
 def test_terms_that_r_computes_are_told(formula, names, terms):
-    rules = tuple(ColumnRule(name, "number") for name in names)
+    rules = tuple(NumberRule(name) for name in names)
     assert find_terms(Recipe(TableEncoding(rules), formula=formula)) == terms
     assert find_terms(None) == []

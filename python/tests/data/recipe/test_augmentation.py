@@ -10,16 +10,14 @@ from gpukeras.backend import runtime
 from gpukeras.data.loader.transforms import build_device_transform
 from gpukeras.data.recipe import augmentation
 from gpukeras.data.recipe.augmentation import AugmentSpec, choose_augmented
-from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.columns import NumberRule
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe, TableEncoding
 from gpukeras.data.recipe.targets import LabelRule
 
 CLASSES = LabelRule("class", units=3, levels=("a", "b", "c"))
 IMAGES = Recipe(ImageEncoding((12, 10, 3)), label=CLASSES)
 ARRAY = Recipe(ArrayEncoding((12, 10, 3)), label=CLASSES)
-TABLE = Recipe(
-    TableEncoding(tuple(ColumnRule(name, "number") for name in "abcd")), label=LabelRule("number")
-)
+TABLE = Recipe(TableEncoding(tuple(NumberRule(name) for name in "abcd")), label=LabelRule("number"))
 SCALED = Recipe(ImageEncoding((12, 10, 3), (255.0,) * 3), label=CLASSES)
 
 

@@ -290,7 +290,7 @@ def test_notes_name_columns_and_arrays_through_a_recipe():
     ],
 )
 def test_numbers_as_text_are_noted(levels, noted):
-    rule = columns.ColumnRule("hp", "category", tuple(levels))
+    rule = columns.CategoryRule("hp", tuple(levels))
     (*found,) = columns.note_numbers([rule], ["hp"], "data")
     assert bool(found) == noted
     assert not noted or found[0].startswith(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gpukeras import DataError
-from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.columns import NumberRule
 from gpukeras.data.recipe.compatibility import check_labels, check_order, same_encoding
 from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
@@ -21,7 +21,7 @@ from gpukeras.data.recipe.targets import LabelRule
 
 PLAIN = Recipe(ArrayEncoding((4,)))
 SCALED = Recipe(ArrayEncoding((4,), center=(0.0,) * 4, scale=(1.0,) * 4))
-COLUMNS = Recipe(TableEncoding((ColumnRule("u", "number"),)))
+COLUMNS = Recipe(TableEncoding((NumberRule("u"),)))
 TEXTS = Recipe(TextEncoding((1,)))
 BATCHES = Recipe(BatchesEncoding())
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError
 from gpukeras.data.recipe import compatibility, encoding, serialization
-from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.columns import ColumnRule, NumberRule
 from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     Encoding,
@@ -77,6 +77,7 @@ def fields_of(kind):
         if field.name in ("groups", "inputs", "outputs")
         else values_of(hints[field.name])
         for field in fields(kind)
+        if field.init
     }
 
 
@@ -193,9 +194,9 @@ def test_vectors_of_numpy_do_for_lists():
 
 
 def test_what_an_older_version_did_not_know_has_its_default():
-    rule = ColumnRule("size", "number", scale=2.0)
+    rule = NumberRule("size", scale=2.0)
     plain = serialization.to_portable(Recipe(TableEncoding((rule,))))
-    for name in ("bins", "text", "fill", "zone"):
+    for name in ("offset", "strata", "fill", "logical"):
         del plain["recipe"]["features"]["columns"][0][name]
     assert serialization.from_portable(plain).features.columns == (rule,)
 
@@ -219,7 +220,7 @@ def test_a_later_field_with_a_default_needs_nothing(monkeypatch):
 
 
 ARRAY = Recipe(ArrayEncoding((2,), center=(1.0, 2.0)), label=LabelRule("number"))
-TABLE = Recipe(TableEncoding((ColumnRule("size", "number"),)))
+TABLE = Recipe(TableEncoding((NumberRule("size"),)))
 SERIES = Recipe(SeriesEncoding(TABLE.features.columns, windows=WindowRule(window=3, time="t")))
 GROUPED = Recipe(replace(TABLE.features, groups=(Group("one", ("size",)),)))
 INPUTS = Recipe(InputsEncoding((Input("a", ARRAY.features), Input("b", TABLE.features))))

@@ -1,7 +1,7 @@
 import pytest
 
 from gpukeras import DataError
-from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.columns import CategoryRule, DateRule, NumberRule
 from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     Group,
@@ -16,11 +16,11 @@ from gpukeras.models.tabular.layout import Factor, embedding_size, plan_layout
 
 LEVELS = ("a", "b", "c")
 RULES = (
-    ColumnRule("size", "number", indicator=True),
-    ColumnRule("colour", "category", LEVELS, indicator=True),
-    ColumnRule("shop", "category", LEVELS, onehot=False),
-    ColumnRule("street", "category", bins=4),
-    ColumnRule("day", "date"),
+    NumberRule("size", indicator=True),
+    CategoryRule("colour", LEVELS, indicator=True),
+    CategoryRule("shop", LEVELS, onehot=False),
+    CategoryRule("street", bins=4),
+    DateRule("day"),
 )
 
 

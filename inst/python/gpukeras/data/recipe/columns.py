@@ -9,6 +9,7 @@ with `strata`, their number, holds numbers of strata from 0.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -72,60 +73,169 @@ MAKERS = {"date": "as.Date()", "time": "as.POSIXct()", "duration": "as.difftime(
 KINDS = {kind: kind for kind in MAKERS} | dict.fromkeys(CATEGORIES, "category")
 
 
-@dataclass(frozen=True)
-class ColumnRule:
-    """The learned encoding of one column of a data frame.
+class BaseRule(ABC):
+    """What the rules of all columns have; the properties of one that has none of it.
 
-    Args:
+    Attributes:
         name: The column's name.
-        kind: "number", "category", "text", "date", "time" or "duration".
-        levels: Levels of a category, in order; none if it is hashed.
-        onehot: Whether a category becomes one 0/1 column per level, otherwise one column of codes
-            from 0.
-        center: Subtracted from a number.
-        scale: Divides a number after centring.
-        fill: Replaces a missing value: a number (days for dates and times) or a level; None if
-            values are not imputed.
+        kind: The kind of its values.
+        fill: Replaces a missing value: a number (days for dates and times), a level or a text; None
+            if values are not imputed.
         indicator: Whether a 0/1 column marks missing values.
-        zone: Time zone of a time's weekday and hour.
-        units: R's units of a duration.
-        bins: If not 0, a category becomes one 0/1 column per bin of its hash.
-        text: The rule of a text column.
-        offset: Whether the number is taken as it is: an offset, or the number of a stratum.
-        strata: How many strata there are, of which it is the number from 0; 0 for other columns.
-        new_levels: Whether levels that training did not see are encoded, see `targets.recode()`.
-        logical: Whether the number is a logical, TRUE being 1.
     """
 
     name: str
     kind: str
-    levels: tuple[str, ...] = ()
-    onehot: bool = True
+    fill: float | str | None
+    indicator: bool
     center: float = 0.0
     scale: float = 1.0
-    fill: float | str | None = None
-    indicator: bool = False
-    zone: str = ""
-    units: str = ""
-    bins: int = 0
-    text: TextRule | None = None
+    logical: bool = False
     offset: bool = False
     strata: int = 0
+    units: str = ""
+    zone: str = ""
+    levels: tuple[str, ...] = ()
+    onehot: bool = False
+    bins: int = 0
     new_levels: bool = False
-    logical: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the feature columns that the rule makes."""
-        if self.text is not None:
-            names = self.text.features(self.name)
-        elif self.bins:
-            names = tuple(f"{self.name}#{place}" for place in range(1, self.bins + 1))
-        elif self.kind == "category" and self.onehot:
-            names = tuple(f"{self.name}={level}" for level in self.levels)
-        else:
-            names = (self.name, *(f"{self.name}:{part}" for part in CYCLES.get(self.kind, ())))
-        return (*names, f"{self.name}=NA") if self.indicator else names
+        return (*self._name_parts(), f"{self.name}=NA") if self.indicator else self._name_parts()
+
+    @abstractmethod
+    def _name_parts(self) -> tuple[str, ...]:
+        """Returns the names of the feature columns of values, without that of missing ones."""
+
+
+@dataclass(frozen=True)
+class ScaledRule(BaseRule):
+    """The rule of a column whose values become numbers.
+
+    Args:
+        name: The column's name.
+        center: Subtracted from a number.
+        scale: Divides a number after centring.
+        fill: Replaces a missing value, or None.
+        indicator: Whether a 0/1 column marks missing values.
+    """
+
+    name: str
+    center: float = 0.0
+    scale: float = 1.0
+    fill: float | None = None
+    indicator: bool = False
+
+    def _name_parts(self) -> tuple[str, ...]:
+        cycles = (f"{self.name}:{part}" for part in CYCLES.get(self.kind, ()))
+        return (self.name, *cycles)
+
+
+@dataclass(frozen=True)
+class NumberRule(ScaledRule):
+    """The rule of numbers and logicals.
+
+    Args:
+        logical: Whether the number is a logical, TRUE being 1.
+        offset: Whether the number is taken as it is: an offset, or the number of a stratum.
+        strata: How many strata there are, of which it is the number from 0; 0 for other columns.
+    """
+
+    kind: str = field(default="number", init=False)
+    logical: bool = False
+    offset: bool = False
+    strata: int = 0
+
+
+@dataclass(frozen=True)
+class DurationRule(ScaledRule):
+    """The rule of durations, as numbers in R's `units`."""
+
+    kind: str = field(default="duration", init=False)
+    units: str = ""
+
+
+@dataclass(frozen=True)
+class DateRule(ScaledRule):
+    """The rule of dates: days, and the cycles of week and year."""
+
+    kind: str = field(default="date", init=False)
+
+
+@dataclass(frozen=True)
+class TimeRule(ScaledRule):
+    """The rule of times: days, and cycles in a time zone."""
+
+    kind: str = field(default="time", init=False)
+    zone: str = ""
+
+
+@dataclass(frozen=True)
+class CategoryRule(BaseRule):
+    """The rule of a factor or of texts that are categories.
+
+    Args:
+        name: The column's name.
+        levels: The levels, in order; none if they are hashed.
+        onehot: Whether there is one 0/1 column per level, otherwise one column of codes from 0.
+        fill: Replaces a missing value, or None.
+        indicator: Whether a 0/1 column marks missing values.
+        bins: If not 0, there is one 0/1 column per bin of a level's hash.
+        new_levels: Whether levels that training did not see are encoded, see `targets.recode()`.
+    """
+
+    kind: str = field(default="category", init=False)
+    name: str
+    levels: tuple[str, ...] = ()
+    onehot: bool = True
+    fill: str | None = None
+    indicator: bool = False
+    bins: int = 0
+    new_levels: bool = False
+
+    def _name_parts(self) -> tuple[str, ...]:
+        if self.bins:
+            return tuple(f"{self.name}#{place}" for place in range(1, self.bins + 1))
+        return (
+            tuple(f"{self.name}={level}" for level in self.levels) if self.onehot else (self.name,)
+        )
+
+
+@dataclass(frozen=True)
+class VectorizedRule(BaseRule):
+    """The rule of texts that are split into tokens."""
+
+    kind: str = field(default="text", init=False)
+    name: str
+    text: TextRule
+    fill: str | None = None
+    indicator: bool = False
+
+    def _name_parts(self) -> tuple[str, ...]:
+        return self.text.features(self.name)
+
+
+NumericRule = NumberRule | DurationRule | DateRule | TimeRule
+ColumnRule = NumericRule | CategoryRule | VectorizedRule
+
+
+def make_scaled(column: Mapping[str, Any], **learned: Any) -> NumericRule:
+    """Returns the rule of a column of numbers, durations, dates or times.
+
+    Args:
+        column: The column, of which only the kind of values is read.
+        **learned: Other fields of `ScaledRule`.
+    """
+    name, kind = column["name"], kind_of(column)
+    if kind == "duration":
+        return DurationRule(name, units=column.get("units") or "", **learned)
+    if kind == "time":
+        return TimeRule(name, zone=column.get("zone") or "", **learned)
+    if kind == "date":
+        return DateRule(name, **learned)
+    return NumberRule(name, logical=column["kind"] == "logical", **learned)
 
 
 @dataclass(frozen=True)
@@ -252,9 +362,8 @@ def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
     hashed = encoding == "hash"
     levels = () if hashed else _check_levels(column, encoding == "onehot", how.arg)
     column = take_rows(column, how.complete)
-    return ColumnRule(
+    return CategoryRule(
         column["name"],
-        "category",
         levels,
         encoding == "onehot",
         fill=imputation.learn_fill_level(column, how.keep, how.arg) if how.impute else None,
@@ -265,40 +374,34 @@ def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
 
 def _learn_text(column: Mapping[str, Any], how: Learning, spec: TextSpec) -> ColumnRule:
     column = take_rows(column, how.complete)
-    return ColumnRule(
+    return VectorizedRule(
         column["name"],
-        "text",
+        learn_text(column, how.keep, spec, how.arg),
         fill="" if how.impute else None,
         indicator=_needs_indicator(column, how),
-        text=learn_text(column, how.keep, spec, how.arg),
     )
 
 
-def _learn_number(column: Mapping[str, Any], how: Learning) -> ColumnRule:
-    name, kind = column["name"], kind_of(column)
+def _learn_number(column: Mapping[str, Any], how: Learning) -> NumericRule:
+    name = column["name"]
     if column.get("offset"):
-        return ColumnRule(name, kind, offset=True, strata=int(column.get("strata") or 0))
-    zone, units = column.get("zone") or "", column.get("units") or ""
+        return NumberRule(name, offset=True, strata=int(column.get("strata") or 0))
     # Unscaled, days since 1970 are too large for a network.
-    logical = column["kind"] == "logical"
-    scale = (how.spec.scale and not logical) or kind in CYCLES
+    scale = (how.spec.scale and column["kind"] != "logical") or kind_of(column) in CYCLES
     if not scale and not how.impute:
-        return ColumnRule(name, kind, zone=zone, units=units, logical=logical)
+        return make_scaled(column)
     column = take_rows(column, how.complete)
-    values = _finite(column, read_number(column, units), how.arg, missing=how.impute)
+    read = read_number(column, column.get("units") or "")
+    values = _finite(column, read, how.arg, missing=how.impute)
     _check_size(values, name, how.arg)
     there = imputation.observed(values, how.keep, name, how.arg)
     center, deviation = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
-    return ColumnRule(
-        name,
-        kind,
+    return make_scaled(
+        column,
         center=float(center[0]) if scale else 0.0,
         scale=float(deviation[0]) if scale else 1.0,
         fill=imputation.learn_fill(column, there) if how.impute else None,
         indicator=_needs_indicator(column, how),
-        zone=zone,
-        units=units,
-        logical=logical,
     )
 
 
@@ -356,22 +459,21 @@ def transform_column(
     if rule.indicator:
         out[:, -1] = imputation.is_missing(column)
         out = out[:, :-1]
-    if rule.text is not None:
+    if isinstance(rule, VectorizedRule):
         encode_text(rule.text, column, out, arg, imputed=rule.fill is not None)
-    elif rule.kind == "category":
+    elif isinstance(rule, CategoryRule):
         _transform_category(rule, column, out, arg)
     else:
         _transform_number(rule, column, out, arg, notes)
 
 
 def _transform_category(
-    rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str
+    rule: CategoryRule, column: Mapping[str, Any], out: np.ndarray, arg: str
 ) -> None:
-    fill = None if rule.fill is None else str(rule.fill)
     if rule.bins:
-        codes = _hash_category(rule.bins, column, arg, fill)
+        codes = _hash_category(rule.bins, column, arg, rule.fill)
     else:
-        codes = recode(column, rule.levels, arg, fill, new_levels=rule.new_levels)
+        codes = recode(column, rule.levels, arg, rule.fill, new_levels=rule.new_levels)
     if not rule.onehot and not rule.bins:
         out[:, 0] = codes
         return
@@ -391,7 +493,7 @@ def _hash_category(bins: int, column: Mapping[str, Any], arg: str, fill: str | N
 
 
 def _transform_number(
-    rule: ColumnRule, column: Mapping[str, Any], out: np.ndarray, arg: str, notes: Notes | None
+    rule: ScaledRule, column: Mapping[str, Any], out: np.ndarray, arg: str, notes: Notes | None
 ) -> None:
     values = read_number(column, rule.units)
     values = _finite({**column, "offset": rule.offset}, values, arg, rule.fill is not None)
@@ -408,7 +510,7 @@ def _transform_number(
 
 
 def _look_at(
-    given: np.ndarray, values: np.ndarray, rule: ColumnRule, arg: str, notes: Notes
+    given: np.ndarray, values: np.ndarray, rule: ScaledRule, arg: str, notes: Notes
 ) -> None:
     """Notes numbers that lose digits: integers in the dtype given, others in float64."""
     values = values if given.dtype.kind == "f" else given

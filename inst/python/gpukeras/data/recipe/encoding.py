@@ -12,6 +12,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.arrays import Notes, check_features, column_name, moments, stage_float32
 from gpukeras.data.recipe.columns import (
+    CategoryRule,
     ColumnRule,
     Learning,
     learn_column,
@@ -186,7 +187,10 @@ def learn_columns(
     how.check(columns)
     rules = tuple(learn(columns, how))
     if how.spec.new_levels == "own":
-        rules = tuple(replace(rule, new_levels=bool(rule.levels)) for rule in rules)
+        rules = tuple(
+            replace(rule, new_levels=bool(rule.levels)) if isinstance(rule, CategoryRule) else rule
+            for rule in rules
+        )
     return TableEncoding(rules)
 
 

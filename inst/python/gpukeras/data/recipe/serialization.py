@@ -16,10 +16,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
+from gpukeras.data.recipe.columns import ColumnRule
 from gpukeras.data.recipe.recipe import BaseEncoding, Encoding, MisfitError, Recipe
 from gpukeras.data.recipe.targets import LabelRule
 
 FORMAT = "gpukeras recipe"
+# Unions of records that a tag tells apart, and what they are called.
+TAGGED = {get_args(Encoding): "rows", get_args(ColumnRule): "a column"}
 VERSION = 1  # rises when older files would be read wrongly
 
 Record = TypeVar("Record")
@@ -64,12 +67,13 @@ def from_portable(plain: Any) -> Recipe:
 def _read_record(kind: type[Record], value: Any, where: str) -> Record:
     if not isinstance(value, Mapping):
         raise _broken(where)
-    hints, known = get_type_hints(kind), {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
+    hints = get_type_hints(kind)
     unknown = [name for name in value if name not in known]
     if unknown:
         raise _newer(f"has the field `{unknown[0]}`, which is unknown here")
     found = {}
-    for field in fields(kind):  # type: ignore[arg-type]
+    for field in known.values():
         item = value.get(field.name)
         hint = hints[field.name]
         needed = field.default is MISSING
@@ -84,20 +88,22 @@ def _read_record(kind: type[Record], value: Any, where: str) -> Record:
         raise _broken(where) from error
 
 
-def _read_encoding(hints: Sequence[Any], value: Any, where: str) -> Any:
-    """Reads the encoding that the tag `kind` names, and compares its shape with the stored one."""
+def _read_tagged(hints: Sequence[Any], value: Any, where: str) -> Any:
+    """Reads the record that the tag `kind` names; compares an encoding's shape with the stored."""
     if not isinstance(value, Mapping):
         raise _broken(where)
     kinds, tag = {hint.kind: hint for hint in hints}, value.get("kind")
     if not isinstance(tag, str):
         raise _broken(f"{where}$kind")
     if tag not in kinds:
-        raise _newer(f"has rows of the kind `{tag}`, which is unknown here")
-    stored = {name: item for name, item in value.items() if name not in ("kind", "shape")}
-    encoding = _read_record(kinds[tag], stored, where)
-    if _read(tuple[int, ...], value.get("shape"), f"{where}$shape") != encoding.shape:
+        raise _newer(f"has {TAGGED[tuple(hints)]} of the kind `{tag}`, which is unknown here")
+    coded = issubclass(kinds[tag], BaseEncoding)
+    apart = ("kind", "shape") if coded else ("kind",)
+    stored = {name: item for name, item in value.items() if name not in apart}
+    record = _read_record(kinds[tag], stored, where)
+    if coded and _read(tuple[int, ...], value.get("shape"), f"{where}$shape") != record.shape:
         raise _broken(f"{where}$shape")
-    return encoding
+    return record
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
@@ -117,8 +123,8 @@ def _read(hint: Any, value: Any, where: str) -> Any:
 
 def _read_union(hints: Sequence[Any], value: Any, where: str) -> Any:
     """Converts a value to an encoding, None, a string, or the only other type of the union."""
-    if hints == get_args(Encoding):
-        return _read_encoding(hints, value, where)
+    if hints in TAGGED:
+        return _read_tagged(hints, value, where)
     if type(None) in hints and (value is None or (isinstance(value, list) and not value)):
         return None
     if str in hints and isinstance(value, str):

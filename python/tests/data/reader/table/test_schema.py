@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError
 from gpukeras.data.reader.table.schema import to_column, utc_offsets
-from gpukeras.data.recipe.columns import ColumnRule, transform_column
+from gpukeras.data.recipe.columns import TimeRule, transform_column
 from gpukeras.data.recipe.imputation import is_missing
 
 NAN = float("nan")
@@ -133,7 +133,7 @@ def test_batches_with_their_own_levels_give_the_same_categories(values, cuts, en
 
 def test_a_batchs_column_goes_through_the_rules():
     column = to_column("when", pa.array([DAY], pa.timestamp("s", "Europe/Berlin")))
-    rule = ColumnRule("when", "time", zone="Europe/Berlin")
+    rule = TimeRule("when", zone="Europe/Berlin")
     out = np.empty((1, len(rule.features)))
     transform_column(rule, column, out, "x")
     assert out[0, 0] == pytest.approx(SECONDS / 86400)

@@ -19,8 +19,10 @@ from gpukeras.data.arrays import (
 from gpukeras.data.recipe.columns import (
     ColumnRule,
     Learning,
+    NumericRule,
     kind_of,
     learn_column,
+    make_scaled,
     transform_column,
 )
 from gpukeras.data.recipe.datetimes import CYCLES, read_number
@@ -44,7 +46,7 @@ class NumberSummary:
     def __init__(self, column: Mapping[str, Any], how: Learning) -> None:
         """Starts without values."""
         self.name, self.how = column["name"], how
-        self._column = {key: column.get(key) or "" for key in ("kind", "zone", "units")}
+        self._column = {key: column.get(key) or "" for key in ("name", "kind", "zone", "units")}
         self.median: Median | None = None
         self._moments = RunningStats()
         self._bad = {"missing": 0, "infinite": 0, "large": 0}
@@ -126,25 +128,20 @@ class NumberSummary:
         kept = values if keep is None else values[keep]
         self.median.add(kept[~np.isnan(kept)])
 
-    def rule(self) -> ColumnRule:
-        """Returns the column's rule."""
-        kind, zone, units = (self._column[key] for key in ("kind", "zone", "units"))
-        logical = self._column["kind"] == "logical"
-        same: dict[str, Any] = {"zone": zone, "units": units, "logical": logical}
+    def rule(self) -> NumericRule:
+        """Returns the learned rule."""
         if not self.needed:
-            return ColumnRule(self.name, kind_of(self._column), **same)
+            return make_scaled(self._column)
         fill = None
         if self.how.impute:
             mean = float(self._moments.mean)
             fill = float(mean > 0.5) if self.median is None else self.median.value
-        return ColumnRule(
-            self.name,
-            kind_of(self._column),
+        return make_scaled(
+            self._column,
             center=float(self._moments.mean) if self.scaled else 0.0,
             scale=float(self._moments.deviation) if self.scaled else 1.0,
             fill=fill,
             indicator=self.how.impute and self._gaps > 0,
-            **same,
         )
 
 

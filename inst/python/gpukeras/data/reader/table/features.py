@@ -32,7 +32,14 @@ from gpukeras.data.reader.table.csv.reader import open_delimited
 from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column
 from gpukeras.data.reader.table.schema import Asked, utc_offsets
 from gpukeras.data.reader.table.stream import open_stream
-from gpukeras.data.recipe.columns import ColumnRule, Learning, kind_of, take_rows, transform_column
+from gpukeras.data.recipe.columns import (
+    CategoryRule,
+    ColumnRule,
+    Learning,
+    kind_of,
+    take_rows,
+    transform_column,
+)
 from gpukeras.data.recipe.datetimes import read_number
 from gpukeras.data.recipe.encoding import learn_columns
 from gpukeras.data.recipe.imputation import is_missing
@@ -176,7 +183,7 @@ class _Fault:
         fill = None if self.rule.fill is None else str(self.rule.fill)
         try:
             count_codes(column, self._arg, imputed=fill is not None)
-            if self.rule.text is None and not self.rule.bins:
+            if isinstance(self.rule, CategoryRule) and not self.rule.bins:
                 new = self.rule.new_levels
                 recode(column, self.rule.levels, self._arg, fill, new_levels=new)
         except DataError as error:
