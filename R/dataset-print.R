@@ -142,9 +142,7 @@ format_label <- function(label) {
     none = "none",
     number = sprintf("numbers from %s to %s", signif(label$minimum, 4), signif(label$maximum, 4)),
     binary = "two classes, 0 and 1",
-    class = sprintf("%d classes (%s)", label$units, shorten(unlist(label$levels))),
-    matrix = paste(
-      paste(unlist(label$shape) %||% label$units, collapse = " x "), "numbers a row"
-    )
+    class = sprintf("%d classes (%s)", length(label$levels), shorten(unlist(label$levels))),
+    matrix = paste(paste(unlist(label$shape), collapse = " x "), "numbers a row")
   )
 }

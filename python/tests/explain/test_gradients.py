@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 from explained_frames import FRAME, fit_frame
+from rules import label_rule
 from small_fits import make_model
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import builder
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
-from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.explain.gradients import attribute, choose_target
 from gpukeras.models import model_recipes
 from gpukeras.training import predict
@@ -103,7 +103,7 @@ def test_several_inputs_have_attributions_by_column():
 
 def test_the_class_that_is_explained_has_a_name():
     outputs = np.array([[0.1, 0.9], [0.7, 0.3]])
-    recipe = Recipe(ArrayEncoding((2,)), label=LabelRule("class", 2, ("no", "yes")))
+    recipe = Recipe(ArrayEncoding((2,)), label=label_rule("class", 2, ("no", "yes")))
     assert choose_target(recipe, outputs, None).names == ("yes", "no")
     assert choose_target(recipe, outputs, "no").take(outputs).tolist() == [0.1, 0.7]
     single = np.array([[0.2], [0.6]])
@@ -111,7 +111,7 @@ def test_the_class_that_is_explained_has_a_name():
     np.testing.assert_allclose(choose_target(recipe, single, "no").take(single), [0.8, 0.4])
     with pytest.raises(SpecError, match="`class` names `maybe`, which is no output of `model`"):
         choose_target(recipe, outputs, "maybe")
-    numbers = Recipe(ArrayEncoding((2,)), label=LabelRule("matrix", 2, names=("u", "v")))
+    numbers = Recipe(ArrayEncoding((2,)), label=label_rule("matrix", 2, names=("u", "v")))
     assert choose_target(numbers, outputs, "v").names == ("v", "v")
     with pytest.raises(SpecError, match="`model` gives 2 numbers a row, and `class` does not say"):
         choose_target(numbers, outputs, None)

@@ -1,10 +1,10 @@
 import pytest
 from lazy_modules import keras
+from rules import label_rule
 from small_fits import make_dataset
 
 from gpukeras import DataError, ModelError
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
-from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.models import compatibility
 from gpukeras.training import fit
 
@@ -15,7 +15,7 @@ SPARSE, BINARY = "sparse_categorical_crossentropy", "binary_crossentropy"
 
 
 def number(low, high, whole=True):
-    return LabelRule("number", minimum=low, maximum=high, whole=whole)
+    return label_rule("number", minimum=low, maximum=high, whole=whole)
 
 
 def dense(units, loss):
@@ -35,16 +35,16 @@ def recipe_of(label):
         (number(0, 3), 3, SPARSE, DataError, "from 0 to 3.*0 to 2"),
         (number(-1, 2), 3, SPARSE, DataError, "from -1 to 2"),
         (number(0, 2, whole=False), 3, SPARSE, DataError, "one class a row"),
-        (LabelRule("class", 4, tuple("abcd")), 3, SPARSE, DataError, "from 0 to 3"),
-        (LabelRule("class", 3, tuple("abc")), 1, BINARY, DataError, "from 0 to 2"),
+        (label_rule("class", 4, tuple("abcd")), 3, SPARSE, DataError, "from 0 to 3"),
+        (label_rule("class", 3, tuple("abc")), 1, BINARY, DataError, "from 0 to 2"),
         (number(1, 2), 1, BINARY, DataError, "count from 1"),
-        (LabelRule("class", 3, tuple("abc")), 3, "categorical_crossentropy", ModelError, "sparse"),
-        (LabelRule("matrix", 2), 3, "mse", ModelError, "3 units, but `y` has 2"),
+        (label_rule("class", 3, tuple("abc")), 3, "categorical_crossentropy", ModelError, "sparse"),
+        (label_rule("matrix", 2), 3, "mse", ModelError, "3 units, but `y` has 2"),
         (number(0, 9), 3, "mse", ModelError, "3 units, but `y` has 1"),
         (number(0, 2), 3, SPARSE, None, ""),
-        (LabelRule("class", 2, tuple("ab")), 1, BINARY, None, ""),
-        (LabelRule("class", 2, tuple("ab")), 2, SPARSE, None, ""),
-        (LabelRule("matrix", 3), 3, "mse", None, ""),
+        (label_rule("class", 2, tuple("ab")), 1, BINARY, None, ""),
+        (label_rule("class", 2, tuple("ab")), 2, SPARSE, None, ""),
+        (label_rule("matrix", 3), 3, "mse", None, ""),
         (number(-5, 5), 1, "mse", None, ""),
     ],
 )

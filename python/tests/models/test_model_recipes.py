@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
+from rules import label_rule
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError
 from gpukeras.data import builder
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
-from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.models import mlp, model_recipes
 from gpukeras.training import evaluate, fit, predict
 
@@ -49,12 +49,12 @@ def test_mixed_classes_want_a_loss_of_one_column_a_class():
 
 
 def test_labels_that_come_later_are_remembered_too():
-    model, label = make_model(), LabelRule("class", units=2, levels=("a", "b"))
-    for own in (None, label, LabelRule("class", units=2, levels=("a", "b"))):
+    model, label = make_model(), label_rule("class", units=2, levels=("a", "b"))
+    for own in (None, label, label_rule("class", units=2, levels=("a", "b"))):
         model_recipes.tie_recipe(model, Recipe(ArrayEncoding((5,)), label=own))
     assert model_recipes.recipe_of(model).label is label
     with pytest.raises(DataError, match="are numbers, but those that trained `model` are classes"):
-        model_recipes.tie_recipe(model, Recipe(ArrayEncoding((5,)), label=LabelRule("number")))
+        model_recipes.tie_recipe(model, Recipe(ArrayEncoding((5,)), label=label_rule("number")))
 
 
 def test_a_model_is_without_its_recipe_for_a_while():

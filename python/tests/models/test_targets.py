@@ -13,6 +13,7 @@ import pytest
 from keras_fits import assert_equivalent, assert_same_losses, fit_ours, fit_plain
 from lazy_modules import tf
 from nightly import few
+from rules import label_rule
 from shaped import (
     BATCH,
     CASES,
@@ -42,7 +43,6 @@ from gpukeras import SpecError
 from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.recipe import decoding
-from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.data.saved import reader, writer
 from gpukeras.models import mlp, targets
 from gpukeras.training import evaluate, fit, predict
@@ -321,8 +321,8 @@ def test_the_loss_says_how_classes_are_read():
     losses = keras().losses
     logits = losses.BinaryCrossentropy(from_logits=True)
     ignoring = losses.SparseCategoricalCrossentropy(ignore_class=255)
-    counted, pixels = LabelRule("number", maximum=2.0), LabelRule("matrix", units=4, maximum=1.0)
-    two, none = LabelRule("class", units=2, levels=("a", "b")), None
+    counted, pixels = label_rule("number", maximum=2.0), label_rule("matrix", units=4, maximum=1.0)
+    two, none = label_rule("class", units=2, levels=("a", "b")), None
     cases = [
         (counted, "sparse_categorical_crossentropy", 3, decoding.HIGHEST),
         (none, ["sparse_categorical_crossentropy"], 3, decoding.HIGHEST),

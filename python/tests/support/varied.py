@@ -1,12 +1,12 @@
 """Images varied by each option of `augment`, on the backend of the process."""
 
 import numpy as np
+from rules import label_rule
 
 from gpukeras.backend import runtime
 from gpukeras.data.loader.transforms import build_device_transform
 from gpukeras.data.recipe.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.recipe.recipe import ImageEncoding, Recipe
-from gpukeras.data.recipe.targets import LabelRule
 
 CASES = {
     "crop": {"crop": (7, 5)},
@@ -33,7 +33,7 @@ def rows(count=24):
 
 def vary(name, epoch=1):
     """Returns the images of a case."""
-    label = LabelRule("class", units=3, levels=("a", "b", "c"))
+    label = label_rule("class", units=3, levels=("a", "b", "c"))
     recipe = Recipe(ImageEncoding((12, 10, 3)), label=label)
     spec = AugmentSpec.from_dict({"seed": 3, **CASES[name]})
     apply = build_device_transform(choose_augmented(recipe, spec), spec, True, 8)

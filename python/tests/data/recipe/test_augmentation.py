@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rules import label_rule
 
 from gpukeras import SpecError
 from gpukeras.backend import runtime
@@ -12,12 +13,13 @@ from gpukeras.data.recipe import augmentation
 from gpukeras.data.recipe.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.recipe.columns import NumberRule
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe, TableEncoding
-from gpukeras.data.recipe.targets import LabelRule
 
-CLASSES = LabelRule("class", units=3, levels=("a", "b", "c"))
+CLASSES = label_rule("class", units=3, levels=("a", "b", "c"))
 IMAGES = Recipe(ImageEncoding((12, 10, 3)), label=CLASSES)
 ARRAY = Recipe(ArrayEncoding((12, 10, 3)), label=CLASSES)
-TABLE = Recipe(TableEncoding(tuple(NumberRule(name) for name in "abcd")), label=LabelRule("number"))
+TABLE = Recipe(
+    TableEncoding(tuple(NumberRule(name) for name in "abcd")), label=label_rule("number")
+)
 SCALED = Recipe(ImageEncoding((12, 10, 3), (255.0,) * 3), label=CLASSES)
 
 
@@ -374,7 +376,7 @@ def test_shares_follow_the_beta_distribution(alpha):
 @pytest.mark.tf
 def test_numbers_and_two_classes_as_numbers_are_mixed_without_columns():
     x, y = make_rows(16), np.arange(16, dtype=np.float32) % 2
-    recipe = replace(IMAGES, label=LabelRule("binary"))
+    recipe = replace(IMAGES, label=label_rule("binary"))
     _, labels = finished(recipe, {"mixup": 1.0}, (x, y))
     assert labels.shape == (16,)
     assert ((labels > 0.01) & (labels < 0.99)).any()

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from rules import label_rule
 
 from gpukeras import DataError
 from gpukeras.data.recipe.columns import NumberRule
@@ -17,7 +18,6 @@ from gpukeras.data.recipe.recipe import (
     TableEncoding,
     TextEncoding,
 )
-from gpukeras.data.recipe.targets import LabelRule
 
 PLAIN = Recipe(ArrayEncoding((4,)))
 SCALED = Recipe(ArrayEncoding((4,), center=(0.0,) * 4, scale=(1.0,) * 4))
@@ -65,7 +65,7 @@ def test_rows_of_another_length_are_the_models_business_where_values_are_kept():
 
 
 def labelled(kind, **more):
-    return Recipe(ArrayEncoding((4,)), label=LabelRule(kind, **more))
+    return Recipe(ArrayEncoding((4,)), label=label_rule(kind, **more))
 
 
 NUMBERS = labelled("number", center=2.0, scale=3.0)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rules import label_rule
 
 from gpukeras.data.recipe.decoding import (
     HALF,
@@ -11,12 +12,12 @@ from gpukeras.data.recipe.decoding import (
     decode_outputs,
     refuse_classes,
 )
-from gpukeras.data.recipe.targets import LabelRule, learn_label
+from gpukeras.data.recipe.targets import learn_label
 
-CLASSES = LabelRule("class", units=3, levels=("a", "b", "c"))
-TWO = LabelRule("class", units=2, levels=("no", "yes"))
-NUMBER = LabelRule("number", maximum=2.0)
-MASK = LabelRule("matrix", units=2, shape=(2, 1), maximum=2.0)
+CLASSES = label_rule("class", units=3, levels=("a", "b", "c"))
+TWO = label_rule("class", units=2, levels=("no", "yes"))
+NUMBER = label_rule("number", maximum=2.0)
+MASK = label_rule("matrix", units=2, shape=(2, 1), maximum=2.0)
 
 
 def test_classes_of_a_factor_are_rs_codes_and_levels():
@@ -34,20 +35,20 @@ def test_probabilities_have_the_names_of_the_levels():
 
 def test_zero_one_and_logical_stay_apart():
     output = np.array([[0.2], [0.9]])
-    logical = decode(LabelRule("binary", logical=True), output, HALF)
+    logical = decode(label_rule("binary", logical=True), output, HALF)
     assert (logical["values"].tolist(), logical["logical"]) == ([0, 1], True)
-    assert decode(LabelRule("binary"), output, HALF)["logical"] is False
+    assert decode(label_rule("binary"), output, HALF)["logical"] is False
 
 
 @pytest.mark.parametrize(
     ("rule", "row", "reading", "expected"),
     [
         (NUMBER, (3,), HIGHEST, ()),
-        (LabelRule("number", shape=(1,)), (3,), HIGHEST, ()),
+        (label_rule("number", shape=(1,)), (3,), HIGHEST, ()),
         (None, (4, 5, 3), HIGHEST, (4, 5)),
         (MASK, (2, 3), HIGHEST, (2, 1)),
         (MASK, (4, 3), HIGHEST, (4,)),  # rows of another length than in training
-        (LabelRule("matrix", units=2), (2, 1), HALF, (2,)),
+        (label_rule("matrix", units=2), (2, 1), HALF, (2,)),
         (None, (1,), HALF, ()),
     ],
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rules import label_rule
 
 from gpukeras import DataError
 from gpukeras.data.recipe.imputation import check_labels, miss_labels
@@ -17,7 +18,7 @@ from gpukeras.data.recipe.multi_output import (
     take_labels,
     widen_labels,
 )
-from gpukeras.data.recipe.targets import SEVERAL, LabelRule, Output
+from gpukeras.data.recipe.targets import SEVERAL, Output, OutputsLabel
 
 NUMBERS = {"kind": "numeric", "values": np.array([1.5, 2.5, np.nan, 4.0]), "levels": []}
 CLASSES = {"kind": "factor", "values": np.array([1, 2, 3, 1]), "levels": ["a", "b", "c"]}
@@ -50,7 +51,9 @@ def test_outputs_lie_side_by_side_whatever_order_they_come_in():
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.integers(1, 6))
 def test_what_is_joined_comes_apart(widths, rows):
-    rules = [LabelRule("matrix", units=width) if width else LabelRule("number") for width in widths]
+    rules = [
+        label_rule("matrix", units=width) if width else label_rule("number") for width in widths
+    ]
     parts = {
         f"o{place}": (
             {"kind": "matrix", "values": np.random.default_rng(place).normal(size=(rows, width))}
@@ -59,11 +62,7 @@ def test_what_is_joined_comes_apart(widths, rows):
         )
         for place, width in enumerate(widths)
     }
-    rule = LabelRule(
-        SEVERAL,
-        units=sum(each.columns for each in rules),
-        outputs=tuple(map(Output, parts, rules)),
-    )
+    rule = OutputsLabel(tuple(map(Output, parts, rules)))
     apart = split_labels(rule, encode_labels(rule, several(**parts)))
     for (_, found), given_ in zip(apart, parts.values(), strict=True):
         np.testing.assert_array_equal(found, given_["values"].astype(np.float32))
@@ -74,7 +73,7 @@ def test_ranges_are_those_of_each_output():
     rule = measure_ranges(rule, encode_labels(rule, several(price=plain(), cut=CLASSES)))
     price, cut = (output.rule for output in rule.outputs)
     assert (price.minimum, price.maximum, price.whole) == (0, 4, False)
-    assert cut == LabelRule("class", units=3, levels=("a", "b", "c"))
+    assert cut == label_rule("class", units=3, levels=("a", "b", "c"))
     wider = widen_labels(rule, np.array([[9.0, 0.0]], np.float32))
     assert wider.outputs[0].rule.maximum == 9
     assert widen_labels(wider, np.array([[1.0, 0.0]], np.float32)) == wider
@@ -115,7 +114,7 @@ def test_other_outputs_than_in_training_are_refused():
     with pytest.raises(DataError, match="must have labels for price, cut, as in training"):
         encode_labels(rule, plain())
     with pytest.raises(DataError, match="must have labels for a single output"):
-        encode_labels(LabelRule("number"), several(a=plain()))
+        encode_labels(label_rule("number"), several(a=plain()))
     with pytest.raises(DataError, match=r"`y\$cut` holds numbers where training had a factor of"):
         encode_labels(rule, several(price=plain(), cut=plain()))
     with pytest.raises(DataError, match=r"`y\$price` has 4 rows where `x` has 5"):

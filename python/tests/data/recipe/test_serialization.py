@@ -7,6 +7,7 @@ import pytest
 from frames import learn_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rules import label_rule
 
 from gpukeras import DataError
 from gpukeras.data.recipe import compatibility, encoding, serialization
@@ -23,7 +24,7 @@ from gpukeras.data.recipe.recipe import (
     TableEncoding,
     TextEncoding,
 )
-from gpukeras.data.recipe.targets import LabelRule, Output
+from gpukeras.data.recipe.targets import LabelRule, MatrixLabel, Output, OutputsLabel
 from gpukeras.data.recipe.windows import GAPS, WindowRule
 
 KINDS = get_args(Encoding)
@@ -53,6 +54,8 @@ def values_of(hint, least=0):
     """Anything that a field of this type can hold; in one that may be None, no empty tuple."""
     if hint is WindowRule:
         return WINDOWS
+    if hint == "a shape":
+        return st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)
     if hint == Encoding:
         return encodings()
     if is_dataclass(hint):
@@ -72,6 +75,8 @@ def values_of(hint, least=0):
 def fields_of(kind):
     """What a record is built from; its parts, which hold others of its kind, are drawn apart."""
     hints = get_type_hints(kind)
+    if kind is MatrixLabel:
+        hints["shape"] = "a shape"
     return {
         field.name: st.just(())
         if field.name in ("groups", "inputs", "outputs")
@@ -89,8 +94,7 @@ def recipes(draw):
     if not rules:
         return recipe
     outputs = tuple(Output(f"out{place}", rule) for place, rule in enumerate(rules))
-    units = sum(rule.columns for rule in rules)
-    return replace(recipe, label=LabelRule("outputs", units=units, outputs=outputs))
+    return replace(recipe, label=OutputsLabel(outputs))
 
 
 @st.composite
@@ -219,7 +223,7 @@ def test_a_later_field_with_a_default_needs_nothing(monkeypatch):
     )
 
 
-ARRAY = Recipe(ArrayEncoding((2,), center=(1.0, 2.0)), label=LabelRule("number"))
+ARRAY = Recipe(ArrayEncoding((2,), center=(1.0, 2.0)), label=label_rule("number"))
 TABLE = Recipe(TableEncoding((NumberRule("size"),)))
 SERIES = Recipe(SeriesEncoding(TABLE.features.columns, windows=WindowRule(window=3, time="t")))
 GROUPED = Recipe(replace(TABLE.features, groups=(Group("one", ("size",)),)))
@@ -279,7 +283,10 @@ def test_what_is_no_recipe_is_refused(plain):
         (encoded(ARRAY, "marked", [1]), "recipe$features$shape"),
         (encoded(ARRAY, "crop", [1]), "recipe$features$crop"),
         (changed(ARRAY, "label", "number"), "recipe$label"),
-        (changed(ARRAY, "label", {"kind": "number", "logical": 1}), "recipe$label$logical"),
+        (changed(ARRAY, "label", {"kind": "binary", "logical": 1}), "recipe$label$logical"),
+        (changed(ARRAY, "label", {"kind": "matrix", "shape": []}), "recipe$label$shape"),
+        (changed(ARRAY, "label", {"kind": "matrix", "shape": [2, 0]}), "recipe$label$shape"),
+        (changed(ARRAY, "label", {"levels": ["a", "b"]}), "recipe$label$kind"),
         (
             encoded(Recipe(ImageEncoding((8, 8, 3))), "row_shape", [8, 8]),
             "recipe$features$row_shape",
@@ -318,6 +325,11 @@ def test_a_damaged_recipe_is_refused_by_field(plain, where):
         (encoded(ARRAY, "later", 1.0), "has the field `later`, which is unknown here"),
         (encoded(ARRAY, "kind", "meshes"), "has rows of the kind `meshes`, which is unknown here"),
         (changed(ARRAY, "label", {"kind": "number", "later": 1.0}), "has the field `later`"),
+        (changed(ARRAY, "label", {"kind": "tensor"}), "has labels of the kind `tensor`"),
+        (
+            encoded(TABLE, "columns", [{"kind": "video", "name": "size"}]),
+            "has a column of the kind `video`",
+        ),
     ],
 )
 def test_a_recipe_of_a_newer_version_is_refused(plain, how):
@@ -327,7 +339,7 @@ def test_a_recipe_of_a_newer_version_is_refused(plain, how):
 
 
 def test_replacing_keeps_a_recipe_portable():
-    recipe = replace(TABLE, formula="y ~ größe", label=LabelRule("class", 2, ("ä", "日本")))
+    recipe = replace(TABLE, formula="y ~ größe", label=label_rule("class", 2, ("ä", "日本")))
     again = serialization.from_portable(json.loads(json.dumps(serialization.to_portable(recipe))))
     assert again == recipe
     assert compatibility.same_encoding(again, recipe)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rules import label_rule
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays
@@ -180,7 +181,7 @@ def test_what_is_wrong_is_counted_over_all_blocks(monkeypatch):
     y = label("matrix", [[1.0, 2.0], [np.nan, np.inf]] * 5)
     with pytest.raises(DataError, match="Column `1` of `y` has 5 missing values"):
         targets.learn_label(y, np.ones(10, bool))
-    rule = targets.LabelRule("class", 2, ("a", "b"))
+    rule = label_rule("class", 2, ("a", "b"))
     with pytest.raises(DataError, match="`y` has 6 missing values"):
         targets.encode_label(rule, label("factor", [1, 0, 0, 0, 2] * 2, ["a", "b"]))
     with pytest.raises(DataError, match="did not see: c, d[.]"):
@@ -190,9 +191,7 @@ def test_what_is_wrong_is_counted_over_all_blocks(monkeypatch):
 @pytest.mark.parametrize("code", [-1, 3])
 def test_codes_without_a_level_are_refused(code):
     with pytest.raises(DataError, match="codes outside its 2 levels"):
-        targets.encode_label(
-            targets.LabelRule("class", 2, ("a", "b")), label("factor", [code], "ab")
-        )
+        targets.encode_label(label_rule("class", 2, ("a", "b")), label("factor", [code], "ab"))
 
 
 # Digits ------------------------------------------------------------------------------------------
@@ -262,9 +261,9 @@ def test_class_weights_of_a_factor_name_each_level():
 
 
 def test_outputs_without_names_are_in_the_models_order():
-    one, two = (targets.LabelRule(kind) for kind in ("number", "binary"))
+    one, two = (label_rule(kind) for kind in ("number", "binary"))
     outputs = (targets.Output("output_1", one), targets.Output("output_2", two))
-    rule = targets.LabelRule(targets.SEVERAL, outputs=outputs)
+    rule = targets.OutputsLabel(outputs)
     assert list(targets.outputs_by_name(rule, ["cut", "price"])) == ["output_1", "output_2"]
     listed = targets.outputs_by_name(replace(rule, listed=True), ["cut", "price"])
     assert (listed["cut"].rule, listed["price"].rule) == (one, two)
@@ -272,7 +271,7 @@ def test_outputs_without_names_are_in_the_models_order():
 
 
 def test_pairs_of_columns_have_their_own_ranges_but_not_windows_of_a_series():
-    rule = targets.LabelRule("matrix", units=2, shape=(2,))
+    rule = label_rule("matrix", units=2, shape=(2,))
     pairs = np.array([[1.0, 0.0], [5.0, 0.5]], np.float32)
     ranges = targets.measure_range(rule, pairs).ranges
     assert [(one.minimum, one.maximum, one.whole) for one in ranges] == [

@@ -4,10 +4,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from familied import LEVELS, dataset, model_of
+from rules import label_rule
 
 from gpukeras.core.errors import DataError
 from gpukeras.data.recipe.multi_output import widen_labels
-from gpukeras.data.recipe.targets import LabelRule, measure_range
+from gpukeras.data.recipe.targets import (
+    MatrixLabel,
+    NumberLabel,
+    Output,
+    OutputsLabel,
+    measure_range,
+)
 from gpukeras.models.families.labels import check_label, explain_choice, read_ranges
 from gpukeras.models.families.spec import parse_family
 from gpukeras.training import fit
@@ -43,14 +50,14 @@ CASES = [
 
 def a_rule(kind, values):
     if kind == "class":
-        return LabelRule("class", units=3, levels=tuple(LEVELS))
+        return label_rule("class", units=3, levels=tuple(LEVELS))
     if kind == "binary":
-        return LabelRule("binary", maximum=1.0)
+        return label_rule("binary")
     values = np.asarray(values, "float32")
     shape = values.shape[1:]
-    units = int(np.prod(shape)) if shape else 1
-    made = LabelRule(kind, units=units, shape=shape, center=float(values.mean()))
-    return measure_range(made, values)
+    if kind == "matrix":
+        return measure_range(MatrixLabel(shape), values)
+    return measure_range(NumberLabel(float(values.mean()), shape=shape), values)
 
 
 @pytest.mark.parametrize(("family", "label", "message"), CASES)
@@ -61,7 +68,7 @@ def test_labels_that_a_family_does_not_take_are_named(family, label, message):
 
 
 def test_levels_and_dispersions_have_their_bounds():
-    two = LabelRule("class", units=2, levels=("a", "b"))
+    two = label_rule("class", units=2, levels=("a", "b"))
     with pytest.raises(DataError, match='at least 3 levels for the family "ordinal", not 2'):
         check_label(parse_family("ordinal"), two, "y")
     matrix = a_rule("matrix", [[1.0, 2.0]])
@@ -70,7 +77,7 @@ def test_levels_and_dispersions_have_their_bounds():
     below = a_rule("number", [-5.0, 1.0])
     with pytest.raises(DataError, match=r"above 0 on average \(log\)"):
         check_label(parse_family({"name": "gaussian", "link": "log"}), below, "y")
-    several = LabelRule("outputs", outputs=(object(),))
+    several = OutputsLabel((Output("a", label_rule("number")),))
     with pytest.raises(DataError, match="labels of a single output"):
         check_label(parse_family("poisson"), several, "y")
 
@@ -82,13 +89,13 @@ def test_survival_times_and_text_have_families_of_their_own():
     for name in ("gaussian", "binomial", "multi_label", "poisson"):
         with pytest.raises(DataError, match=f'survival times, which the family "{name}" does not'):
             check_label(parse_family(name), times, "y")
-    text = LabelRule("class", units=3, levels=("a", "b", "c"), text=True)
+    text = label_rule("class", units=3, levels=("a", "b", "c"), text=True)
     check_label(parse_family("multinomial"), text, "y")
     with pytest.raises(DataError, match='an ordered factor for the family "ordinal", not text'):
         check_label(parse_family("ordinal"), text, "y")
 
 
-ORDERED = LabelRule("class", units=3, levels=("low", "mid", "high"), ordered=True)
+ORDERED = label_rule("class", units=3, levels=("low", "mid", "high"), ordered=True)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +106,7 @@ ORDERED = LabelRule("class", units=3, levels=("low", "mid", "high"), ordered=Tru
         (ORDERED, "multinomial", ""),
         (replace(ORDERED, ordered=False), None, ""),
         (replace(ORDERED, ordered=False), "ordinal", "in the order low < mid < high. Make it"),
-        (replace(ORDERED, units=2, levels=("no", "yes")), None, ""),
+        (replace(ORDERED, levels=("no", "yes")), None, ""),
         (a_rule("number", [1.0, 3.0]), None, ""),
         (a_rule("matrix", [[1.0, 0.5], [2.0, 0.0]]), None, ""),
         (a_rule("matrix", [[3.0, 2.0], [2.0, 0.0]]), None, 'counts. .* "binomial"'),
@@ -123,7 +130,7 @@ def test_ranges_are_known_by_column_and_grow_with_later_rows():
     first, second = read_ranges(later)
     assert (first.minimum, first.maximum, first.whole) == (1.0, 7.0, True)
     assert (second.minimum, second.maximum, second.whole) == (-1.0, 0.5, False)
-    assert read_ranges(LabelRule("binary", maximum=1.0))[0].whole
+    assert read_ranges(label_rule("binary"))[0].whole
 
 
 @pytest.mark.tf

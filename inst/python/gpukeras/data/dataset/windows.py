@@ -17,7 +17,14 @@ from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.data.reader.windows import Span, WindowFeatures, WindowRows
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import Recipe
-from gpukeras.data.recipe.targets import LabelRule, encode_label, learn_label, measure_range
+from gpukeras.data.recipe.targets import (
+    LabelRule,
+    MatrixLabel,
+    NumberLabel,
+    encode_label,
+    learn_label,
+    measure_range,
+)
 from gpukeras.data.recipe.windows import (
     WindowRule,
     find_windows,
@@ -95,7 +102,7 @@ def _learn_label(found: WindowFeatures, keep: np.ndarray) -> LabelRule | None:
         return learn_label(found.columns[rule.targets[0]], keep, rule.targets[0])
     shape = rule.label_shape
     names = rule.targets if shape == (len(rule.targets),) and rule.horizon == 1 else ()
-    return LabelRule("matrix", units=int(np.prod(shape)), names=names, shape=shape)
+    return MatrixLabel(shape, names)
 
 
 def _encode_targets(found: WindowFeatures, notes: Notes) -> np.ndarray:
@@ -105,7 +112,7 @@ def _encode_targets(found: WindowFeatures, notes: Notes) -> np.ndarray:
     for place, name in enumerate(names):
         if name not in found.columns:
             raise DataError(f"`{found.arg}` lacks the column `{name}` to predict.", arg=found.arg)
-        column, plain = found.take(name), LabelRule("number")
+        column, plain = found.take(name), NumberLabel()
         targets[:, place] = encode_label(plain, column, notes, name)
     return targets if len(names) > 1 else targets[:, 0]
 

@@ -32,6 +32,7 @@ from gpukeras.data.recipe.recipe import (
     PixelEncoding,
     Recipe,
 )
+from gpukeras.data.recipe.targets import BinaryLabel, NumberLabel
 
 # Matrices of moved images -------------------------------------------------------------------------
 
@@ -200,7 +201,7 @@ def choose_augmented(recipe: Recipe, spec: AugmentSpec | None) -> Recipe:
             arg="augment",
         )
     features, label = _replace_images(recipe.features, replace(image, crop=spec.crop)), recipe.label
-    if label is not None and label.pixels:
+    if isinstance(label, (BinaryLabel, NumberLabel)) and label.pixels:
         label = replace(label, shape=spec.crop)
     return replace(recipe, features=features, mixed=mixed, label=label)
 

@@ -23,7 +23,10 @@ from gpukeras.data.recipe.targets import (
     SEVERAL,
     ColumnRange,
     LabelRule,
+    MatrixLabel,
+    NumberLabel,
     Output,
+    OutputsLabel,
     each_label,
     encode_label,
     learn_label,
@@ -77,12 +80,8 @@ def learn_labels(labels: Mapping[str, Any], keep: np.ndarray) -> LabelRule:
     names = _given_names(labels)
     check_part_names(names, "y")
     rules = [learn_label(part, keep, arg) for arg, part in each_label(labels)]
-    return LabelRule(
-        SEVERAL,
-        units=sum(rule.columns for rule in rules),
-        outputs=tuple(map(Output, names, rules)),
-        listed=bool(labels.get("listed")),
-    )
+    outputs = tuple(map(Output, names, rules))
+    return OutputsLabel(outputs, listed=bool(labels.get("listed")))
 
 
 def check_part_names(names: Sequence[Any], arg: str) -> None:
@@ -166,7 +165,7 @@ def _change_each(
 ) -> LabelRule:
     """Returns the rule with a change to the rule of each output, by its part of encoded labels."""
     parts = [change(*part) for part in split_labels(rule, encoded)]
-    if rule.kind != SEVERAL:
+    if not isinstance(rule, OutputsLabel):
         return parts[0]
     outputs = zip(rule.outputs, parts, strict=True)
     return replace(rule, outputs=tuple(replace(output, rule=part) for output, part in outputs))
@@ -183,7 +182,7 @@ def relearn_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
 
 
 def _relearn(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
-    if rule.kind != "number" or rule.pixels:
+    if not isinstance(rule, NumberLabel) or rule.pixels:
         return rule
     numbers = encoded.reshape(-1, 1)
     center, scale = moments(numbers, np.ones(len(numbers), dtype=bool))
@@ -224,14 +223,16 @@ def widen_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
 
 def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     if rule.kind == "binary" and not np.isin(encoded, (0, 1)).all():
-        rule = LabelRule("number", maximum=1.0, shape=rule.shape)  # the first rows were 0 and 1
-    if not rule.measured or not len(encoded):
+        rule = NumberLabel(maximum=1.0, shape=rule.shape)  # the first rows were 0 and 1
+    if not isinstance(rule, (NumberLabel, MatrixLabel)) or not len(encoded):
         return rule
-    found = measure_range(rule, encoded)
-    return replace(
+    before, found = rule, measure_range(rule, encoded)
+    rule = replace(
         rule,
-        minimum=min(rule.minimum, found.minimum),
-        maximum=max(rule.maximum, found.maximum),
-        whole=rule.whole and found.whole,
-        ranges=tuple(map(ColumnRange.join, rule.ranges, found.ranges)),
+        minimum=min(before.minimum, found.minimum),
+        maximum=max(before.maximum, found.maximum),
+        whole=before.whole and found.whole,
     )
+    if not isinstance(rule, MatrixLabel):
+        return rule
+    return replace(rule, ranges=tuple(map(ColumnRange.join, before.ranges, found.ranges)))

@@ -21,15 +21,11 @@ from typing import ClassVar, TypeVar
 from gpukeras.core.errors import DataError
 from gpukeras.data.arrays import column_name
 from gpukeras.data.recipe.columns import ColumnRule
-from gpukeras.data.recipe.targets import LabelRule
+from gpukeras.data.recipe.targets import LabelRule, MatrixLabel, MisfitError
 from gpukeras.data.recipe.windows import WindowRule
 
 Shape = tuple[int, ...]
 Numbers = tuple[float, ...]
-
-
-class MisfitError(ValueError):
-    """A field that does not fit the other fields of its record; the message is its name."""
 
 
 def _check(field: str, fits: bool) -> None:
@@ -503,7 +499,7 @@ class Recipe:
         """Rule of the labels as the model takes them."""
         if self.label is None or not self.mixes_classes:
             return self.label
-        return LabelRule("matrix", units=self.label.units, names=self.label.levels)
+        return MatrixLabel((self.label.units,), self.label.levels)
 
 
 # Checks of new rows ------------------------------------------------------------------------------

@@ -18,11 +18,20 @@ import numpy as np
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.data.recipe.columns import ColumnRule
 from gpukeras.data.recipe.recipe import BaseEncoding, Encoding, MisfitError, Recipe
-from gpukeras.data.recipe.targets import LabelRule
+from gpukeras.data.recipe.targets import BaseLabel, LabelRule
 
 FORMAT = "gpukeras recipe"
+# What follows from a record's fields, and is stored too: it tells whether a part of them was lost.
+TOLD: dict[type, tuple[str, Any]] = {
+    BaseEncoding: ("shape", tuple[int, ...]),
+    BaseLabel: ("units", int),
+}
 # Unions of records that a tag tells apart, and what they are called.
-TAGGED = {get_args(Encoding): "rows", get_args(ColumnRule): "a column"}
+TAGGED = {
+    get_args(Encoding): "rows",
+    get_args(ColumnRule): "a column",
+    get_args(LabelRule): "labels",
+}
 VERSION = 1  # rises when older files would be read wrongly
 
 Record = TypeVar("Record")
@@ -39,8 +48,11 @@ def to_portable(recipe: Recipe) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         plain = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        if isinstance(value, BaseEncoding):  # the shape tells later whether a column was lost
-            plain |= {"kind": value.kind, "shape": list(value.shape)}
+        if isinstance(value, BaseEncoding):
+            plain["kind"] = value.kind
+        for kind, (name, _) in TOLD.items():
+            if isinstance(value, kind):
+                plain[name] = _plain(getattr(value, name))
         return plain
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
@@ -58,10 +70,7 @@ def from_portable(plain: Any) -> Recipe:
     version = _number(plain.get("version"), int, "version")
     if version > VERSION:
         raise _newer(f"has version {version}, this one reads up to {VERSION}")
-    recipe = _read_record(Recipe, plain.get("recipe"), "recipe")
-    if recipe.label is not None:
-        _check_label(recipe.label)
-    return recipe
+    return _read_record(Recipe, plain.get("recipe"), "recipe")
 
 
 def _read_record(kind: type[Record], value: Any, where: str) -> Record:
@@ -89,7 +98,7 @@ def _read_record(kind: type[Record], value: Any, where: str) -> Record:
 
 
 def _read_tagged(hints: Sequence[Any], value: Any, where: str) -> Any:
-    """Reads the record that the tag `kind` names; compares an encoding's shape with the stored."""
+    """Reads the record that the tag `kind` names; compares what it tells with what is stored."""
     if not isinstance(value, Mapping):
         raise _broken(where)
     kinds, tag = {hint.kind: hint for hint in hints}, value.get("kind")
@@ -97,12 +106,14 @@ def _read_tagged(hints: Sequence[Any], value: Any, where: str) -> Any:
         raise _broken(f"{where}$kind")
     if tag not in kinds:
         raise _newer(f"has {TAGGED[tuple(hints)]} of the kind `{tag}`, which is unknown here")
-    coded = issubclass(kinds[tag], BaseEncoding)
-    apart = ("kind", "shape") if coded else ("kind",)
+    told = next((told for kind, told in TOLD.items() if issubclass(kinds[tag], kind)), None)
+    apart = ("kind", told[0]) if told else ("kind",)
     stored = {name: item for name, item in value.items() if name not in apart}
     record = _read_record(kinds[tag], stored, where)
-    if coded and _read(tuple[int, ...], value.get("shape"), f"{where}$shape") != record.shape:
-        raise _broken(f"{where}$shape")
+    if told:
+        name, hint = told
+        if _read(hint, value.get(name), f"{where}${name}") != getattr(record, name):
+            raise _broken(f"{where}${name}")
     return record
 
 
@@ -122,15 +133,14 @@ def _read(hint: Any, value: Any, where: str) -> Any:
 
 
 def _read_union(hints: Sequence[Any], value: Any, where: str) -> Any:
-    """Converts a value to an encoding, None, a string, or the only other type of the union."""
-    if hints in TAGGED:
-        return _read_tagged(hints, value, where)
     if type(None) in hints and (value is None or (isinstance(value, list) and not value)):
         return None
-    if str in hints and isinstance(value, str):
+    others = tuple(hint for hint in hints if hint is not type(None))
+    if others in TAGGED:
+        return _read_tagged(others, value, where)
+    if str in others and isinstance(value, str):
         return value
-    others = [hint for hint in hints if hint not in (str, type(None))]
-    return _read(others[0] if others else str, value, where)
+    return _read(next((hint for hint in others if hint is not str), str), value, where)
 
 
 def _may_be_empty(hint: Any) -> bool:
@@ -150,19 +160,6 @@ def _number(value: Any, kind: type, where: str) -> Any:
     if not plain or not math.isfinite(value) or kind(value) != value:
         raise _broken(where)
     return kind(value)
-
-
-def _check_label(label: LabelRule) -> None:
-    """Checks that the row shape, or several outputs together, have the rule's number of units."""
-    whole = min(label.shape, default=1) > 0 and math.prod(label.row_shape) == label.units
-    if label.kind == "matrix" and not whole:
-        raise _broken("recipe$label$shape")
-    for output in label.outputs:
-        _check_label(output.rule)
-        if min(output.weight_shape, default=0) < 0:
-            raise _broken("recipe$label$outputs")
-    if label.outputs and label.units != sum(output.rule.columns for output in label.outputs):
-        raise _broken("recipe$label$outputs")
 
 
 def _broken(where: str) -> DataError:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -123,66 +123,56 @@ class ColumnRange:
         return ColumnRange(low, high, self.whole and other.whole)
 
 
-@dataclass(frozen=True)
-class LabelRule:
-    """The learned encoding of labels, which also decodes predictions.
+class MisfitError(ValueError):
+    """The name of a record's field that does not fit the others."""
 
-    Args:
-        kind: "number", "binary" (0/1 or logical), "class" (levels), "matrix" (several numbers per
-            row) or "outputs".
-        units: Matching number of output units: 1, the number of levels, or the numbers per row;
-            for "outputs", the sum over the outputs.
-        levels: Levels of a "class".
-        names: Column names of a "matrix".
-        logical: Whether a "binary" was R's logical.
-        center: Mean of the training rows' numbers.
-        scale: Standard deviation of the training rows' numbers.
+
+class BaseLabel:
+    """What the rules of all labels have; the properties of one that has none of it.
+
+    A rule is the learned encoding of labels, which also decodes predictions.
+
+    Attributes:
+        kind: The kind of labels.
+        shape: Shape of one row of the labels as given.
         minimum: Smallest number seen.
         maximum: Largest number seen.
         whole: Whether all numbers seen are whole.
-        outputs: The rules of several outputs, in the order of their columns.
-        shape: Shape of one row of the labels as given; if empty, a "matrix" has `(units,)`.
-        listed: Whether several outputs were given without names: the model gets a list of labels.
-        pixels: The value of a mask's pixels for each class, for labels that are image files.
-        ordered: Whether the levels of a "class" are in a meaningful order, as in R's ordered().
-        text: Whether a "class" was text, whose levels are in alphabetical order.
-        survival: Whether a "matrix" was R's Surv(): a time and a status.
-        ranges: The range of each column of a "matrix" of two columns.
     """
 
     kind: str
-    units: int = 1
-    levels: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    logical: bool = False
-    center: float = 0.0
-    scale: float = 1.0
+    shape: tuple[int, ...] = ()
     minimum: float = 0.0
     maximum: float = 0.0
     whole: bool = True
-    outputs: tuple[Output, ...] = ()
-    shape: tuple[int, ...] = ()
-    listed: bool = False
-    pixels: tuple[int, ...] = ()
+    measured = False  # whether the rule holds the range of the labels
+    levels: tuple[str, ...] = ()
     ordered: bool = False
     text: bool = False
-    survival: bool = False
+    logical: bool = False
+    center: float = 0.0
+    scale: float = 1.0
+    pixels: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
     ranges: tuple[ColumnRange, ...] = ()
+    survival: bool = False
+    outputs: tuple[Output, ...] = ()
+    listed: bool = False
 
     @property
-    def row_shape(self) -> tuple[int, ...]:
-        """Shape of one row as the model takes it; empty for a class or a number."""
-        return self.shape or ((self.units,) if self.kind == "matrix" else ())
-
-    @property
-    def measured(self) -> bool:
-        """Whether the rule holds the range of the labels."""
-        return self.kind in ("number", "matrix")
+    def units(self) -> int:
+        """Matching number of output units: 1, the number of levels, or the numbers per row."""
+        return 1
 
     @property
     def columns(self) -> int:
         """Numbers per row of the encoded labels."""
-        return self.units if self.kind in ("matrix", SEVERAL) else 1
+        return 1
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row as the model takes it; empty for a class or a number."""
+        return self.shape
 
     @property
     def weighed(self) -> bool:
@@ -193,6 +183,136 @@ class LabelRule:
     def counts(self) -> bool:
         """Whether the numbers may be classes for a sparse loss: whole, from 0, below 10,000."""
         return self.kind == "number" and self.whole and 0 <= self.minimum <= self.maximum < MOST
+
+
+@dataclass(frozen=True)
+class ClassLabel(BaseLabel):
+    """The rule of a factor or of text.
+
+    Args:
+        levels: The levels, in order.
+        ordered: Whether the order of the levels has a meaning, as in R's ordered().
+        text: Whether the labels were text, whose levels are in alphabetical order.
+    """
+
+    kind: str = field(default="class", init=False)
+    levels: tuple[str, ...]
+    ordered: bool = False
+    text: bool = False
+
+    @property
+    def units(self) -> int:
+        """The number of levels."""
+        return len(self.levels)
+
+
+@dataclass(frozen=True)
+class BinaryLabel(BaseLabel):
+    """The rule of 0 and 1, or of TRUE and FALSE.
+
+    Args:
+        logical: Whether the labels were R's logical.
+        shape: Shape of one row as given.
+        pixels: The value of a mask's pixels for each class, for labels that are image files.
+    """
+
+    kind: str = field(default="binary", init=False)
+    logical: bool = False
+    shape: tuple[int, ...] = ()
+    pixels: tuple[int, ...] = ()
+    maximum = 1.0
+
+
+@dataclass(frozen=True)
+class NumberLabel(BaseLabel):
+    """The rule of one number per row, or of masks with more than two classes.
+
+    Args:
+        center: Mean of the training rows' numbers.
+        scale: Standard deviation of the training rows' numbers.
+        shape: Shape of one row as given.
+        pixels: The value of a mask's pixels for each class, for labels that are image files.
+        minimum: Smallest number seen.
+        maximum: Largest number seen.
+        whole: Whether all numbers seen are whole.
+    """
+
+    kind: str = field(default="number", init=False)
+    center: float = 0.0
+    scale: float = 1.0
+    shape: tuple[int, ...] = ()
+    pixels: tuple[int, ...] = ()
+    minimum: float = 0.0
+    maximum: float = 0.0
+    whole: bool = True
+    measured = True
+
+
+@dataclass(frozen=True)
+class MatrixLabel(BaseLabel):
+    """The rule of several numbers per row.
+
+    Args:
+        shape: Shape of one row as given.
+        names: Names of the columns, or none.
+        minimum: Smallest number seen.
+        maximum: Largest number seen.
+        whole: Whether all numbers seen are whole.
+        ranges: The range of each column, of two columns only.
+        survival: Whether the labels were R's Surv(): a time and a status.
+    """
+
+    kind: str = field(default="matrix", init=False)
+    shape: tuple[int, ...]
+    names: tuple[str, ...] = ()
+    minimum: float = 0.0
+    maximum: float = 0.0
+    whole: bool = True
+    ranges: tuple[ColumnRange, ...] = ()
+    survival: bool = False
+    measured = True
+
+    def __post_init__(self) -> None:
+        """Checks that a row has numbers."""
+        if min(self.shape, default=0) < 1:
+            raise MisfitError("shape")
+
+    @property
+    def units(self) -> int:
+        """The numbers per row."""
+        return math.prod(self.shape)
+
+    @property
+    def columns(self) -> int:
+        """The numbers per row."""
+        return self.units
+
+
+@dataclass(frozen=True)
+class OutputsLabel(BaseLabel):
+    """The rules of several outputs.
+
+    Args:
+        outputs: The outputs, in the order of their columns.
+        listed: Whether they were given without names: the model gets a list of labels.
+    """
+
+    kind: str = field(default=SEVERAL, init=False)
+    outputs: tuple[Output, ...]
+    listed: bool = False
+
+    @property
+    def units(self) -> int:
+        """The numbers per row of all outputs."""
+        return sum(output.rule.columns for output in self.outputs)
+
+    @property
+    def columns(self) -> int:
+        """The numbers per row of all outputs."""
+        return self.units
+
+
+LabelRule = ClassLabel | BinaryLabel | NumberLabel | MatrixLabel | OutputsLabel
 
 
 @dataclass(frozen=True)
@@ -208,6 +328,11 @@ class Output:
     name: str
     rule: LabelRule
     weight_shape: tuple[int, ...] = NO_WEIGHTS
+
+    def __post_init__(self) -> None:
+        """Checks the shape of the weights."""
+        if min(self.weight_shape, default=0) < 0:
+            raise MisfitError("weight_shape")
 
 
 def each_label(y: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -267,23 +392,16 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
         if len(levels) < 2:
             raise DataError(f"`{arg}` needs at least two levels, not {len(levels)}.", arg=arg)
         ordered, text = bool(y.get("ordered")), y["kind"] == "character"
-        return LabelRule("class", units=len(levels), levels=levels, ordered=ordered, text=text)
+        return ClassLabel(levels, ordered=ordered, text=text)
     values = _label_numbers(y, arg)
     shape = tuple(values.shape[1:])
     if y["kind"] == "matrix":
         names = tuple(y.get("names") or ()) if len(shape) == 1 else ()
-        survival = bool(y.get("survival"))
-        units = math.prod(shape)
-        return LabelRule("matrix", units=units, names=names, shape=shape, survival=survival)
+        return MatrixLabel(shape, names, survival=bool(y.get("survival")))
     if y["kind"] == "logical" or _zero_one(values):
-        return LabelRule("binary", logical=y["kind"] == "logical", maximum=1.0, shape=shape)
+        return BinaryLabel(logical=y["kind"] == "logical", shape=shape)
     center, deviation = moments(values.reshape(-1, 1), keep)
-    return LabelRule(
-        "number",
-        center=float(center[0]),
-        scale=float(deviation[0]),
-        shape=shape,
-    )
+    return NumberLabel(float(center[0]), float(deviation[0]), shape)
 
 
 def _refuse_numbers_as_text(y: Mapping[str, Any], arg: str) -> None:
@@ -324,19 +442,21 @@ def describe_label(label: LabelRule) -> str:
 
 def _mask_rule(y: Mapping[str, Any]) -> LabelRule:
     shape, highest = tuple(y["values"].shape[1:]), len(y["pixels"]) - 1
-    kind = "binary" if highest == 1 else "number"
-    return LabelRule(kind, maximum=float(highest), shape=shape, pixels=tuple(y["pixels"]))
+    if highest == 1:
+        return BinaryLabel(shape=shape, pixels=tuple(y["pixels"]))
+    return NumberLabel(maximum=float(highest), shape=shape, pixels=tuple(y["pixels"]))
 
 
 def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     """Returns the rule with the range of these labels, which is checked against the loss."""
-    if not rule.measured:
+    if not isinstance(rule, (NumberLabel, MatrixLabel)):
         return rule
-    pairs = rule.row_shape == encoded.shape[1:] == (PAIR,)  # not of windows, which take a series
-    found, own = _range_of(encoded), encoded.T if pairs else ()
-    ranges = tuple(_range_of(column) for column in own)
-    low, high = found.minimum, found.maximum
-    return replace(rule, minimum=low, maximum=high, whole=found.whole, ranges=ranges)
+    found = _range_of(encoded)
+    rule = replace(rule, minimum=found.minimum, maximum=found.maximum, whole=found.whole)
+    if not isinstance(rule, MatrixLabel):
+        return rule
+    pairs = rule.shape == encoded.shape[1:] == (PAIR,)  # not of windows, which take a series
+    return replace(rule, ranges=tuple(map(_range_of, encoded.T)) if pairs else ())
 
 
 def _range_of(values: np.ndarray) -> ColumnRange:

@@ -19,7 +19,7 @@ from gpukeras.core.options import check_number
 from gpukeras.data.arrays import check_lengths, row_blocks
 from gpukeras.data.plan import balanced_weights
 from gpukeras.data.recipe.multi_output import check_part_names
-from gpukeras.data.recipe.targets import NO_WEIGHTS, LabelRule, Output
+from gpukeras.data.recipe.targets import NO_WEIGHTS, LabelRule, Output, OutputsLabel
 
 ONE_HOT = 1e-4  # how far the sum of a row of classes may be from 1
 Weights = np.ndarray | Mapping[str, Any]
@@ -87,7 +87,7 @@ def weigh_outputs(label: LabelRule, weights: Weights | None) -> LabelRule:
         replace(output, weight_shape=shapes.get(output.name, NO_WEIGHTS))
         for output in label.outputs
     )
-    return replace(label, outputs=tuple(outputs))
+    return replace(label, outputs=tuple(outputs)) if isinstance(label, OutputsLabel) else label
 
 
 def each_weight_place(label: LabelRule) -> Iterator[tuple[Output, slice]]:

@@ -300,7 +300,7 @@ def test_a_missing_pyarrow_is_named():
         "import sys\n"
         "sys.modules['pyarrow'] = None\n"
         "from gpukeras import RuntimeMissingError\n"
-        "try:\n    from gpukeras.data.reader.table import formats\n"
+        "try:\n    from gpukeras.data.reader.table import features\n"
         "except RuntimeMissingError as error:\n    print(error)\n"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
