@@ -2,8 +2,8 @@
 
 test_that("each kind of label prints", {
   labels <- list(
-    list(kind = "binary"), list(kind = "matrix", units = 3L), NULL,
-    list(kind = "class", units = 2L, levels = list("no", "yes")),
+    list(kind = "binary"), list(kind = "matrix", shape = list(3L)), NULL,
+    list(kind = "class", levels = list("no", "yes")),
     list(kind = "number", minimum = -1e-5, maximum = 123456)
   )
   expect_snapshot(for (label in labels) cat(format_label(label), "\n"))

@@ -462,7 +462,8 @@ class RunningStats:
     @property
     def mean(self) -> Any:
         """The mean."""
-        return self._origin + self._mean
+        with np.errstate(invalid="ignore"):  # a signalling NaN, which R's missing values are
+            return self._origin + self._mean
 
     @property
     def deviation(self) -> Any:
