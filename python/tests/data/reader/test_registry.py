@@ -99,7 +99,7 @@ def test_rows_are_loaded_once_onto_another_device(tmp_path):
         import sys; sys.path.insert(0, {str(tmp_path)!r})
         import numpy as np, tensorflow as tf
         from gpukeras.data.reader import rows
-        from gpukeras.data.reader import spill as scratch
+        from gpukeras.data.reader import npy as scratch
         cpu = tf.config.list_physical_devices("CPU")[0]
         two = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(cpu, two)
