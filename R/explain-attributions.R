@@ -10,6 +10,7 @@
 #' Inputs that are looked up, such as the codes of an embedding, and texts have no gradient. Outputs
 #' are those of the model itself, without the temperature of [gpu_calibrate()].
 #' @inheritParams gpu_predict
+#' @inheritParams gpu_importance
 #' @param newdata A data frame, matrix (also a sparse one), array or paths of files; a named list of
 #'   inputs, if training had one; or a [gpu_dataset()]. Rows that come in sequence are refused.
 #' @param baseline One row, given as `newdata` is. `NULL` is a row of encoded zeros: the mean of

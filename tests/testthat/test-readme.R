@@ -67,6 +67,11 @@ test_that("README.md is short, and what it links to and shows is there", {
   expect_identical(setdiff(unlist(named), sub("[.]Rmd[.]orig$", "", basename(vignettes()))), character())
 })
 
+test_that("help pages describe each argument", {
+  package <- dirname(source_file("man"))
+  expect_identical(format(tools::checkDocFiles(dir = package)), character())
+})
+
 test_that("the shell code of README.md is make's targets", {
   commands <- blocks_in(code_blocks(source_file("README.md")), "sh")
   makefile <- readLines(source_file("Makefile"))
