@@ -1,7 +1,11 @@
+import os
+from types import ModuleType
+
 import pytest
+from children import PATHS, run_script
 
 from gpukeras.backend import import_errors
-from gpukeras.backend.import_errors import refuse_import
+from gpukeras.backend.import_errors import check_package, refuse_import
 
 
 @pytest.fixture(autouse=True)
@@ -23,3 +27,32 @@ def test_the_first_failure_is_kept():
     again = refuse_import("JAX", "jax", ImportError("cannot load module twice"), "")
     assert again.message == first.message
     assert import_errors.failures == {"jax": first.message}
+    ended = refuse_import("Keras", "keras", ImportError("It ends with a full stop."), "")
+    assert ended.message == "Keras cannot be imported: It ends with a full stop."
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "jax", "keras"])
+def test_a_file_with_the_name_of_a_package_is_named(tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("")
+    if name == "keras":  # without the seconds that TensorFlow takes
+        stand_in = "from logging import getLogger as get_logger\n__version__ = '2.21.0'"
+        (tmp_path / "tensorflow.py").write_text(stand_in)
+    script = f"""
+    from gpukeras.backend import runtime
+    from gpukeras.core.errors import RuntimeMissingError
+    try:
+        runtime.jax() if {name!r} == "jax" else runtime.keras()
+    except RuntimeMissingError as error:
+        answer = error.message
+    """
+    paths = os.pathsep.join((str(tmp_path), PATHS))
+    said = run_script(script, PYTHONPATH=paths, KERAS_BACKEND="tensorflow")
+    assert f"cannot be imported: {tmp_path / name}.py has its name and is another module" in said
+
+
+def test_a_folder_that_is_left_of_a_package_is_named(tmp_path):
+    left = ModuleType("keras")
+    left.__path__ = [str(tmp_path)]
+    with pytest.raises(ImportError, match="has its name and is another module") as caught:
+        check_package(left)
+    assert str(tmp_path) in str(caught.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from gpukeras.core.errors import RuntimeMissingError
 
 failures: dict[str, str] = {}  # by module: the first error, since a second attempt says another
@@ -17,7 +19,24 @@ def refuse_import(title: str, module: str, error: Exception, hint: str) -> Runti
         hint: How to install it, said only where it is missing.
     """
     kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
-    said = failures.setdefault(module, f"{title} cannot be imported: {kind}{error}.")
+    what = str(error).rstrip(".")
+    said = failures.setdefault(module, f"{title} cannot be imported: {kind}{what}.")
     if not (isinstance(error, ModuleNotFoundError) and error.name == module):
         hint = "It is installed: gpu_check() says why its import fails."
     return RuntimeMissingError(said, hint=hint)
+
+
+def check_package(module: ModuleType) -> None:
+    """Refuses what has only the name of TensorFlow, JAX or Keras, which all tell their version.
+
+    It may be a script of the user's, or a folder that is left of a package that was removed.
+
+    Args:
+        module: What was imported.
+
+    Raises:
+        ImportError: if it is another module.
+    """
+    if not hasattr(module, "__version__"):
+        place = getattr(module, "__file__", None) or next(iter(module.__path__), "")
+        raise ImportError(f"{place} has its name and is another module: rename or remove it")
