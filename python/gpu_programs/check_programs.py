@@ -10,6 +10,7 @@ nothing of time.
 - kernels: kernels, library calls and copies of a step; an inner loop counts with all iterations
 - launches: what the host sends for a step; a CUDA graph counts as one
 - graph: whether a step is one CUDA graph, or how many there are
+- precision: float32, or with `--precision auto` what gpu_setup() chooses for the card
 - temporary: memory beside arguments and results
 """
 
@@ -26,10 +27,13 @@ from typing import Any
 os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", GPUKERAS_XLA_CACHE="off")
 
 import jax
+import keras
 from invariants import find_failures
 from models import MODELS, Case
-from programs import KINDS, Program, open_program
+from programs import KINDS, STACKED, Program, open_program
 
+from gpukeras.backend.mixed_precision import Gpu, choose_policy
+from gpukeras.many.step import PARTS
 from gpukeras.profiler.aot.compile import CompiledProgram, compile_for
 from gpukeras.system.cards import Card, choose_card
 
@@ -37,6 +41,10 @@ CARDS = ("T4", "RTX 3060", "A100", "H100", "RTX 5090")
 COLUMNS = ("model", "kind", "card", "batches", "kernels", "bare", "launches", "graph")
 COLUMNS += ("block MiB", "temporary MiB", "fails")
 MIB = 2**20
+# A step checks the loss and counts itself, which one of a bare loop does not; one of a stack leaves
+# models as they are that have no rows.
+MORE_KERNELS = {"train": 2, "test": 2, "stack": 4}
+BARE_PARTS = {"train": 4, "test": 3}  # of the state, which Keras' own step takes
 
 
 @dataclass(frozen=True)
@@ -52,13 +60,16 @@ def count_bytes(arrays: Any) -> int:
     return sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(arrays))
 
 
-def count_bare_kernels(case: Case, card: Card, program: Program) -> int | None:
-    """Returns the kernels of a step of Keras' own training step in a bare loop."""
-    state = program.state
+def count_bare_kernels(case: Case, kind: str, card: Card, program: Program) -> int | None:
+    """Returns the kernels of a step of Keras' own step in a bare loop; for stacks, by `vmap()`."""
+    own, size = f"{'test' if kind == 'test' else 'train'}_step", (case.batch_size,)
+    step = getattr(case.model, own)
+    if kind == "stack":
+        step, size = jax.vmap(step), (STACKED, case.batch_size)
 
     def run(state: Any, batches: Any) -> Any:
         def body(state: Any, batch: Any) -> Any:
-            logs, after = case.model.train_step(state, batch)
+            logs, after = step(state, batch)
             kept = jax.tree.map(lambda new, old: new.astype(old.dtype), list(after), state)
             return kept, logs
 
@@ -66,31 +77,38 @@ def count_bare_kernels(case: Case, card: Card, program: Program) -> int | None:
         return jax.tree.map(lambda values: values[-1], logs), state
 
     def divide(array: Any) -> Any:
-        shape = (case.batches, case.batch_size, *array.shape[1:])
-        return jax.ShapeDtypeStruct(shape, array.dtype)
+        return jax.ShapeDtypeStruct((program.batches, *size, *array.shape[1:]), array.dtype)
 
+    state = program.arguments[0]
+    parts = [state[part] for part in PARTS] if kind == "stack" else list(state[: BARE_PARTS[kind]])
     bare = jax.jit(run, donate_argnums=0)
-    arguments = [list(part) for part in state[:4]], jax.tree.map(divide, program.rows)
-    return compile_for(card, bare, *arguments).loop.kernels
+    rows = jax.tree.map(divide, program.rows)
+    return compile_for(card, bare, list(map(list, parts)), rows).loop.kernels
 
 
-def check(name: str, kind: str, card_name: str) -> Checked:
+def check(name: str, kind: str, card_name: str, precision: str = "float32") -> Checked:
     """Compiles a model's program for a card and checks it.
 
     Args:
         name: The model's.
         kind: One of `KINDS`.
         card_name: The card's.
+        precision: As of `gpu_setup()`; "auto" is what suits the card.
     """
-    case, card = MODELS[name](), choose_card(card_name)
+    card = choose_card(card_name)
+    major, minor = card.capability
+    policy = choose_policy(precision, [Gpu(f"{major}.{minor}", card.name)]).policy
+    keras.config.set_dtype_policy(policy)
+    case = MODELS[name]()
     program = open_program(case, kind)
     compiled = compile_for(card, program.jitted, *program.arguments)
-    bare = count_bare_kernels(case, card, program) if kind == "train" else None
+    bare = None if kind == "predict" else count_bare_kernels(case, kind, card, program)
     largest = max(map(count_bytes, jax.tree.leaves(program.rows)))
     # Layers of a large batch may be as large as its rows: only loops have a block to copy.
     block = math.inf if kind == "predict" else largest
     state = count_bytes(program.state)
-    failures = list(find_failures(compiled, state, block, bare, program.planned_bytes))
+    most = math.inf if bare is None else bare + MORE_KERNELS[kind]
+    failures = list(find_failures(compiled, state, block, most, program.planned_bytes))
     figures = list(describe(compiled, bare, program.batches, count_bytes(program.rows)))
     return Checked((name, kind, card_name, *figures, "; ".join(failures) or "-"), bool(failures))
 
@@ -115,6 +133,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--card", nargs="+", default=CARDS)
     parser.add_argument("--model", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--kind", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--precision", choices=("float32", "auto"), default="float32")
     return parser.parse_args()
 
 
@@ -125,7 +144,7 @@ def main() -> int:
     for card in given.card:
         for name in given.model:
             for kind in given.kind:
-                found = check(name, kind, card)
+                found = check(name, kind, card, given.precision)
                 failed = failed or found.fails
                 print("\t".join(found.row), flush=True)
     return int(failed)

@@ -46,6 +46,13 @@ def test_a_step_of_a_small_model_is_one_launch(kind):
     assert (found["launches"], found["graph"], found["fails"]) == ("1", "one", "-")
 
 
+def test_what_gpu_setup_chooses_for_a_card_compiles():
+    # A T4 has no bfloat16, for which XLA makes no program of attention.
+    wanted = ["--card", "T4", "--model", "transformer", "--kind", "train", "--precision", "auto"]
+    status, text = run_there(str(FOLDER / "check_programs.py"), *wanted)
+    assert status == 0, text
+
+
 def test_a_loop_that_copies_its_block_fails():
     status, text = run_there("-c", WITHOUT_MATRIX)
     assert status == 1
