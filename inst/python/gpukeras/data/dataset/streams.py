@@ -31,7 +31,6 @@ from gpukeras.data.dataset.map_dataset import Dataset, Request, build_rows
 from gpukeras.data.dataset.materialize import Materializer, Record
 from gpukeras.data.dataset.passthrough import build_as_is, why_not_batchable
 from gpukeras.data.dataset.tfdata import TfStream
-from gpukeras.data.dataset.tfdata_struct import Layout, check_plain, pack_elements
 from gpukeras.data.plan import StreamFacts
 from gpukeras.data.reader.registry import open_features
 from gpukeras.data.recipe.encoding import check_settled
@@ -141,15 +140,15 @@ def _build_tfdata(features: Mapping[str, Any], request: Request) -> IterableData
     spec, recipe, na = request.spec, request.recipe, request.na
     if na != "error":
         raise _needs_rows("na", f'`na` = "{na}"')
-    given, layout = _open_tf(features, recipe)
-    first = _as_chunk(given, layout, given.peek(), 1)
+    given = _open_tf(features, recipe)
+    first = _as_chunk(given, given.peek(), 1)
     recipe = recipe or learn_chunk(first, request, features.get("groups"))
     recipe = weigh_chunk(recipe, first)
     encoding = recipe.features
-    if layout.inputs:
+    if given.elements.x.several:
         check_plain(check_kind(encoding, InputsEncoding, "x"), spec.scale)
     else:
-        check_array(encoding, given.elements.row_shape, "x")
+        check_array(encoding, given.elements.x.shape, "x")
     head, _ = encode_chunk(first, recipe, na, "x")
     recipe = measure_labels(recipe, head)
     plain_bytes = given.elements.dtype == "uint8" and encoding.keeps_values
@@ -177,24 +176,30 @@ def _bytes(values: np.ndarray) -> np.ndarray:
     return out
 
 
-def _open_tf(features: Mapping[str, Any], recipe: Recipe | None) -> tuple[TfStream, Layout]:
-    """Opens a tf.data dataset of tensors, with the layout of elements that hold several."""
-    batched = features.get("batched")
-    dataset, layout = pack_elements(features["dataset"], batched, recipe)
-    batched = batched if layout is None else layout.batched
-    given = TfStream(dataset, features.get("steps"), batched)
-    return given, layout or Layout(given.elements.batched)
+def _open_tf(features: Mapping[str, Any], recipe: Recipe | None) -> TfStream:
+    return TfStream(features["dataset"], features.get("steps"), features.get("batched"), recipe)
 
 
-def _as_chunk(given: TfStream, layout: Layout, arrays: tuple[np.ndarray, ...], batch: int) -> Chunk:
+def _as_chunk(given: TfStream, arrays: tuple[np.ndarray, ...], batch: int) -> Chunk:
     """Converts a batch of a tf.data dataset to a chunk, the form of a function's batches."""
-    kind = given.elements.label_kind
-    labels = {"name": "y", "kind": kind, "values": arrays[1]} if kind else None
-    if layout.outputs:
-        labels = layout.labels(arrays[1])
-    features = layout.features(arrays[0])
-    weights = layout.weigh(arrays[2]) if len(arrays) > 2 else None
-    return Chunk(features, labels, weights, 1, batch)
+    elements = given.elements
+    labels = elements.labels(arrays[1]) if len(arrays) > 1 else None
+    weights = elements.weigh(arrays[2]) if len(arrays) > 2 else None
+    return Chunk(elements.features(arrays[0]), labels, weights, 1, batch)
+
+
+def check_plain(encoding: InputsEncoding, scale: bool) -> None:
+    """Checks that several inputs of a pipeline are not encoded.
+
+    Raises:
+        SpecError: if one is to be scaled or imputed, which needs `cache = TRUE`.
+    """
+    if scale or not encoding.keeps_values or encoding.has_texts:
+        raise SpecError(
+            "Several inputs of a tf.data dataset are taken as they are, not scaled or imputed.",
+            hint="Use `cache = TRUE`, which keeps the rows.",
+            arg="scale",
+        )
 
 
 # Draining ----------------------------------------------------------------------------------------
@@ -213,14 +218,14 @@ def _drain(
 
 def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk]:
     require_feature("pipeline")
-    given, layout = _open_tf(features, None)
+    given = _open_tf(features, None)
     size = given.elements.batch_rows or len(given.peek()[0])
     size = size if given.elements.batched else 32
     size = size if spec.batch_size == "auto" else int(spec.batch_size)
     left = None if given.steps is None else given.steps * size
     for number, arrays in enumerate(given.batches(), 1):
         arrays = arrays if left is None else tuple(array[:left] for array in arrays)
-        yield _as_chunk(given, layout, arrays, number)
+        yield _as_chunk(given, arrays, number)
         left = None if left is None else left - len(arrays[0])
         if left == 0:
             return

@@ -2,17 +2,12 @@
 
 TensorFlow assembles the elements into blocks (`rebatch`), so that Python handles no row, and makes
 the next block while the current one is trained. The dataset determines the order.
-
-Elements are `x`, `(x, y)` or `(x, y, weights)`, each a tensor of numbers, batched or not;
-`parse_elements()` describes how that is inferred.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,146 +15,11 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.messages import count_of, find_reason
-from gpukeras.core.options import check_count, check_flag, refused_value
+from gpukeras.core.options import check_count, refused_value
 from gpukeras.core.pulling import Puller
+from gpukeras.data.dataset.elements import parse_elements, unname_pairs
 from gpukeras.data.dataset.rebatch import HostBlock, Pass
-from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding
-
-# Elements -----------------------------------------------------------------------------------------
-
-GIVE_PAIRS = "Map it to (x, y), each a tensor of numbers, with its own map()."
-
-
-@dataclass(frozen=True)
-class Elements:
-    """The structure of a dataset's elements.
-
-    Args:
-        batched: Whether an element is a batch of rows.
-        row_shape: Shape of one row of `x`; a single number has shape (1,).
-        label_shape: Shape of one row of `y`.
-        label_kind: "integer", "logical", "numeric" or "matrix" (see `targets`), or "" without `y`.
-        weight_shape: Shape of the weights of one row.
-        batch_rows: Rows per element, or None if they vary.
-        dtype: Name of the dtype of `x`.
-    """
-
-    batched: bool
-    row_shape: tuple[int, ...]
-    label_shape: tuple[int, ...]
-    label_kind: str
-    weight_shape: tuple[int, ...]
-    batch_rows: int | None
-    dtype: str
-
-
-def parse_elements(spec: Any, batched: bool | None = None) -> Elements:
-    """Infers the structure of elements from their `element_spec`.
-
-    If a part is a single number, elements are rows. Otherwise they are batches if the first
-    dimensions are unknown, or if `x` (of rank 2 or more) and `y` share the first dimension. In an
-    ambiguous case the user must give `batched`.
-
-    Args:
-        spec: `element_spec` of a dataset.
-        batched: Whether elements are batches; None to infer it from the shapes.
-
-    Raises:
-        DataError: for elements that cannot be trained on.
-        SpecError: if the shapes are ambiguous and `batched` is None.
-    """
-    parts = list(spec) if isinstance(spec, (tuple, list)) else [spec]
-    if not 1 <= len(parts) <= 3:
-        raise DataError(
-            f"Elements of the tf.data dataset have {len(parts)} parts.", hint=GIVE_PAIRS, arg="x"
-        )
-    for part, name in zip(parts, ("x", "y", "weights"), strict=False):
-        check_part(part, name)
-    shapes = [tuple(part.shape) for part in parts]
-    many = choose_batched(shapes) if batched is None else check_flag("batched", batched)
-    rows = [shape[1:] for shape in shapes] if many else shapes
-    row_shape = rows[0] or (1,)
-    label_shape, kind = parse_labels(rows[1], parts[1]) if len(parts) > 1 else ((), "")
-    check_known(row_shape, "x")
-    check_known(rows[2] if len(parts) > 2 else (), "weights")
-    return Elements(
-        batched=many,
-        row_shape=row_shape,
-        label_shape=label_shape,
-        label_kind=kind,
-        weight_shape=rows[2] if len(parts) > 2 else (),
-        batch_rows=shapes[0][0] if many else 1,
-        dtype=parts[0].dtype.name,
-    )
-
-
-def check_part(part: Any, name: str) -> None:
-    """Checks that a part of the elements is a tensor of numbers of known rank.
-
-    Raises:
-        DataError: if it is not.
-    """
-    kind = type(part).__name__
-    if kind != "TensorSpec":
-        found = "several tensors" if isinstance(part, (dict, tuple, list)) else f"a {kind}"
-        raise DataError(
-            f"`{name}` of the tf.data dataset is {found}, not a tensor.", hint=GIVE_PAIRS, arg="x"
-        )
-    if not (part.dtype.is_floating or part.dtype.is_integer or part.dtype.is_bool):
-        text = part.dtype.name == "string"
-        raise DataError(
-            f"`{name}` of the tf.data dataset must be numeric, not {part.dtype.name}.",
-            hint="Apply a text or lookup layer in its map()." if text else "",
-            arg="x",
-        )
-    if part.shape.rank is None:
-        raise DataError(
-            f"`{name}` of the tf.data dataset has no known number of dimensions.",
-            hint="Give it a shape by tf.ensure_shape() in its map().",
-            arg="x",
-        )
-
-
-def choose_batched(shapes: list[tuple[int | None, ...]]) -> bool:
-    """Whether elements are batches, by the shapes of their tensors; see `parse_elements()`."""
-    x = shapes[0]
-    if any(shape == () for shape in shapes):
-        return False
-    if all(shape[0] is None for shape in shapes):
-        return True
-    if len(shapes) > 1:
-        return len(x) > 1 and x[0] == shapes[1][0]
-    if len(x) == 1:
-        return False
-    raise SpecError(
-        "Elements of the tf.data dataset may be rows or batches: their shape does not tell.",
-        hint="Say `batched = TRUE` or `batched = FALSE`.",
-        arg="batched",
-    )
-
-
-def parse_labels(row: tuple[int | None, ...], part: Any) -> tuple[tuple[int, ...], str]:
-    """Returns the shape of one row of labels, and their kind."""
-    check_known(row, "y")
-    known = tuple(length for length in row if length is not None)
-    if math.prod(known) != 1:
-        return known, "matrix"
-    if part.dtype.is_bool:
-        return known, "logical"
-    return known, "integer" if part.dtype.is_integer else "numeric"
-
-
-def check_known(row: tuple[int | None, ...], name: str) -> None:
-    """Raises DataError if a dimension of a row is unknown or 0."""
-    if None in row or 0 in row:
-        raise DataError(
-            f"A row of `{name}` of the tf.data dataset has the shape {row}: it must be known.",
-            hint="Give it a shape by tf.ensure_shape() in its map(), or use padded_batch().",
-            arg="x",
-        )
-
-
-# Streams ------------------------------------------------------------------------------------------
+from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, Recipe
 
 PEEK_ROWS = 1024  # rows of an unbatched dataset from which a recipe is learned
 INFINITE, UNKNOWN = -1, -2  # tf.data's cardinality constants
@@ -172,9 +32,16 @@ class TfStream:
         dataset: The user's dataset.
         steps: Batches per epoch, or None to read to the dataset's end.
         batched: Whether its elements are batches; None to infer it from their shapes.
+        recipe: An encoding to apply, which determines the order of several tensors; or None.
     """
 
-    def __init__(self, dataset: Any, steps: Any = None, batched: bool | None = None) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        steps: Any = None,
+        batched: bool | None = None,
+        recipe: Recipe | None = None,
+    ) -> None:
         """Parses the element shapes without reading from the dataset.
 
         Raises:
@@ -183,8 +50,9 @@ class TfStream:
         """
         if not isinstance(dataset, runtime.reader().data.Dataset):
             raise refused_value("x", dataset, "a tf.data.Dataset")
-        self.dataset = disable_prefetch(dataset)
-        self.elements = parse_elements(dataset.element_spec, batched)
+        dataset = unname_pairs(dataset, recipe)
+        self.elements = parse_elements(dataset.element_spec, batched, recipe)
+        self.dataset = disable_prefetch(self.elements.pack(dataset))
         self.cardinality = int(dataset.cardinality())
         self.steps = check_steps(steps, self.cardinality, self.elements.batched)
 
@@ -208,7 +76,7 @@ class TfStream:
         """Converts a batch to arrays; a row of `x` has at least one dimension."""
         parts = element if isinstance(element, (tuple, list)) else (element,)
         x, *others = (np.asarray(part) for part in parts)
-        return (x.reshape(-1, *self.elements.row_shape), *others)
+        return (x.reshape(-1, *self.elements.x.shape), *others)
 
     def expect_rows(self, first: int) -> int | None:
         """Estimates the rows of all elements from those of the first; None if unknown."""
@@ -267,14 +135,14 @@ class TfStream:
     def _encode(self, encoding: Encoding, parts: tuple[Any, ...]) -> tuple[Any, ...]:
         """Encodes a block in the dataset's graph; bytes stay bytes and become floats later."""
         tf = runtime.reader()
-        x = tf.reshape(parts[0], (-1, *self.elements.row_shape))
+        x = tf.reshape(parts[0], (-1, *self.elements.x.shape))
         if isinstance(encoding, ArrayEncoding) and not encoding.keeps_values:
             x = (tf.cast(x, tf.float64) - (encoding.center or 0.0)) / (encoding.scale or 1.0)
         if x.dtype != tf.uint8:
             x = tf.debugging.check_numerics(
                 tf.cast(x, tf.float32), "`x` has missing or infinite values"
             )
-        shapes = (self.elements.label_shape, self.elements.weight_shape)
+        shapes = (self.elements.y.shape, self.elements.weights.shape)
         others = zip(parts[1:], shapes, strict=False)
         return (x, *(tf.cast(tf.reshape(part, (-1, *row)), tf.float32) for part, row in others))
 
