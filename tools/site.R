@@ -7,6 +7,7 @@ arguments <- commandArgs(TRUE)
 quick <- "--quick" %in% arguments
 folder <- c(setdiff(arguments, "--quick"), file.path("doc", "site"))[[1]]
 
+# pkgdown/favicon holds man/figures/logo.svg in six sizes: without it pkgdown asks a web service.
 options(pkgdown.internet = FALSE, cli.num_colors = 1L)
 # For the link of a package that is not installed, as in `library(keras3)`, downlit asks CRAN.
 no_urls <- function() data.frame(Package = character(), URL = character())
