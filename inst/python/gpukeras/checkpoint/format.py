@@ -19,6 +19,7 @@ import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
@@ -39,7 +40,7 @@ ZIP64_BYTES = 2**31  # a larger member needs the header for large files, as zipf
 # What `zipfile` and NumPy raise for a file that nobody saved so.
 FORGED = (
     *(BadZipFile, NotImplementedError, RuntimeError, RecursionError, struct.error),
-    *(ValueError, TypeError, KeyError, AttributeError, EOFError, MemoryError),
+    *(ValueError, TypeError, KeyError, AttributeError, EOFError, MemoryError, TokenError),
 )
 
 Arrays = dict[str, np.ndarray]

@@ -142,6 +142,7 @@ def test_the_counts_are_those_of_the_whole_file(tmp_path, monkeypatch):
         (b"PK\x03\x04 an archive?", "not a whole .npy file"),
         (b"1,2,3\n4,5,6\n", "not a whole .npy file"),
         (b"\x93NUMPY\x01\x00", "not a whole .npy file"),
+        (b"\x93NUMPY\x01\x00\x90\x01" + b"(" * 400, "not a whole .npy file"),
     ],
 )
 def test_what_is_no_npy_file_is_refused(tmp_path, content, message):

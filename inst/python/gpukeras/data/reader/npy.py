@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -296,7 +297,7 @@ def open_npy(path: str, arg: str) -> NpyFile:
         mapped = np.lib.format.open_memmap(file, mode="r")  # like numpy.load() without pickles
     except OSError as error:
         raise opening_error(file, arg, error) from error
-    except ValueError as error:
+    except (ValueError, TokenError) as error:  # the latter from Python 3.12 on
         problem = "is not a whole .npy file of numbers (Python objects are never loaded)."
         raise file_error(file, arg, problem, hint) from error
     if mapped.dtype.kind not in "fiub":
