@@ -110,6 +110,7 @@ board_code <- paste(
 
 # The supervisor of processx ends the server however this session ends.
 start_board <- function(folder, port, seconds = 60, call = caller_env()) {
+  start_python(call) # which chooses it
   python <- python_path()
   said <- tempfile("gpukeras-tensorboard-")
   process <- processx::process$new(
