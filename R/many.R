@@ -59,7 +59,7 @@
 #'
 #' @section What differs from training alone:
 #' Sums are added in another order, so numbers differ in their last digits. The optimizer's averages
-#' (`ema`), checkpoints, gradient clipping by [gpu_fit()] and callbacks are not available; clipping
+#' (`ema`), gradient clipping by [gpu_fit()] and callbacks are not available; clipping
 #' of the optimizer itself is. With several outputs the losses of single outputs, not the total, are
 #' averaged over batches as by Keras, which is not the mean over rows. Dropout draws the numbers of
 #' the engine `"compiled"`, and augmentation of images other numbers.
@@ -92,6 +92,11 @@
 #' @param workers Processes that train models which do not stack, several at a time. `"auto"` is the
 #'   workers of a plan of future, if you have set one, else one for each GPU where there are
 #'   several.
+#' @param checkpoint A folder in which the models are kept while they train, `NULL` for none. It is
+#'   created if it is missing. The same call goes on from it after a kill or an interrupt, and trains
+#'   nothing again that has ended; models that stack are saved every 20 seconds. A queue's signal
+#'   ends the call saved, as in the section Queues of [gpu_fit()]. A folder with other trainings is
+#'   refused. A function `model` must build the same models again.
 #' @param verbose Whether to show progress.
 #' @return A `gpu_fits`: a table of models.
 #' - `as.data.frame()` has a row for each model: its settings, seed, fold and group, the numbers of
@@ -126,7 +131,7 @@
 gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NULL, group = NULL,
                          epochs = 10, batch_size = "auto", schedule = NULL, early_stopping = NULL,
                          together = NULL, time = NULL, most = "auto", workers = "auto",
-                         verbose = TRUE) {
+                         checkpoint = NULL, verbose = TRUE) {
   given <- as_many_rows(data, model, group, ...)
   check_settings_grid(grid, given$builder)
   seeds <- as_seeds(seeds, given$builder)
@@ -138,13 +143,13 @@ gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NU
     repeats = !is.null(seeds)
   )
   column <- if (rlang::is_string(group) && rlang::is_formula(model) && nrow(data) != 1) group
-  new_gpu_fits(suspendInterrupts(call_core("fit_many", list(
+  new_gpu_fits(ending_preempted(suspendInterrupts(call_core("fit_many", list(
     models = built$models, data = given$data$handle, options = check_no_na_options(options),
     seeds = if (!built$seeded && !is.null(seeds)) as.list(seeds),
     folds = as_resamples(folds, given$data),
     groups = as_groups_of_rows(given$group), together = as_group_codes(together),
-    times = as_times(time), on_event = progress_listener(verbose)
-  ))), built$settings, column)
+    times = as_times(time), checkpoint = checkpoint, on_event = progress_listener(verbose)
+  )))), built$settings, column)
 }
 
 # The dataset, the function that builds a model, and the group of each row.

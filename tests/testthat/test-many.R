@@ -156,3 +156,19 @@ test_that("folds of classes are those of rsample's strata, and classes without r
   expect_match(fits$notes, "^`Fold5` holds out no row of class \"case\"\\.$")
   expect_match(format(fits), "holds out no row", all = FALSE)
 })
+
+test_that("models that are kept in a folder are not trained again", {
+  skip_without_tensorflow()
+  cars <- gpu_dataset(mpg ~ ., data = mtcars, seed = 1)
+  model <- gpu_mlp(cars, units = 4, seed = 1)
+  folder <- withr::local_tempfile()
+  train <- function(epochs = 2) {
+    gpu_fit_many(cars, model, folds = 3, epochs = epochs, checkpoint = folder, verbose = FALSE)
+  }
+  first <- train()
+  written <- file.mtime(list.files(file.path(folder, "models"), full.names = TRUE))
+  second <- train()
+  expect_identical(second$predictions, first$predictions)
+  expect_identical(file.mtime(list.files(file.path(folder, "models"), full.names = TRUE)), written)
+  expect_error(train(epochs = 3), "`epochs` was 2 and is 3", class = "gpukeras_error_checkpoint")
+})

@@ -9,7 +9,8 @@ ALONE = 1e-5  # largest difference of a weight, in all epochs
 def fit_many(models, data, seeds=None, folds=None, groups=None, *, on_event=None, **options):
     from gpukeras.many.fit_many import fit_many
 
-    rows = {"folds": folds, "groups": groups, "together": options.pop("together", None)}
+    rows = {name: options.pop(name, None) for name in ("together", "checkpoint")}
+    rows |= {"folds": folds, "groups": groups}
     return fit_many(models, data, {"epochs": 3, **options}, seeds=seeds, on_event=on_event, **rows)
 
 

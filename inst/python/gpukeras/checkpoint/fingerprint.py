@@ -48,7 +48,7 @@ def describe_training(
     schedule = options.get("schedule")
     spans = isinstance(schedule, Mapping) and schedule.get("kind") in SPANNING
     described = {
-        **_describe_model(model),
+        **describe_model(model),
         **_describe_data(data, plan),
         **{name: options.get(name) for name in OPTIONS},
         "epochs": options.get("epochs") if spans else None,
@@ -71,7 +71,8 @@ def read_versions() -> dict[str, str]:
 # The model ---------------------------------------------------------------------------------------
 
 
-def _describe_model(model: Model) -> dict[str, Any]:
+def describe_model(model: Model) -> dict[str, Any]:
+    """Returns JSON values that identify a compiled model, whatever its weights."""
     config = _ask(lambda: read_config(model)["model"])
     compiled = _ask(lambda: read_config(model)["compiled"]) or {}
     optimizer = model.optimizer

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from gpukeras.core.errors import PreemptedError
+
 # EX_TEMPFAIL of BSD's sysexits.h: "a temporary failure; the user is invited to retry".
 REQUEUE_STATUS = 75
 SIGNALS = ("SIGTERM", "SIGUSR1")
@@ -42,6 +44,22 @@ class PreemptionNotice:
         """Handles a signal; later ones change nothing."""
         if not self.signal:
             self.signal, self.at = signal.Signals(number).name, time.monotonic()
+
+    def explain(self, what: str, folder: str) -> PreemptedError:
+        """Returns the error that ends a call which is saved, such as "its search is".
+
+        Args:
+            what: What is saved, as a subject with its verb.
+            folder: Where.
+        """
+        passed = time.monotonic() - self.at
+        return PreemptedError(
+            f"This process is asked to end, and {what} saved, {passed:.1f} s after {self.signal}.",
+            hint="Run the same script again: it goes on from there.",
+            signal=self.signal,
+            status=REQUEUE_STATUS,
+            checkpoint=folder,
+        )
 
 
 _unwanted: list[PreemptionNotice] = []  # of calls in progress that do not catch the signals

@@ -47,6 +47,7 @@ def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted
             fitted[number] = results[number].fitted or _fail(start, results[number].error)
         else:
             fitted[number] = train_alone(start, task)
+            _tell(task, number, fitted[number])
     return fitted, why
 
 
@@ -70,6 +71,7 @@ def train_beside(
             for job, result in pool.run(_list_jobs(given), lambda: _stops(given[0][1])):
                 if result.crossed:
                     results[job.number] = result
+                    _tell(given[0][1], job.number, result.fitted)
                 else:
                     left[job.number] = result.error
     except (RowsError, WorkersError) as error:
@@ -88,6 +90,11 @@ def _list_jobs(given: Sequence[tuple[Start, Task]]) -> Iterator[Job]:
             if start.learned:
                 model = make_initial(start.model, None, task.data, start.learned)
         yield as_job(start, task, model)
+
+
+def _tell(task: Task, number: int, fitted: Fitted | None) -> None:
+    if task.after_model is not None and fitted is not None:
+        task.after_model(number, fitted)
 
 
 def _explain(count: int, left: Mapping[int, str], plan: WorkersPlan) -> str:
@@ -116,12 +123,14 @@ def as_job(start: Start, task: Task, model: Model) -> Job:
         model: The model, with what `start` has learned from labels.
     """
     spec, member = task.spec, start.member
-    options = {
+    options: dict[str, Any] = {
         "epochs": spec.epochs,
         "schedule": spec.schedule,
         "early_stopping": None if spec.early_stopping is None else asdict(spec.early_stopping),
         "engine": spec.engine,
     }
+    if task.states is not None:
+        options["checkpoint"] = {"folder": str(task.states / f"{member.number:04d}"), "keep": 1}
     return Job(
         member.number,
         model,

@@ -95,6 +95,12 @@ class _Watching:
         """Starts without a best epoch."""
         self.monitors = [MetricMonitor.of(self.spec) for _ in self.histories]
 
+    def resume(self, states: Sequence[Mapping[str, Any] | None]) -> None:
+        """Goes on from where the monitors of an earlier process stood."""
+        for monitor, state in zip(self.monitors, states, strict=True):
+            if state is not None:
+                monitor.set_state(state)
+
     def see(self, epoch: int) -> Iterator[tuple[int, str]]:
         """Yields the places of models that train, with what `MetricMonitor.see()` says of them.
 
@@ -114,7 +120,7 @@ class StackEarlyStopping(_Watching):
     """Stops models that no longer improve, and keeps their best states."""
 
     spec: EarlyStoppingSpec
-    _best: Any = None
+    best: Any = None  # a state of the stack
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Looks at the metric of each model."""
@@ -126,13 +132,13 @@ class StackEarlyStopping(_Watching):
                 history.stopped = "early"
             if self.spec.restore_best:
                 history.best_epoch = self.monitors[place].best_epoch
-        self._best = self.model.keep(better, self._best)
+        self.best = self.model.keep(better, self.best)
 
     def restore_best(self) -> None:
         """Restores the best states of models that have one; a second call changes nothing."""
-        if self._best is not None:
+        if self.best is not None:
             kept = np.array([history.best_epoch > 0 for history in self.histories])
-            self.model.state = self.model.keep(~kept, self._best)
+            self.model.state = self.model.keep(~kept, self.best)
 
 
 @dataclass(eq=False)

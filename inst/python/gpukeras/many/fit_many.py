@@ -15,6 +15,7 @@ from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import check_count
+from gpukeras.core.preemption import catch_preemption
 from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.plan import choose_batch_size
@@ -23,6 +24,7 @@ from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels, Start
 from gpukeras.many.group_scaling import GroupScaling, choose_scaling, find_table
+from gpukeras.many.keeper import Keeper, check_folder
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import (
@@ -40,6 +42,7 @@ from gpukeras.many.resamples import (
     read_classes,
     split_dataset,
 )
+from gpukeras.many.saved import SavedModels, describe_trainings, fits, open_saved
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import StackingError, Task, train_stack
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
@@ -63,6 +66,7 @@ def fit_many(
     groups: Mapping[str, Any] | None = None,
     together: Any = None,
     times: Any = None,
+    checkpoint: str | None = None,
     on_event: OnEvent | None = None,
 ) -> FittedModels:
     """Trains a model for each combination of settings, seeds, folds and groups.
@@ -76,11 +80,16 @@ def fit_many(
         groups: Models of their own for groups of rows: `names`, and `codes` (from 0), one a row.
         together: One group a row whose rows no fold may divide, see `plan_resamples()`.
         times: One time a row, see `plan_resamples()`.
+        checkpoint: A folder in which the trainings are kept, and from which they go on; see
+            `saved`. None to keep nothing.
         on_event: See `training.fit()`; also called between stacks.
 
     Raises:
         SpecError, DataError, ModelError: for what does not fit, before anything is trained.
+        CheckpointError: if the folder cannot be used, or holds other trainings.
+        PreemptedError: if the process was asked to end, and the trainings are saved.
     """
+    check_folder(checkpoint)
     spec = ManySpec.from_dict(options)
     rows = _check_data(data)
     resamples = _open_folds(rows, folds, together, times)
@@ -95,7 +104,7 @@ def fit_many(
     }
     joined, firsts = join_parts(rows, list(parts.values()))
     first_rows = dict(zip(parts, firsts, strict=True))
-    task = _make_task(spec, joined, members, on_event)
+    task = _make_task(spec, joined, members)
     for model in models:
         prepare(model, rows)
     several = len({find_table(model) is None for model in models}) > 1
@@ -104,10 +113,16 @@ def fit_many(
     began, built = time.perf_counter(), _build(models, members, rows)
     structures = [describe_structure(model) for model in models]
     starts = list(_list_starts(models, members, built, structures, rows, parts))
-    plan = _plan(models, structures, members, task)
     shifts = [one.member.shift(first_rows[_split(one.member)]) for one in starts]
     shifted = [replace(one, member=member) for one, member in zip(starts, shifts, strict=True)]
-    fitted, plan = _train(shifted, plan, task)
+    with catch_preemption(checkpoint is not None) as notice, open_saved(checkpoint) as saved:
+        trained = describe_trainings(models, rows, spec, members)
+        saved.compare(trained)
+        plan = saved.plan or _plan(models, structures, members, task)
+        saved.begin(trained, plan)
+        keeper = Keeper(saved, notice, on_event, spec.epochs)
+        fitted, plan = _train(shifted, plan, keeper.watch(task), saved)
+        keeper.end()
     return FittedModels(
         rows,
         starts,
@@ -116,7 +131,7 @@ def fit_many(
         batch_size=task.batch_size,
         device=task.device,
         elapsed_s=time.perf_counter() - began,
-        notes=(*note_absent(_name_splits(members), read_classes(rows)), *said),
+        notes=(*note_absent(_name_splits(members), read_classes(rows)), *said, *saved.notes),
         scaling=scaling,
     )
 
@@ -133,9 +148,7 @@ def _name_splits(members: Sequence[Member]) -> list[Resample]:
     return splits
 
 
-def _make_task(
-    spec: ManySpec, data: MapDataset, members: Sequence[Member], on_event: OnEvent | None
-) -> Task:
+def _make_task(spec: ManySpec, data: MapDataset, members: Sequence[Member]) -> Task:
     sizes = [len(one.train) for one in members]
     wanted = data.spec.batch_size if spec.batch_size == "auto" else spec.batch_size
     return Task(
@@ -143,22 +156,41 @@ def _make_task(
         spec,
         choose_batch_size(int(np.median(sizes)), wanted)[0],
         devices.current().device,
-        ProgressReporter(on_event, spec.epochs),
+        ProgressReporter(None, spec.epochs),
     )
 
 
 def _train(
-    starts: Sequence[Start], plan: StackPlan, task: Task
+    starts: Sequence[Start], plan: StackPlan, task: Task, saved: SavedModels
 ) -> tuple[dict[int, Fitted], StackPlan]:
     """Returns what each model has become, by its number, and the plan as it was carried out."""
-    fitted: dict[int, Fitted] = {}
+    fitted = {n: one.fitted for n, one in saved.progress.items() if one.finished}
     for stack in plan.stacks:
+        waiting = [starts[place] for place in stack if starts[place].member.number not in fitted]
         try:
-            fitted |= train_stack([starts[place] for place in stack], task)
+            for begun, epochs in _resume(waiting, saved):
+                trained = train_stack(begun, replace(task, first_epoch=epochs))
+                fitted |= trained
+                saved.finish_all(trained)
         except StackingError as error:
             plan = plan.without([stack], f"a stack of them failed: {error}")
-    alone, how = train_members([starts[place] for place in plan.alone], task)
+    left = [starts[place] for place in plan.alone if starts[place].member.number not in fitted]
+    alone, how = train_members(left, task)
     return fitted | alone, replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
+
+
+def _resume(starts: Sequence[Start], saved: SavedModels) -> Iterator[tuple[list[Start], int]]:
+    """Yields models of a stack that go on together, and the epochs that they have behind them."""
+    by_epochs: dict[int, list[Start]] = {}
+    for start in starts:
+        begun = saved.progress.get(start.member.number)
+        if begun is not None and not fits(begun.fitted.state, start.model):
+            begun = None  # of a file that was made otherwise: the model begins anew
+        if begun is not None:
+            start = replace(start, state=begun.fitted.state, begun=begun)
+        by_epochs.setdefault(0 if begun is None else begun.epoch, []).append(start)
+    for epochs, begun_together in by_epochs.items():
+        yield begun_together, epochs
 
 
 # Checks ------------------------------------------------------------------------------------------

@@ -71,6 +71,27 @@ class Fitted:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """Where a model's training stands.
+
+    Args:
+        fitted: Its history so far and its state; its outputs once it is finished.
+        epoch: Epochs that its stack has trained; a model that has stopped has fewer.
+        finished: Whether nothing of it is left to train.
+        best: The state that early stopping would restore, or None.
+        monitors: `MetricMonitor.get_state()` of the stack's callbacks, by their names.
+        factor: See `StackRates.factors`.
+    """
+
+    fitted: Fitted
+    epoch: int = 0
+    finished: bool = False
+    best: State | None = None
+    monitors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
 class Start:
     """Where a model's training begins.
 
@@ -80,6 +101,7 @@ class Start:
         structure: The model's structure, with what was learned from labels.
         state: Its state; None for that of the model.
         learned: What its training rows' labels give, which the model has from others.
+        begun: Where an earlier process has left it, or None.
     """
 
     member: Member
@@ -87,6 +109,7 @@ class Start:
     structure: Structure
     state: State | None = None
     learned: LabelNumbers = NOTHING
+    begun: Progress | None = None
 
 
 class FittedModels:

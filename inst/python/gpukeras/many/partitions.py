@@ -132,9 +132,15 @@ class PartitionedStack:
         """Whether loss scaling lets each model train no more, see `Stack.are_stuck()`."""
         return np.concatenate([stack.are_stuck() for stack in self._stacks])
 
-    def read(self) -> list[ModelState]:
-        """Returns each model's state as NumPy arrays."""
-        return [state for stack in self._stacks for state in stack.read()]
+    def load(self, states: Sequence[ModelState]) -> list[State]:
+        """Returns a state of each partition from one of each model."""
+        parts = zip(self._stacks, self._slices, strict=True)
+        return [stack.load(states[part]) for stack, part in parts]
+
+    def read(self, states: Sequence[State] | None = None) -> list[ModelState]:
+        """Returns each model's state as NumPy arrays, see `Stack.read()`."""
+        pairs = zip(self._stacks, states or repeat(None), strict=False)
+        return [state for stack, own in pairs for state in stack.read(own)]
 
     def _map(
         self, work: Callable[[Stack, slice, Check], Result], check: Check = lambda: None

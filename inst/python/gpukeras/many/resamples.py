@@ -7,6 +7,7 @@ where R gives them, and from 0 in a `Resample`.
 from __future__ import annotations
 
 import copy
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -155,6 +156,12 @@ def plan_resamples(
         raise SpecError(f"`resamples` must be {EXPECTED}, and is empty.", arg="resamples")
     _check_leaks(planned, groups, times, rows)
     return planned
+
+
+def digest_numbers(rows: np.ndarray) -> str:
+    """Returns how many row numbers there are, with a digest of them: "120 rows, 3f2a9c10"."""
+    crc = zlib.crc32(np.ascontiguousarray(rows, np.int32).data)
+    return f"{count_of(len(rows), 'row')}, {crc:08x}"
 
 
 def split_dataset(

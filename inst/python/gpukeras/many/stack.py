@@ -90,11 +90,7 @@ class Stack:
         self._data = data
         self._device, self._model = programs.device, programs.model
         self._numbers = self._put(numbers.astype(np.float32))
-        self.state: State = {
-            part: [self._put(np.stack(arrays)) for arrays in zip(*lists, strict=True)]
-            for part in states[0]
-            for lists in [[state[part] for state in states]]
-        }
+        self.state = self.load(states)
         blank = blank_metrics(self._model)
         self._blank = [self._put(np.stack([array] * self.size)) for array in blank]
         self._outputs = count_row_bytes(self._model)
@@ -193,11 +189,24 @@ class Stack:
         lowest = optimizer.initial_scale * 0.5**STUCK_STEPS
         return np.asarray(self.state[OPTIMIZER][place]) <= lowest
 
-    def read(self) -> list[dict[str, list[np.ndarray]]]:
-        """Returns each model's state as NumPy arrays, which are parts of those of the stack."""
-        whole = {part: [np.asarray(one) for one in values] for part, values in self.state.items()}
+    def load(self, states: Sequence[ModelState]) -> State:
+        """Returns a state of the stack, on the device, from one of each model."""
+        return {
+            part: [self._put(np.stack(arrays)) for arrays in zip(*lists, strict=True)]
+            for part in states[0]
+            for lists in [[state[part] for state in states]]
+        }
+
+    def read(self, state: State | None = None) -> list[dict[str, list[np.ndarray]]]:
+        """Returns each model's state as NumPy arrays, which are parts of those of the stack.
+
+        Args:
+            state: A state of the stack; None for that of now.
+        """
+        tensors = self.state if state is None else state
+        whole = {part: list(map(np.asarray, values)) for part, values in tensors.items()}
         return [
-            {part: [one[place] for one in values] for part, values in whole.items()}
+            {part: [array[place] for array in arrays] for part, arrays in whole.items()}
             for place in range(self.size)
         ]
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,7 @@ from gpukeras.many.callbacks import (
     StackPlateau,
     StoppedError,
 )
-from gpukeras.many.fits import Fitted, ModelHistory, Start
+from gpukeras.many.fits import Fitted, ModelHistory, Progress, Start
 from gpukeras.many.options import ManySpec
 from gpukeras.many.partitions import PartitionedStack, count_cores, count_partitions, split_evenly
 from gpukeras.many.rates import StackRates
@@ -52,7 +54,10 @@ class Task:
         device: Where the models are.
         listener: Hears of the progress, and says when to stop.
         first_epoch: Epochs that the given states have trained already.
-        after_epoch: Called after each epoch with a function that reads what the models have become.
+        after_epoch: Called after each epoch, and where the user ends one, with a function that
+            reads where the models stand.
+        states: Folder of the checkpoints of models that train alone; None to keep none.
+        after_model: Called with what a model that trains alone has become, and its number.
     """
 
     data: MapDataset
@@ -61,7 +66,9 @@ class Task:
     device: str
     listener: ProgressReporter
     first_epoch: int = 0
-    after_epoch: Callable[[Callable[[], dict[int, Fitted]]], None] | None = None
+    after_epoch: Callable[[Callable[[], dict[int, Progress]]], None] | None = None
+    states: Path | None = None
+    after_model: Callable[[int, Fitted], None] | None = None
 
 
 class StackingError(Exception):
@@ -128,6 +135,16 @@ def _may_mix(model: Model) -> bool:
     return bool(rowwise.find_unknown_layer(model) or rowwise.explain_results(model))
 
 
+def _read_history(begun: Progress | None) -> ModelHistory:
+    """Returns the history that a model goes on with, as one that trains unless it has stopped."""
+    if begun is None:
+        return ModelHistory()
+    history = deepcopy(begun.fitted.history)
+    if history.stopped == "interrupted":
+        history.stopped = ""
+    return history
+
+
 class StackTraining:
     """A training of a stack that is open, and the calls of its epochs, see `EpochCalls`.
 
@@ -144,14 +161,18 @@ class StackTraining:
         self._members, self._task = [one.member for one in starts], task
         models = [one.model for one in starts]
         self._stack = _open_stack(starts, task)
-        self._histories = [ModelHistory() for _ in starts]
+        self._histories = [_read_history(one.begun) for one in starts]
         short = task.data.spec.drop_last
         steps = [count_steps(len(one.train), task.batch_size, short) for one in self._members]
         self._rates = StackRates(models, steps, task.spec.epochs, task.spec.schedule)
         self._exact, self._batched = mixes_rows(models[0]), _may_mix(models[0])
         self._divergence = as_callback(Divergence, self._histories)
-        stopping = task.spec.early_stopping
+        stopping, plateau = task.spec.early_stopping, self._rates.schedule
         self._early = stopping and as_callback(StackEarlyStopping, self._histories, stopping)
+        self._plateau = None
+        if isinstance(plateau, PlateauSpec):
+            self._plateau = as_callback(StackPlateau, self._histories, plateau, self._rates)
+        self._resume([one.begun for one in starts])
 
     def train(self) -> dict[int, Fitted]:
         """Trains, and returns what each model has become; an epoch that was ended never was."""
@@ -168,22 +189,63 @@ class StackTraining:
             )
         except StoppedError:
             stack.state = self._divergence.before
+            if task.after_epoch is not None:
+                task.after_epoch(self._read_progress)
         return self._finish()
 
     def in_order(self) -> list[Any]:
         """Returns all callbacks of the training, in the order in which they run."""
-        histories, rates = self._histories, self._rates
-        after = self._task.after_epoch
-        schedule, other = rates.schedule, runtime.keras().callbacks.LambdaCallback
-        plateau = isinstance(schedule, PlateauSpec)
+        histories, after = self._histories, self._task.after_epoch
+        other = runtime.keras().callbacks.LambdaCallback
         return [
             self._divergence,  # models whose loss is no number
             as_callback(Recording, histories),
             *([self._early] if self._early else []),  # and the best states
-            *([as_callback(StackPlateau, histories, schedule, rates)] if plateau else []),
+            *([self._plateau] if self._plateau else []),
             as_callback(StackEvents, histories, self._task.listener),  # progress and interrupts
-            *([other(on_epoch_end=lambda *_: after(self._read))] if after else []),
+            *([other(on_epoch_end=self._count_epoch)] if after else []),
+            *([other(on_epoch_end=lambda *_: after(self._read_progress))] if after else []),
         ]
+
+    def _resume(self, begun: Sequence[Progress | None]) -> None:
+        """Goes on from where an earlier process has left the models."""
+        self._epochs = self._task.first_epoch
+        known = [one for one in begun if one is not None]
+        if len(known) < len(begun):
+            return
+        self._rates.factors = np.array([one.factor for one in known], np.float32)
+        for name, callback in self._monitoring().items():
+            callback.resume([one.monitors.get(name) for one in known])
+        if self._early and any(one.best for one in known):
+            best = [one.best or one.fitted.state for one in known]
+            self._early.best = self._stack.load(best)
+
+    def _monitoring(self) -> dict[str, Any]:
+        """Returns the callbacks that monitor a metric, by name."""
+        both = {"early_stopping": self._early, "plateau": self._plateau}
+        return {name: callback for name, callback in both.items() if callback}
+
+    def _count_epoch(self, epoch: int, logs: Any = None) -> None:
+        self._epochs = epoch + 1
+
+    def _read_progress(self) -> dict[int, Progress]:
+        """Returns where each model stands."""
+        best: list[Any] = [None] * len(self._members)
+        if self._early and self._early.best is not None:
+            best = self._stack.read(self._early.best)
+        return {
+            number: Progress(
+                replace(fitted, history=deepcopy(fitted.history)),
+                self._epochs,
+                best=best[place] if fitted.history.best_epoch else None,
+                monitors={
+                    name: callback.monitors[place].get_state()
+                    for name, callback in self._monitoring().items()
+                },
+                factor=float(self._rates.factors[place]),
+            )
+            for place, (number, fitted) in enumerate(self._read().items())
+        }
 
     def count(self) -> int:
         """Returns the calls of an epoch."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -14,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from gpukeras.checkpoint.fingerprint import describe_rows, read_versions
-from gpukeras.core.errors import CheckpointError, GpuKerasError, PreemptedError, SpecError
+from gpukeras.core.errors import CheckpointError, GpuKerasError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED
-from gpukeras.core.preemption import REQUEUE_STATUS, PreemptionNotice, catch_preemption
+from gpukeras.core.preemption import PreemptionNotice, catch_preemption
 from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.generator import GeneratorInterrupt
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.many.resamples import (
     Resample,
+    digest_numbers,
     note_absent,
     open_resamples,
     read_classes,
@@ -51,7 +51,7 @@ from gpukeras.search.sampling import draw_settings
 from gpukeras.search.space import Space, describe_space, parse_grid, parse_space
 from gpukeras.search.stacked_trainer import StackedTrainer
 from gpukeras.search.stopper import Stopper
-from gpukeras.search.study import Study, digest_numbers, open_study
+from gpukeras.search.study import Study, open_study
 from gpukeras.search.trial_models import Build, TrialModels
 from gpukeras.search.trials import Outcome, Trial
 from gpukeras.training.evaluate import evaluate
@@ -293,15 +293,7 @@ def _preempted(study: Study, notice: PreemptionNotice) -> GpuKerasError:
     """Returns the error that ends a search whose process is asked to end."""
     if study.unsaved:
         return CheckpointError(f"The search cannot be saved: {study.unsaved}", arg="folder")
-    passed = time.monotonic() - notice.at
-    return PreemptedError(
-        f"This process is asked to end, and its search is saved, {passed:.1f} s after "
-        f"{notice.signal}.",
-        hint="Run the same script again: it goes on from there.",
-        signal=notice.signal,
-        status=REQUEUE_STATUS,
-        checkpoint=str(study.folder),
-    )
+    return notice.explain("its search is", str(study.folder))
 
 
 def _note_absent(resamples: Sequence[Resample], data: MapDataset) -> tuple[str, ...]:

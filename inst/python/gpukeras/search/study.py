@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gpukeras.checkpoint.identity import find_changes
 from gpukeras.checkpoint.owned_folder import FolderKind, OwnedFolder, open_folder, to_json
 from gpukeras.checkpoint.store import remove_stores
 from gpukeras.core.errors import CheckpointError, warn_not_saved
-from gpukeras.core.messages import count_of
 from gpukeras.search.trials import Outcome, Trial
 
 FORMAT = 1
@@ -141,12 +137,6 @@ def open_study(folder: Path | None) -> Iterator[Study]:
         with home.errors("read"):
             study = _read_study(home)
         yield study
-
-
-def digest_numbers(rows: np.ndarray) -> str:
-    """Returns how many row numbers there are, with a digest of them: "120 rows, 3f2a9c10"."""
-    crc = zlib.crc32(np.ascontiguousarray(rows, np.int32).data)
-    return f"{count_of(len(rows), 'row')}, {crc:08x}"
 
 
 def _read_study(home: OwnedFolder) -> Study:
