@@ -7,8 +7,9 @@
 #' `dim()`, `nrow()`, `ncol()` and `names()` count and name the columns of the original data frame
 #' (without the label), those of an array, or the inputs of a named list. Rows include those for
 #' validation; their number is `NA` for streamed rows. `x[1:3, ]` returns rows as the model gets
-#' them, in their original order: `list(x, y)`, or `list(x, y, weights)`. `summary()` returns a data
-#' frame of the columns and what the recipe learned about them.
+#' them, in their original order: `list(x, y)`, or `list(x, y, weights)`; of several inputs `x` is a
+#' list with an element for each. `summary()` returns a data frame of the columns and what the recipe
+#' learned about them.
 #' @rdname gpu_dataset
 #' @export
 dim.gpu_dataset <- function(x) {
@@ -45,11 +46,18 @@ names.gpu_dataset <- function(x) {
   numbers <- row_places(x, i, call)
   rows <- list(data = check_alive(x, call)$handle, rows = as.list(numbers))
   taken <- call_core("take_rows", rows, call = call)
-  if (is.list(taken$x)) taken$x <- array(as_chr(taken$x$texts), unlist(taken$x$dim))
-  if (length(taken$names) > 0) {
-    dimnames(taken$x)[[length(dim(taken$x))]] <- unlist(taken$names)
-  }
-  drop_null(taken[c("x", "y", "weights")])
+  inputs <- lapply(taken$inputs, as_taken_input)
+  names(inputs) <- vapply(taken$inputs, `[[`, "", "name")
+  x <- if (identical(names(inputs), "")) inputs[[1]] else inputs
+  drop_null(list(x = x, y = taken$y, weights = taken$weights))
+}
+
+# The rows of an input, with the names of its columns.
+as_taken_input <- function(input) {
+  values <- input$values
+  if (is.null(values)) values <- array(as_chr(input$texts), unlist(input$dim))
+  if (length(input$names) > 0) dimnames(values)[[length(dim(values))]] <- unlist(input$names)
+  values
 }
 
 # The user's call for messages, such as x[500]; not where a value stands in it, as by do.call().

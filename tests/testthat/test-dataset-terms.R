@@ -133,7 +133,7 @@ test_that("offsets and interactions reach the model, and new rows of it, in anot
   )
   groups <- gpu_recipe(data)$groups
   expect_identical(vapply(groups, `[[`, "", "name"), c("features", "offset"))
-  expect_equal(data[1:3, ]$x[, "offset(log(e))"], log(rows$e[1:3]), tolerance = 1e-6)
+  expect_equal(data[1:3, ]$x$offset[, "offset(log(e))"], log(rows$e[1:3]), tolerance = 1e-6)
   expect_equal(as.vector(data[1:3, ]$weights), rows$e[1:3], tolerance = 1e-6)
   expect_snapshot(gpu_recipe(data))
   # The core's training rows are those from which poly() has learned: its columns have mean 0.

@@ -195,6 +195,23 @@ test_that("rows of texts are taken out as texts", {
   expect_identical(as.vector(data[c(2, 1), ]$x), c("bad", "good"))
 })
 
+test_that("rows of several inputs are taken out as a list of them", {
+  skip_without_tensorflow()
+  words <- matrix(c("good", "bad", "good", "fine"), 2)
+  pixels <- array(1:12, c(2, 3, 2))
+  data <- gpu_dataset(
+    list(words = words, pixels = pixels, table = data.frame(a = c(1, 3), b = c("u", "v"))), 1:2
+  )
+  taken <- data[2:1, ]$x
+  expect_identical(
+    lapply(taken, dim), list(words = c(2L, 2L), pixels = c(2L, 3L, 2L), table = c(2L, 3L))
+  )
+  expect_identical(unname(taken$words), words[2:1, ])
+  expect_equal(unname(taken$pixels), unname(data[1:2, ]$x$pixels[2:1, , ]))
+  expect_identical(colnames(taken$table), c("a", "b=u", "b=v"))
+  expect_equal(unname(taken$table[, 2:3]), rbind(c(0, 1), c(1, 0)))
+})
+
 test_that("what does not fit is refused by name", {
   skip_without_tensorflow()
   silence_tensorflow()

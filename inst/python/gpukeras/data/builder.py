@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from gpukeras.data.dataset.streams import STREAM_KINDS, build_stream
 from gpukeras.data.dataset.windows import build_windows
 from gpukeras.data.loader.transforms import trace_map, unmapped
 from gpukeras.data.recipe.augmentation import AugmentSpec, choose_augmented
-from gpukeras.data.recipe.recipe import BatchesEncoding, Recipe
+from gpukeras.data.recipe.recipe import BatchesEncoding, Encoding, Recipe
 from gpukeras.data.recipe.weights import Weights
 from gpukeras.data.saved.reader import build_saved
 from gpukeras.data.shards import WorkerShard, build_sharded
@@ -183,16 +183,47 @@ def take_rows(data: MapDataset, rows: Sequence[float]) -> dict[str, Any]:
         rows: Row numbers in the user's order, from 1.
 
     Returns:
-        `{x, y, weights}`, without `y` or `weights` if the dataset has none, and the `names` of the
-        columns of `x`. Texts are `{texts, dim}`, the first axis fastest.
+        `{inputs, y, weights}`, without `y` or `weights` if the dataset has none. Each of `inputs`
+        is `{name, values, names}`: "" for a single one, the array and the names of its columns.
+        Texts are `{name, texts, dim, names}`, the first axis fastest.
     """
     places = np.asarray(rows, np.int64) - 1
-    parts = [source.gather(places) for source in data.sources]
-    names = data.recipe.features.feature_names or data.recipe.features.names
-    names = names if parts[0].shape[-1] == len(names) else ()  # several inputs side by side
-    taken = {**dict(zip(("x", "y", "weights"), parts, strict=False)), "names": names}
+    first, *others = (source.gather(places) for source in data.sources)
     texts = data.sources[0].texts
-    if "" in texts:  # the rows are codes of them; R's reticulate mixes up the axes of text arrays
-        values = np.asarray(texts[""])[parts[0].astype(np.int64)]
-        taken["x"] = {"texts": values.ravel(order="F").tolist(), "dim": list(values.shape)}
-    return taken
+    inputs = [
+        {"name": name, "names": names, **_as_texts(values, texts.get(name))}
+        for name, values, names in _split_inputs(data.recipe.features, first)
+    ]
+    return {"inputs": inputs, **dict(zip(("y", "weights"), others, strict=False))}
+
+
+def _split_inputs(
+    features: Encoding, rows: np.ndarray
+) -> Iterator[tuple[str, np.ndarray, Sequence[str]]]:
+    """Yields the name, the rows and the columns' names of each input; "" for a single one."""
+    shapes = {each.name: each.encoding.staged_shape for each in features.inputs}
+    shapes = shapes or {part.name: part.shape for part in features.parts}
+    known = {each.name: each.encoding for each in features.inputs}
+    all_names = features.feature_names or features.names
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()], dtype=int)
+    if not shapes or rows.ndim != 2 or rows.shape[1] != ends[-1]:
+        yield "", rows, all_names if rows.shape[-1] == len(all_names) else ()
+        return
+    for (name, shape), end in zip(shapes.items(), ends, strict=True):
+        here = slice(end - math.prod(shape), end)
+        names = all_names[here] if len(all_names) == rows.shape[1] else ()
+        if name in known:
+            names = known[name].feature_names or known[name].names
+        values = rows[:, here].reshape(-1, *shape)
+        yield name, values, names if values.ndim > 1 and len(names) == values.shape[-1] else ()
+
+
+def _as_texts(values: np.ndarray, texts: Sequence[str] | None) -> dict[str, Any]:
+    """Returns values, or the texts that they are codes of.
+
+    R's reticulate mixes up the axes of text arrays.
+    """
+    if texts is None:
+        return {"values": values}
+    read = np.asarray(texts)[values.astype(np.int64)]
+    return {"texts": read.ravel(order="F").tolist(), "dim": list(read.shape)}
