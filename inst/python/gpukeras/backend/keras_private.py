@@ -302,11 +302,6 @@ def learning_rate(optimizer: Any) -> Any:
     return getattr(optimizer, LEARNING_RATE, None)
 
 
-def set_learning_rate(optimizer: Any, rate: Any) -> None:
-    """Sets the rate; Keras' public setter would remove the rate's variable from the optimizer's."""
-    setattr(optimizer, LEARNING_RATE, rate)
-
-
 def without_scaling(optimizer: Any) -> Any:
     """Returns the optimizer that updates weights: the inner one of a LossScaleOptimizer."""
     return getattr(optimizer, "inner_optimizer", optimizer)

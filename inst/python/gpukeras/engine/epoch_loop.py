@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
-from gpukeras.core.errors import DataError, ModelError
+from gpukeras.core.errors import DataError
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loader.loader import Block, DataLoader
 from gpukeras.engine.autotune import EngineAutotuner
@@ -21,7 +21,12 @@ from gpukeras.engine.autotune_cache import store_choice
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.programs import Logs, UncheckedError
-from gpukeras.engine.refusals import engine_refusals, is_inability, raise_explained
+from gpukeras.engine.refusals import (
+    engine_refusals,
+    explain_inability,
+    is_inability,
+    raise_explained,
+)
 from gpukeras.models.losses import weighing_rows
 from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
 
@@ -231,10 +236,7 @@ class EpochLoop:
             if not is_inability(error, chooser.engine):
                 raise
             if not trying or not chooser.refuse(find_reason(error)):
-                raise ModelError(
-                    f'The engine "{chooser.engine}" cannot run this model: {find_reason(error)}.',
-                    hint='Use `engine = "keras"`.',
-                ) from error
+                raise explain_inability(chooser.engine, error) from error
             return 0
         timed = trying or not self._early or count < left
         if trying or (self._early and timed):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -183,9 +183,32 @@ def override_schedule(
     stride = -(-(steps or 1) // LONGEST_TABLE)
     table = draw_rates_at(spec, base, np.arange(0, steps or 1, stride), steps, steps_per_epoch)
     rates = Rates(keras_private.step_count(optimizer), base, table, start, stride)
-    # Not the public `learning_rate`: its setter removes the rate from the optimizer's variables.
-    with _held(optimizer, **{keras_private.LEARNING_RATE: _schedule_class()(rates)}):
+    with _hold_rates(optimizer, rates):
         yield rates
+
+
+@contextmanager
+def override_rate(model: Model) -> Iterator[Rates]:
+    """Gives a compiled model's optimizer a rate that is set before each step.
+
+    Args:
+        model: A compiled Keras model.
+
+    Yields:
+        Rates whose `factor` is the rate of the next steps.
+
+    Raises:
+        ModelError: if the optimizer has several rates.
+    """
+    optimizer = find_optimizer(model, "learning_rate")
+    rates = Rates(keras_private.step_count(optimizer), 1.0, np.ones(1, np.float32), 0)
+    with _hold_rates(optimizer, rates):
+        yield rates
+
+
+def _hold_rates(optimizer: Optimizer, rates: Rates) -> AbstractContextManager[None]:
+    # Not the public `learning_rate`: its setter removes the rate from the optimizer's variables.
+    return _held(optimizer, **{keras_private.LEARNING_RATE: _schedule_class()(rates)})
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import re
 from typing import Any, NoReturn
 
 from gpukeras.backend import keras_private, tensor_ops
-from gpukeras.core.errors import RefusedRowsError
+from gpukeras.core.errors import ModelError, RefusedRowsError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.engine.programs import UntraceableError
@@ -69,6 +69,14 @@ def is_inability(error: BaseException, engine: str = "") -> bool:
     if kind == "UnimplementedError" or (kind == "InternalError" and engine == "compiled"):
         return True
     return isinstance(error, tensor_ops.refusals()) and bool(_KNOWN.search(str(error)))
+
+
+def explain_inability(engine: str, error: BaseException) -> ModelError:
+    """Returns the error of an engine that cannot run a model; arguments as of `is_inability()`."""
+    return ModelError(
+        f'The engine "{engine}" cannot run this model: {find_reason(error)}.',
+        hint='Use `engine = "keras"`.',
+    )
 
 
 def explain_rows(model: Model, error: BaseException) -> RefusedRowsError | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.backend.oom import explain_exhaustion, memory_errors
-from gpukeras.core.errors import DataError, GpuKerasError, ModelError, SpecError
+from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import (
@@ -39,7 +39,12 @@ from gpukeras.engine.autotune import choose_candidates
 from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.refusals import engine_refusals, is_inability, raise_explained
+from gpukeras.engine.refusals import (
+    engine_refusals,
+    explain_inability,
+    is_inability,
+    raise_explained,
+)
 from gpukeras.engine.train_step import single_replica
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.losses import weighing_rows
@@ -264,10 +269,7 @@ class _Profile:
             if not is_inability(error, self.engine):
                 raise_explained(self.model, error)
             if self.spec.engine != "auto" or self.engine == "keras":
-                raise ModelError(
-                    f'The engine "{self.engine}" cannot run this model: {find_reason(error)}.',
-                    hint='Use `engine = "keras"`.',
-                ) from error
+                raise explain_inability(self.engine, error) from error
             self.reason = f'"{self.engine}" cannot run this model: {find_reason(error)}'
             self.engine = "keras"
             return self._bench(self.engine, self.plan)

@@ -20,10 +20,9 @@ import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.backend.oom import explain_exhaustion
-from gpukeras.core.errors import ModelError, OutOfMemoryError, SpecError
+from gpukeras.core.errors import OutOfMemoryError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
-from gpukeras.core.messages import find_reason
 from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, check_number, option
 from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
@@ -35,7 +34,12 @@ from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import calibrate, draw, wait_for
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.refusals import engine_refusals, is_inability, raise_explained
+from gpukeras.engine.refusals import (
+    engine_refusals,
+    explain_inability,
+    is_inability,
+    raise_explained,
+)
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.training.batch_size import remember_batch_size
 from gpukeras.training.keras_functions import build_on
@@ -216,10 +220,7 @@ class _Search:
         except engine_refusals() as error:
             if not is_inability(error, self.engine):
                 raise_explained(self.model, error)
-            raise ModelError(
-                f'The engine "{self.engine}" cannot run this model: {find_reason(error)}.',
-                hint='Use `engine = "keras"`.',
-            ) from error
+            raise explain_inability(self.engine, error) from error
         peak = float(runtime.memory_info(self.device)["peak"]) if on_gpu else None
         return Point(size, rate, peak)
 

@@ -1,6 +1,7 @@
 """The learning-rate range test: trains one batch per rate and restores the model.
 
-Rates rise by a constant factor, one batch each. One call runs many steps, see `rate_loop`.
+Rates rise by a constant factor, one batch each. Between two steps the rate is set, and Keras'
+running mean of the loss is reset.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.backend import runtime
 from gpukeras.backend.oom import explain_exhaustion, memory_errors
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
@@ -22,10 +24,13 @@ from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import Block, open_loader
 from gpukeras.engine.autotune import choose_count
+from gpukeras.engine.engine_cache import make_engines
+from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import draw
-from gpukeras.engine.optimizer import find_optimizer, read_rate
+from gpukeras.engine.optimizer import Rates, find_optimizer, override_rate, read_rate
 from gpukeras.engine.predict_loop import model_device
-from gpukeras.engine.rate_loop import RateLoop, open_rate_loop
+from gpukeras.engine.programs import UntraceableError, find_loss
+from gpukeras.engine.refusals import explain_inability
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.training.batch_size import remembered_size
 from gpukeras.training.keras_functions import build_on
@@ -165,11 +170,14 @@ class _Test:
 
     def run(self, loader: Any) -> None:
         """Trains a batch per rate until the rates end, the loss diverges or `on_event` stops it."""
-        blocks = draw(loader)
-        with open_rate_loop(self.model, self.batch_size) as loop, closing(blocks):
+        with override_rate(self.model) as rate, closing(draw(loader)) as blocks:
+            device = model_device(self.model)
+            engines = make_engines(self.model, "train", self.batch_size, device)
             try:
                 while self._is_going():
-                    self._run_block(loop, next(blocks)[0])
+                    self._run_block(engines, rate, next(blocks)[0])
+            except UntraceableError as error:
+                raise explain_inability(self._engine, error) from error
             except KeyboardInterrupt:
                 if not self.interrupted:  # ended by `on_event`: the rates tried so far count
                     raise
@@ -185,17 +193,26 @@ class _Test:
             return False
         return choose_end(self.losses)[1] == "completed"
 
-    def _run_block(self, loop: RateLoop, block: Block) -> None:
+    @property
+    def _engine(self) -> str:
+        """The engine that starts fastest of those that run single steps."""
+        graph = "graph_loop" in runtime.engine_names() and not self.model.run_eagerly
+        return "graph_loop" if graph else "keras"
+
+    def _run_block(self, engines: Engines, rate: Rates, block: Block) -> None:
         first = 0
         while first < block.batches and self._is_going():
             done = len(self.losses)
             left = min(block.batches - first, len(self.rates) - done)
             count = choose_count(self._batch_s, left)
             began = time.perf_counter()
-            losses = loop(block, first, self.rates[done : done + count])
+            for place in range(first, first + count):
+                rate.factor.assign(self.rates[len(self.losses)])
+                self.model.reset_metrics()
+                logs = engines.run(self._engine, block, place, 1)
+                self.losses.append(float(find_loss(logs)))
             if done:  # the first call also traces
                 self._batch_s = (time.perf_counter() - began) / count
-            self.losses += losses.astype(np.float64).tolist()
             first += count
             self._emit("rates")
 
