@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras.profiler.attribution import attribute_windows, measure_cover, shares
+from gpukeras.profiler.attribution import attribute_windows, shares
 from gpukeras.profiler.trace.activity import Activity, Step, Work
+from gpukeras.profiler.trace.events import measure_union
 
 moments = st.integers(0, 40)
 kinds = st.sampled_from(["kernel", "transfer", "host"])
@@ -75,7 +76,7 @@ def test_the_parts_sum_to_the_union_within_the_windows(some, window_list):
 @settings(max_examples=100)
 @given(st.lists(works(), max_size=12))
 def test_the_cover_is_the_union(some):
-    found = measure_cover((one.begin_s, one.end_s) for one in some)
+    found = measure_union((one.begin_s, one.end_s) for one in some)
     assert found == covered(some, [(0, 60)])
 
 

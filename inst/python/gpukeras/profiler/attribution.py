@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpukeras.profiler.trace.activity import Activity, Work
+from gpukeras.profiler.trace.events import measure_union
 
 Windows = Sequence[tuple[float, float]]
 
@@ -98,14 +99,4 @@ _PRIORITY = (("kernel",), ("kernel", "transfer"), ("kernel", "transfer", "host")
 
 def _cover(works: Iterable[Work], windows: Windows, kinds: Sequence[str]) -> float:
     chosen = (work for work in works if work.kind in kinds)
-    return measure_cover((begin, end) for _, begin, end in clip(chosen, windows))
-
-
-def measure_cover(intervals: Iterable[tuple[float, float]]) -> float:
-    """Returns the seconds covered by at least one of the intervals."""
-    total, reached = 0.0, float("-inf")
-    for begin, end in sorted(intervals):
-        if end > reached:
-            total += end - max(begin, reached)
-            reached = end
-    return total
+    return measure_union((begin, end) for _, begin, end in clip(chosen, windows))

@@ -6,6 +6,7 @@ from xspaces import Builder, content_of
 
 from gpukeras.core.errors import DataError
 from gpukeras.profiler.trace import gpu_summary
+from gpukeras.profiler.trace.events import measure_union
 from gpukeras.profiler.trace.gpu_summary import Event
 
 MS = 10**9  # picoseconds
@@ -88,7 +89,7 @@ def test_damaged_bytes_give_a_trace_or_an_error_of_its_own(tmp_path):
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(sorted)))
 def test_a_union_is_what_counting_gives(intervals):
     covered = {moment for begin, end in intervals for moment in range(begin, end)}
-    assert gpu_summary.measure_union(map(tuple, intervals)) == len(covered)
+    assert measure_union(map(tuple, intervals)) == len(covered)
 
 
 def test_copies_and_kernels_at_the_same_time_are_busy_once():

@@ -11,7 +11,8 @@ from xspaces import Builder, content_of, on_host, read, told
 
 from gpukeras.backend import tracing
 from gpukeras.core.errors import DataError
-from gpukeras.profiler.attribution import measure_cover, shares
+from gpukeras.profiler.attribution import shares
+from gpukeras.profiler.trace.events import measure_union
 from gpukeras.profiler.trace.xplane import choose_device, read_activity
 
 pytestmark = pytest.mark.tf
@@ -239,4 +240,4 @@ def test_a_model_that_runs_eagerly_from_tf_data(tmp_path):
     assert found.kernels_s > 0
     assert found.host_s > 0
     inside = [(s.begin_s, s.end_s) for s in activity.steps]
-    assert found.wall_s == pytest.approx(measure_cover(inside))
+    assert found.wall_s == pytest.approx(measure_union(inside))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from gpukeras.backend import tracing
+from gpukeras.core.errors import DataError
 
 PS_A_SECOND = 1e12
 
@@ -93,6 +97,44 @@ class Plane:
         return Line(line.name, tuple(entries))
 
 
+def read_space(path: str | Path) -> Any:
+    """Returns the message (an XSpace) of an xplane file, or of the newest one in a folder.
+
+    Raises:
+        DataError: if there is none, or it is unreadable, empty, truncated, or in another format.
+    """
+    file = _find_file(Path(path))
+    space = tracing.trace_message()
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file.name} cannot be read: {error.strerror}.", path=str(file)) from error
+    try:
+        space.ParseFromString(content)
+    except Exception as error:  # protobuf's own class; naming it would import protobuf here
+        raise DataError(
+            f"{file.name} is not a profiler trace, or is damaged: {type(error).__name__}.",
+            hint="Record it again.",
+            path=str(file),
+        ) from error
+    if not space.planes:  # even without a GPU a trace has planes of the host
+        raise DataError(
+            f"{file.name} holds no planes, so it is not a whole profiler trace.",
+            hint="Record it again; a trace is written when the profiler stops.",
+            path=str(file),
+        )
+    return space
+
+
+def _find_file(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    files = sorted(path.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
+    if not files:
+        raise DataError("The folder holds no profiler trace (*.xplane.pb).")
+    return files[-1]
+
+
 def find_outermost(entries: list[Entry]) -> list[Entry]:
     """Returns the entries of a sorted line that do not lie in an earlier entry."""
     outer: list[Entry] = []
@@ -100,3 +142,15 @@ def find_outermost(entries: list[Entry]) -> list[Entry]:
         if not outer or entry.begin >= outer[-1].end:
             outer.append(entry)
     return outer
+
+
+def measure_union(intervals: Iterable[tuple[float, float]]) -> float:
+    """Returns the length of a union of intervals: the sum over concurrent ones is too large."""
+    total: float = 0
+    reached = float("-inf")
+    for begin, end in sorted(intervals):
+        start = max(begin, reached)
+        if end > start:
+            total += end - start
+            reached = end
+    return total

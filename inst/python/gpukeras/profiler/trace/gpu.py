@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpukeras.profiler.trace.events import Entry, Plane
-from gpukeras.profiler.trace.gpu_summary import COPIED, COPY
 from gpukeras.profiler.trace.hlo import Program
 from gpukeras.profiler.trace.host import OP, find_instruction
 
+GPU_PLANE = re.compile(r"/device:(GPU:\d+)")
 STREAM = re.compile(r"^Stream #(\d+)")
 # Stats with an op's name: today, and before TensorFlow 2.4 ("#" is followed by shapes and the
 # like).
 OP_STATS = ("tf_op", "level 0", "annotation")
+COPY = re.compile(r"mem(cpy|set)", re.IGNORECASE)  # CUPTI's names of copies and fills
+COPIED = re.compile(r"\bsize:(\d+)")
 DIRECTIONS = {"MemcpyH2D": "to_device", "MemcpyD2H": "to_host"}
 
 
@@ -28,9 +30,9 @@ def read_stream_entries(plane: Plane) -> Iterator[tuple[str, Entry]]:
             yield from ((match[1], entry) for entry in line.entries)
 
 
-def is_copy(entry: Entry) -> bool:
-    """Whether an event of a stream is a copy or a fill."""
-    return COPY.match(entry.name) is not None
+def is_copy(name: str) -> bool:
+    """Whether the event of this name on a stream is a copy or a fill, not a kernel."""
+    return COPY.match(name) is not None
 
 
 def read_scope(plane: Plane, entry: Entry, programs: Mapping[str, Program]) -> tuple[str, str]:

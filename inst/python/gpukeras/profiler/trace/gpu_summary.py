@@ -10,22 +10,17 @@ is "not determined" (None), never "ran on the CPU".
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gpukeras.backend import tracing
-from gpukeras.core.errors import DataError
+from gpukeras.profiler.trace.events import PS_A_SECOND, Plane, measure_union, read_space
+from gpukeras.profiler.trace.gpu import GPU_PLANE, is_copy, read_copied, read_stream_entries
 
-GPU_PLANE = re.compile(r"/device:(GPU:\d+)")
-COPY = re.compile(r"mem(cpy|set)", re.IGNORECASE)  # CUPTI's names of copies and fills
-COPIED = re.compile(r"\bsize:(\d+)")
 TOP = 10
-PS_A_SECOND = 1e12
 
 
 @dataclass(frozen=True)
@@ -43,11 +38,6 @@ class Event:
     begin_ps: int
     end_ps: int
     copied_bytes: int | None = None
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether the event is a copy or a fill, not a kernel."""
-        return COPY.match(self.name) is not None
 
 
 @dataclass(frozen=True)
@@ -164,72 +154,17 @@ def read_trace(path: str | Path) -> Trace:
     """
     space = read_space(path)
     planes = [
-        (match[1], list(stream_events(plane)))
+        (match[1], list(_read_events(Plane(plane))))
         for plane in space.planes
         if (match := GPU_PLANE.match(plane.name))
     ]
     return measure_trace(planes, [*space.errors, *space.warnings])
 
 
-def read_space(path: str | Path) -> Any:
-    """Returns the message (an XSpace) of an xplane file, or of the newest one in a folder.
-
-    Raises:
-        DataError: if there is none, or it is unreadable, empty, truncated, or in another format.
-    """
-    file = _find_file(Path(path))
-    space = tracing.trace_message()
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise DataError(f"{file.name} cannot be read: {error.strerror}.", path=str(file)) from error
-    try:
-        space.ParseFromString(content)
-    except Exception as error:  # protobuf's own class; naming it would import protobuf here
-        raise DataError(
-            f"{file.name} is not a profiler trace, or is damaged: {type(error).__name__}.",
-            hint="Record it again.",
-            path=str(file),
-        ) from error
-    if not space.planes:  # even without a GPU a trace has planes of the host
-        raise DataError(
-            f"{file.name} holds no planes, so it is not a whole profiler trace.",
-            hint="Record it again; a trace is written when the profiler stops.",
-            path=str(file),
-        )
-    return space
-
-
-def _find_file(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    files = sorted(path.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
-    if not files:
-        raise DataError("The folder holds no profiler trace (*.xplane.pb).")
-    return files[-1]
-
-
-def stream_events(plane: Any) -> Iterable[Event]:
-    """Yields the work of a GPU, from its plane."""
-    names, stats = plane.event_metadata, plane.stat_metadata
-    for line in plane.lines:
-        if not line.name.startswith("Stream #"):
-            continue
-        for event in line.events:
-            begin = line.timestamp_ns * 1000 + event.offset_ps
-            name = names[event.metadata_id].name if event.metadata_id in names else ""
-            copied = _copied_bytes(event, stats) if COPY.match(name) else None
-            yield Event(name, begin, begin + event.duration_ps, copied)
-
-
-def _copied_bytes(event: Any, stats: Any) -> int | None:
-    for stat in event.stats:
-        if stat.metadata_id in stats and stats[stat.metadata_id].name == "memcpy_details":
-            # A string that occurs often is stored once, as the name of another entry.
-            shared = stat.ref_value in stats and stats[stat.ref_value].name
-            found = COPIED.search(stat.str_value or shared or "")
-            return int(found[1]) if found else None
-    return None
+def _read_events(plane: Plane) -> Iterator[Event]:
+    for _, entry in read_stream_entries(plane):
+        copied = read_copied(plane, entry) if is_copy(entry.name) else None
+        yield Event(entry.name, entry.begin, entry.end, copied)
 
 
 # Measuring ---------------------------------------------------------------------------------------
@@ -261,7 +196,7 @@ def _explain_nothing(planes: int, messages: Sequence[str]) -> str:
 
 def measure_device(device: str, events: Sequence[Event]) -> DeviceTime:
     """Returns the work of a GPU, from its events (at least one)."""
-    kernels = [event for event in events if not event.is_copy]
+    kernels = [event for event in events if not is_copy(event.name)]
     busy = measure_union((event.begin_ps, event.end_ps) for event in events)
     begin = min(event.begin_ps for event in events)
     span = max(event.end_ps for event in events) - begin
@@ -278,17 +213,6 @@ def measure_device(device: str, events: Sequence[Event]) -> DeviceTime:
         copied_bytes=sum(event.copied_bytes or 0 for event in events),
         top=_top_kernels(kernels),
     )
-
-
-def measure_union(intervals: Iterable[tuple[int, int]]) -> int:
-    """Returns the length of a union of intervals: the sum over concurrent streams is too large."""
-    total, reached = 0, None
-    for begin, end in sorted(intervals):
-        if reached is None or begin > reached:
-            reached = begin
-        total += max(0, end - reached)
-        reached = max(reached, end)
-    return total
 
 
 def _top_kernels(kernels: Sequence[Event]) -> tuple[Kernel, ...]:

@@ -18,8 +18,14 @@ from gpukeras.core.errors import DataError
 from gpukeras.profiler.trace import gpu
 from gpukeras.profiler.trace import host as trace_host
 from gpukeras.profiler.trace.activity import CPU, Activity, Kind, Step, Work
-from gpukeras.profiler.trace.events import PS_A_SECOND, Entry, Line, Plane
-from gpukeras.profiler.trace.gpu_summary import GPU_PLANE, measure_union, read_space
+from gpukeras.profiler.trace.events import (
+    PS_A_SECOND,
+    Entry,
+    Line,
+    Plane,
+    measure_union,
+    read_space,
+)
 from gpukeras.profiler.trace.hlo import METADATA_PLANE, Program, read_programs
 
 HOST_PLANE = "/host:CPU"
@@ -60,7 +66,7 @@ def read_activity(path: str | Path, device: str | None = None) -> Activity:
     space = read_space(path)
     messages = (*space.errors, *space.warnings)
     planes = [Plane(plane) for plane in space.planes if plane.name != METADATA_PLANE]
-    gpus = {match[1]: plane for plane in planes if (match := GPU_PLANE.match(plane.name))}
+    gpus = {match[1]: plane for plane in planes if (match := gpu.GPU_PLANE.match(plane.name))}
     host = next((plane for plane in planes if plane.name == HOST_PLANE), None)
     check_planes([plane.name for plane in planes], path, device)
     busy = _rank_devices(gpus)
@@ -82,7 +88,7 @@ def check_planes(names: Sequence[str], path: str | Path, device: str | None = No
     Raises:
         DataError: if they are of another accelerator, or of no computer at all.
     """
-    if any(GPU_PLANE.match(name) for name in names) or (device == CPU and HOST_PLANE in names):
+    if any(gpu.GPU_PLANE.match(name) for name in names) or (device == CPU and HOST_PLANE in names):
         return
     others = [match[1] for name in names if (match := OTHER_DEVICE.match(name))]
     if others:
@@ -118,13 +124,13 @@ def _rank_devices(gpus: Mapping[str, Plane]) -> tuple[str, ...]:
     ranked = []
     for name, plane in gpus.items():
         entries = [entry for _, entry in gpu.read_stream_entries(plane)]
-        kernels = [entry for entry in entries if not gpu.is_copy(entry)]
+        kernels = [entry for entry in entries if not gpu.is_copy(entry.name)]
         if entries:
             ranked.append((_union(kernels), _union(entries), name))
     return tuple(name for *_, name in sorted(ranked, key=lambda one: one[:2], reverse=True))
 
 
-def _union(entries: Iterable[Entry]) -> int:
+def _union(entries: Iterable[Entry]) -> float:
     return measure_union((entry.begin, entry.end) for entry in entries)
 
 
@@ -205,7 +211,7 @@ def _stream_works(
     device: str, plane: Plane, programs: Mapping[str, Program], clock: _Clock
 ) -> Iterator[Work]:
     for stream, entry in gpu.read_stream_entries(plane):
-        copy = gpu.is_copy(entry)
+        copy = gpu.is_copy(entry.name)
         scope, op = gpu.read_scope(plane, entry, programs)
         copied = gpu.read_copied(plane, entry) if copy else None
         kind: Kind = "transfer" if copy else "kernel"
