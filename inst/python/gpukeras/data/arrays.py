@@ -236,10 +236,10 @@ def moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     A deviation of 0 is replaced by 1, so that dividing by it changes nothing.
     """
-    found, width = RunningStats(), x.shape[-1]
+    statistics, width = RunningStats(), x.shape[-1]
     for rows in row_blocks(len(x), 8 * x[0].size):
-        found.add(x[rows][keep[rows]].reshape(-1, width))
-    return found.mean, found.deviation
+        statistics.add(x[rows][keep[rows]].reshape(-1, width))
+    return statistics.mean, statistics.deviation
 
 
 def split_rows(rows: int, validation: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -399,20 +399,20 @@ def order_columns(
     return {**features, "values": values[..., columns], "names": list(expected)}
 
 
-def check_same_names(expected: Sequence[str], given: Sequence[str], arg: str) -> None:
+def check_same_names(expected: Sequence[str], names: Sequence[str], arg: str) -> None:
     """Checks that encoded rows, which cannot be reordered, have the columns of training.
 
     Args:
         expected: The names in training, or none.
-        given: The names of the encoded rows' columns, or none.
+        names: The names of the encoded rows' columns, or none.
         arg: The user's name for the rows, for messages.
 
     Raises:
         DataError: if both sides have names, and these differ.
     """
-    if given and _tell_apart(expected) and tuple(expected) != tuple(given):
-        pairs = zip(expected, given, strict=False)
-        one, other = next((pair for pair in pairs if pair[0] != pair[1]), (expected[-1], given[-1]))
+    if names and _tell_apart(expected) and tuple(expected) != tuple(names):
+        pairs = zip(expected, names, strict=False)
+        one, other = next((pair for pair in pairs if pair[0] != pair[1]), (expected[-1], names[-1]))
         raise DataError(
             f"`{arg}` has the column `{other}` where training had `{one}`.",
             hint="Pass the matrix itself, or use gpu_dataset(recipe = ): columns are then found "

@@ -85,8 +85,8 @@ def _check_text(text: Mapping[str, Any] | None, kind: str, arg: str) -> None:
 
 
 def _check_own(request: Request) -> None:
-    for name, given in (("weights", request.weights), ("y", request.labels)):
-        if given is not None:
+    for name, value in (("weights", request.weights), ("y", request.labels)):
+        if value is not None:
             raise SpecError(
                 f"`{name}` cannot be given beside `{request.arg}`, which makes its rows itself.",
                 hint="Give list(x, y, weights) for each batch.",

@@ -62,13 +62,13 @@ class ShardRows(RenumberedRows):
         Raises:
             DataError: for rows of other workers.
         """
-        found = numbers - self._first
-        if found.size and not 0 <= found.min() <= found.max() < len(self._base):
+        local = numbers - self._first
+        if local.size and not 0 <= local.min() <= local.max() < len(self._base):
             raise DataError(
                 "This worker has read its own shard, and not the rows of the other workers.",
                 hint="Train on all workers, and evaluate data that each worker reads as a whole.",
             )
-        return found
+        return local
 
 
 class ShardedDataset(MapDataset):

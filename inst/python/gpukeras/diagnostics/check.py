@@ -46,14 +46,14 @@ def check(
 
 def report(session: Mapping[str, Any] | None = None) -> str:
     """Returns the check as plain text for a bug report, without names of user, host and home."""
-    found = check(session)
-    lines = [*format_check(found), "", "Facts", *format_facts(found.facts)]
+    checked = check(session)
+    lines = [*format_check(checked), "", "Facts", *format_facts(checked.facts)]
     return redact("\n".join(lines), **read_names())
 
 
-def to_json(found: Check) -> str:
+def to_json(checked: Check) -> str:
     """Converts a check to JSON."""
-    return json.dumps(asdict(found), indent=2, default=str)
+    return json.dumps(asdict(checked), indent=2, default=str)
 
 
 def read_names() -> dict[str, list[str]]:

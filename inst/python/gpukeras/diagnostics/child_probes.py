@@ -104,15 +104,15 @@ def read_driver_answers(facts: dict[str, Any], environment: Mapping[str, str]) -
     end = ask(arguments=cudnn)
     answer = parse_answer(end)
     for part in ("cuda", "nvml", "cudnn"):
-        found = answer.get(part)
-        facts[part] = found if isinstance(found, dict) else None
+        part_facts = answer.get(part)
+        facts[part] = part_facts if isinstance(part_facts, dict) else None
     if facts["cuda"] is None:
         said = answer.get("error")
         facts["unread"]["cuda"] = end.problem or (said if isinstance(said, str) else "no answer")
     facts["cuda_shown"] = None
     if "CUDA_VISIBLE_DEVICES" in environment:
-        found = parse_answer(ask(changes={"CUDA_VISIBLE_DEVICES": None})).get("cuda")
-        facts["cuda_shown"] = found if isinstance(found, dict) else None
+        part_facts = parse_answer(ask(changes={"CUDA_VISIBLE_DEVICES": None})).get("cuda")
+        facts["cuda_shown"] = part_facts if isinstance(part_facts, dict) else None
 
 
 def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None:

@@ -232,11 +232,11 @@ def read_imported() -> dict[str, Any]:
 def read_jax() -> dict[str, Any]:
     """Returns the version of the imported JAX, its GPUs if it has started, and its settings."""
     (version,) = runtime.backend_version().values()
-    found = {"imported": True, "version": version, "started": runtime.started()}
-    if found["started"]:
+    jax_facts = {"imported": True, "version": version, "started": runtime.started()}
+    if jax_facts["started"]:
         gpus = [short_name(gpu) for gpu in runtime.physical_devices("GPU")]
-        found |= {"physical_gpus": gpus, "visible_gpus": gpus}
-    return found | {"platforms": jax_platforms(), "tensorflow": tensorflow_beside()}
+        jax_facts |= {"physical_gpus": gpus, "visible_gpus": gpus}
+    return jax_facts | {"platforms": jax_platforms(), "tensorflow": tensorflow_beside()}
 
 
 def read_tensorflow() -> dict[str, Any]:

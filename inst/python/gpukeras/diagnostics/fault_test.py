@@ -112,10 +112,10 @@ def _run(launch: Launch, spec: FaultSpec) -> FaultTest:
 
 def describe(spec: FaultSpec, said: str, seconds: float) -> FaultTest:
     """Returns the record of a test by what the other worker told."""
-    found = "orker 2 (" in said
-    end = f"worker 1 named it after {seconds:.1f} s" if found else "worker 1 did not name it"
+    is_named = "orker 2 (" in said
+    end = f"worker 1 named it after {seconds:.1f} s" if is_named else "worker 1 did not name it"
     sentence = f"Worker 2 {FAULTS[spec.kind]}, and {end}."
-    return FaultTest(spec.kind, found, sentence, said, seconds, spec.timeout_s)
+    return FaultTest(spec.kind, is_named, sentence, said, seconds, spec.timeout_s)
 
 
 def read_told(launch: Launch, worker: int) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def describe_jax(facts: Facts) -> str | None:
     version = facts.jax.version or facts.packages.get("jax")
     if not version:
         return None
-    plugins = [f"CUDA {cuda} plugin {found}" for cuda, found in list_jax_plugins(facts).items()]
+    plugins = [f"CUDA {cuda} plugin {version}" for cuda, version in list_jax_plugins(facts).items()]
     library = facts.packages.get("jaxlib")
     parts = [f"jaxlib {library}" if library else "", *(plugins or ["no CUDA plugin"])]
     return ", ".join([version, *filter(None, parts)])

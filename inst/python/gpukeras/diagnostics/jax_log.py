@@ -33,8 +33,8 @@ def parse_jax_log(text: str) -> dict[str, Any]:
         `jax`: a line, or "", for each of `PATTERNS`, and `plugin`, the error of a CUDA plugin that
         did not register itself.
     """
-    found = {name: _find(pattern, text) for name, pattern in PATTERNS.items()}
-    return parse_log(text) | {"jax": found | {"plugin": _find_plugin_error(text)}}
+    matches = {name: _find(pattern, text) for name, pattern in PATTERNS.items()}
+    return parse_log(text) | {"jax": matches | {"plugin": _find_plugin_error(text)}}
 
 
 def _find(pattern: str, text: str) -> str:

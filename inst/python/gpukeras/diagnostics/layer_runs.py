@@ -83,10 +83,10 @@ def compare_layers(model: Model, batch: Any, before: Snapshot, step: int) -> Dif
         runs.append(_run(model, batch))
     apply_snapshot(model, before)
     (outputs, gradients), (other_outputs, other_gradients) = runs
-    for one, other in zip(outputs, other_outputs, strict=False):
-        if one.layer is not other.layer or one.values != other.values:
-            kind = type(one.layer).__name__
-            return Difference("layer", one.layer.name, kind, list_operations(one), step)
+    for output, other in zip(outputs, other_outputs, strict=False):
+        if output.layer is not other.layer or output.values != other.values:
+            kind = type(output.layer).__name__
+            return Difference("layer", output.layer.name, kind, list_operations(output), step)
     # The backward pass begins at the end of the model.
     for path, value in reversed(gradients):
         if dict(other_gradients)[path] != value:
@@ -103,14 +103,14 @@ def _run(model: Model, batch: Any) -> tuple[list[Output], list[tuple[str, bytes]
     with listening(model) as outputs, tf.GradientTape() as tape:
         predicted = model(x, training=True)
         loss = model.compute_loss(x=x, y=y, y_pred=predicted, sample_weight=weights)
-    found = list(outputs)  # not the calls that follow
+    kept = list(outputs)  # not the calls that follow
     variables = model.trainable_variables
     gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
     told = [
         (variable.path, np.asarray(tf.convert_to_tensor(gradient)).tobytes())
         for variable, gradient in zip(variables, gradients, strict=True)
     ]
-    return found, told
+    return kept, told
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def _listen(layer: Any, original: Callable[..., Any], outputs: list[Output]) -> 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        flat = tuple(np.asarray(one).tobytes() for one in runtime.tree().flatten(result))
+        flat = tuple(np.asarray(array).tobytes() for array in runtime.tree().flatten(result))
         outputs.append(Output(layer, flat, functools.partial(original, *args, **kwargs)))
         return result
 

@@ -67,14 +67,14 @@ def parse_load_error(text: str, module: str = "") -> LoadError:
     named = re.search(r"No module named '([\w.]+)'", text)
     if named and named[1] == module:
         return LoadError("missing")
-    found = VERSION.search(text)
-    if found:
-        known = (kind for start, kind in KINDS.items() if found["version"].startswith(start))
-        return LoadError(next(known, "damaged"), *(name or "" for name in found.groups()))
+    match = VERSION.search(text)
+    if match:
+        known = (kind for start, kind in KINDS.items() if match["version"].startswith(start))
+        return LoadError(next(known, "damaged"), *(name or "" for name in match.groups()))
     for kind, pattern in (("absent", ABSENT), ("damaged", DAMAGED)):
-        found = pattern.search(text)
-        if found:
-            library = next(filter(None, found.groups()), "")
+        match = pattern.search(text)
+        if match:
+            library = next(filter(None, match.groups()), "")
             return LoadError("ssl" if SSL.search(library) else kind, library)
     return LoadError("ssl" if SSL.search(text) else "other")
 
@@ -100,8 +100,8 @@ def find_newest(content: bytes, version: str) -> str:
         version: A version such as "GLIBCXX_3.4.32".
     """
     family = re.sub(r"\d.*", "", version)
-    found = re.findall(re.escape(family.encode()) + rb"(\d+(?:\.\d+)*)\0", content)
-    newest = max((number.decode() for number in found), key=parse_numbers, default="")
+    numbers = re.findall(re.escape(family.encode()) + rb"(\d+(?:\.\d+)*)\0", content)
+    newest = max((number.decode() for number in numbers), key=parse_numbers, default="")
     return family + newest if newest else ""
 
 

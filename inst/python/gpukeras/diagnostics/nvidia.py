@@ -82,8 +82,8 @@ def _read_access(node: Path) -> str:
 
 def read_toolkits(root: str | Path = "/") -> list[str]:
     """Returns the CUDA toolkits in NVIDIA's default location, such as /usr/local/cuda-13.0."""
-    found = (Path(root) / "usr/local").glob("cuda-[0-9]*")
-    return sorted(f"/usr/local/{path.name}" for path in found if path.is_dir())
+    folders = (Path(root) / "usr/local").glob("cuda-[0-9]*")
+    return sorted(f"/usr/local/{path.name}" for path in folders if path.is_dir())
 
 
 def read_loaded_libraries(maps: str | Path = "/proc/self/maps") -> dict[str, str] | None:

@@ -69,11 +69,11 @@ class Tensors:
             return (sum(slot.width for slot in self.slots),)
         return self.slots[0].shape if self.slots else ()
 
-    def pack(self, given: Mapping[str, Any], batched: bool) -> Any:
+    def pack(self, tensors: Mapping[str, Any], batched: bool) -> Any:
         """Returns TensorFlow's tensors as one of float32."""
         tf, rows = runtime.reader(), (-1,) if batched else ()
         parts = [
-            tf.reshape(tf.cast(given[slot.name], tf.float32), (*rows, slot.width))
+            tf.reshape(tf.cast(tensors[slot.name], tf.float32), (*rows, slot.width))
             for slot in self.slots
         ]
         return tf.concat(parts, -1)
@@ -213,15 +213,15 @@ def parse_elements(
         slots["y"] = _place_outputs(rows["y"], named["y"], recipe)
     if "weights" in rows:
         slots["weights"] = _place_weights(rows["weights"], [slot.name for slot in slots["y"]])
-    found = {arg: Tensors() for arg in PARTS}
+    parsed = {arg: Tensors() for arg in PARTS}
     for arg, part in zip(slots, parts, strict=True):
         listed = isinstance(part, (tuple, list))
-        found[arg] = Tensors(slots[arg], listed or isinstance(part, Mapping), listed)
+        parsed[arg] = Tensors(slots[arg], listed or isinstance(part, Mapping), listed)
     return Elements(
         many,
-        **found,
+        **parsed,
         batch_rows=shapes[0][0] if many else 1,
-        dtype="float32" if found["x"].several else parts[0].dtype.name,
+        dtype="float32" if parsed["x"].several else parts[0].dtype.name,
     )
 
 

@@ -227,20 +227,20 @@ def learn_chunk(first: Chunk, request: Request, groups: Any = None) -> Recipe:
         DataError: for rows that cannot be trained on.
     """
     spec, na, arg = request.spec, request.na, request.arg
-    given = open_features(first.features, arg, spec, None, request.text)
-    given.check_policy(na)
-    _check_chunk(first, given.rows, arg)
+    opened = open_features(first.features, arg, spec, None, request.text)
+    opened.check_policy(na)
+    _check_chunk(first, opened.rows, arg)
     complete = None
     if na == "drop":
         names = [column["name"] for column in first.features.get("columns", ())]
-        complete = _find_complete(given, first.labels, names)
-    keep = np.ones(given.rows if complete is None else int(complete.sum()), dtype=bool)
+        complete = _find_complete(opened, first.labels, names)
+    keep = np.ones(opened.rows if complete is None else int(complete.sum()), dtype=bool)
     if not keep.any():
         raise DataError("Each row lacks a value.", arg=arg)
     label = None
     if first.labels is not None:
         label = learn_labels(take_labels(first.labels, complete), keep)
-    features = group_columns(given.learn(Learning(keep, spec, complete)), groups, arg)
+    features = group_columns(opened.learn(Learning(keep, spec, complete)), groups, arg)
     return Recipe(features, label=label, na=na)
 
 
@@ -270,15 +270,15 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
     Raises:
         DataError: for rows that the recipe does not fit, or that cannot be trained on.
     """
-    given = open_features(chunk.features, arg, None, recipe.features)
-    rows, labels = given.rows, chunk.labels
+    opened = open_features(chunk.features, arg, None, recipe.features)
+    rows, labels = opened.rows, chunk.labels
     _check_chunk(chunk, rows, arg)
-    complete = _find_complete(given, labels, recipe.features.known) if na == "drop" else None
+    complete = _find_complete(opened, labels, recipe.features.known) if na == "drop" else None
     if complete is not None and not complete.any():
         return tuple(np.empty((0, *shape)) for shape in (recipe.features.staged_shape, ())), rows
     if na == "impute" and labels is not None:
         check_labels(labels)
-    arrays = [given.encode(recipe.features, complete).gather(slice(None))]
+    arrays = [opened.encode(recipe.features, complete).gather(slice(None))]
     if labels is not None:
         arrays.append(_encode_labels(recipe, labels, complete))
     if chunk.weights is not None and recipe.label is not None:
@@ -298,10 +298,10 @@ def _check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
 
 
 def _find_complete(
-    given: Features, labels: Mapping[str, Any] | None, known: Collection[str]
+    opened: Features, labels: Mapping[str, Any] | None, known: Collection[str]
 ) -> np.ndarray | None:
     """Returns a mask of the rows complete in the columns `known` and in `y`, or None for all."""
-    complete = given.find_complete(known)
+    complete = opened.find_complete(known)
     if labels is not None:
         complete &= ~miss_labels(labels)
     return None if complete.all() else complete

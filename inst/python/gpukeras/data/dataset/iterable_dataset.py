@@ -170,9 +170,13 @@ class GeneratorDataset(IterableDataset):
             SpecError: for such rows, if `batch_size` or `buffer` regroups them.
         """
         shape = self.recipe.shape
-        given = np.shape(features["values"])[1:] if features["kind"] == "array" else shape
-        axes = {a for a, (one, other) in enumerate(zip(given, shape, strict=False)) if one != other}
-        same_rank = len(given) == len(shape) and self.recipe.keeps_values
+        row_shape = np.shape(features["values"])[1:] if features["kind"] == "array" else shape
+        axes = {
+            a
+            for a, (length, other) in enumerate(zip(row_shape, shape, strict=False))
+            if length != other
+        }
+        same_rank = len(row_shape) == len(shape) and self.recipe.keeps_values
         if not axes or not same_rank or not axes <= self.variable_axes:
             return self.recipe
         asked = "batch_size" if self.spec.batch_size != "auto" else "buffer"
@@ -182,7 +186,7 @@ class GeneratorDataset(IterableDataset):
                 hint="Leave it out: batches are then taken as they come.",
                 arg=asked,
             )
-        return self.recipe.with_row_shape(given)
+        return self.recipe.with_row_shape(row_shape)
 
 
 class GeneratorPass(Pass):
@@ -255,7 +259,7 @@ class PipelineDataset(IterableDataset):
 
     def __init__(
         self,
-        given: TfStream,
+        stream: TfStream,
         rows: int | None,
         *,
         recipe: Recipe,
@@ -265,7 +269,7 @@ class PipelineDataset(IterableDataset):
     ) -> None:
         """Stores the parts."""
         super().__init__(recipe, spec, head, facts)
-        self._given, self._rows = given, rows
+        self._given, self._rows = stream, rows
 
     def open_pass(self, size: int, capacity: int, training: bool) -> Pass:
         """Opens a pass of blocks that TensorFlow assembles, see `IterableDataset.open_pass()`."""

@@ -323,25 +323,25 @@ def build_rows(features: Mapping[str, Any], request: Request) -> MapDataset:
         DataError: for data that cannot be trained on.
     """
     spec, arg, recipe, na = request.spec, request.arg, request.recipe, request.na
-    given = open_features(features, arg, spec, request.encoding, request.text)
-    labels = given.labels() if request.labels is None else open_labels(request.labels)
-    weights = given.weights() if request.weights is None else request.weights
+    opened = open_features(features, arg, spec, request.encoding, request.text)
+    labels = opened.labels() if request.labels is None else open_labels(request.labels)
+    weights = opened.weights() if request.weights is None else request.weights
     vector = features["kind"] == "array" and np.ndim(features["values"]) == 1
-    _check_counts(given.rows, labels, weights, request, vector)
-    complete = _choose_rows(given, labels, request)
-    labels = _take_labels(labels, given, complete, request)
-    rows = given.rows if complete is None else int(complete.sum())
+    _check_counts(opened.rows, labels, weights, request, vector)
+    complete = _choose_rows(opened, labels, request)
+    labels = _take_labels(labels, opened, complete, request)
+    rows = opened.rows if complete is None else int(complete.sum())
     parts = split_rows(rows, spec.validation, spec.seed)
     groups, keep = features.get("groups"), np.zeros(rows, dtype=bool)
     keep[parts[0]] = True
     remarks: tuple[str, ...] = ()
     if recipe is None:
-        encoding = given.learn(Learning(keep, spec, complete))
-        remarks = given.remarks(encoding, spec)
+        encoding = opened.learn(Learning(keep, spec, complete))
+        remarks = opened.remarks(encoding, spec)
         recipe = Recipe(
             group_columns(encoding, groups, arg),
             label=None if labels is None else learn_labels(labels, keep),
-            formula=request.formula or given.formula,
+            formula=request.formula or opened.formula,
             na=na,
         )
     else:
@@ -354,11 +354,11 @@ def build_rows(features: Mapping[str, Any], request: Request) -> MapDataset:
     del labels, weights, weighing, keep  # a large file's need more memory than what follows
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)
-    encoded = given.encode(recipe.features, complete, notes)
+    encoded = opened.encode(recipe.features, complete, notes)
     sources = (place_rows(encoded, spec.cache, arg), *map(_as_rows, arrays))
-    dropped, said = given.rows - rows, (*given.notes, *remarks, *notes.sentences)
+    dropped, said = opened.rows - rows, (*opened.notes, *remarks, *notes.sentences)
     data = MapDataset(
-        sources, recipe, spec, *shares, na=na, dropped=dropped, skipped=given.skipped, notes=said
+        sources, recipe, spec, *shares, na=na, dropped=dropped, skipped=opened.skipped, notes=said
     )
     data.class_weights = class_weights
     return data
@@ -401,11 +401,11 @@ def weigh_classes(data: MapDataset, rows: np.ndarray) -> tuple[RowSource, ...]:
     keep = np.zeros(len(data), dtype=bool)
     keep[rows] = True
     codes = np.asarray(data.sources[1].gather(slice(None)))
-    given = None
+    own_weights = None
     if own.weights is not None:
-        given = aligned_empty(own.weights.shape)
-        given[...] = own.weights
-    weights = row_weights(given, own.requested, label, codes, keep)
+        own_weights = aligned_empty(own.weights.shape)
+        own_weights[...] = own.weights
+    weights = row_weights(own_weights, own.requested, label, codes, keep)
     assert weights is not None  # classes have weights
     return (*data.sources[:2], MemoryRows(weights))
 
@@ -416,7 +416,7 @@ def _as_rows(values: np.ndarray | RowSource) -> RowSource:
 
 def _take_labels(
     labels: Mapping[str, Any] | None,
-    given: Features,
+    opened: Features,
     complete: np.ndarray | None,
     request: Request,
 ) -> Mapping[str, Any] | None:
@@ -426,10 +426,10 @@ def _take_labels(
     labels = take_labels(labels, complete)
     if labels["kind"] != MASKS:
         return labels
-    images = given.images(complete)
+    images = opened.images(complete)
     rule = None if request.recipe is None else request.recipe.label
     if images is None:
-        raise refuse_without_images(labels, given.arg)
+        raise refuse_without_images(labels, opened.arg)
     if rule is not None and not rule.pixels:
         raise DataError(
             f"`{labels['arg']}` has mask images where training had {describe_label(rule)}.",
@@ -466,16 +466,16 @@ def _check_counts(
 
 
 def _choose_rows(
-    given: Features, labels: Mapping[str, Any] | None, request: Request
+    opened: Features, labels: Mapping[str, Any] | None, request: Request
 ) -> np.ndarray | None:
     """Returns a mask of the rows to take, or None for all, which avoids a copy."""
-    given.check_policy(request.na)
+    opened.check_policy(request.na)
     if request.na == "impute" and labels is not None:
         check_labels(labels)
     if request.na != "drop":
         return None
     known = None if request.encoding is None else request.encoding.known
-    complete = given.complete_rows(labels, known)
+    complete = opened.complete_rows(labels, known)
     return None if complete.all() else complete
 
 

@@ -139,8 +139,8 @@ def _dense(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
             for part in features["inputs"]
         ]
         return {**features, "inputs": inputs}
-    given = open_features(features, arg)
-    values = given.encode(given.plain_encoding()).gather(slice(None))
+    opened = open_features(features, arg)
+    values = opened.encode(opened.plain_encoding()).gather(slice(None))
     return {"kind": "array", "values": values, "names": features.get("names") or ()}
 
 
@@ -186,11 +186,11 @@ class _Several:
         """Bytes of all parts."""
         return sum(part.held for part in self._parts.values())
 
-    def add(self, given: Mapping[str, Any]) -> None:
+    def add(self, batch: Mapping[str, Any]) -> None:
         """Appends rows; the parts may be in another order."""
-        if given["kind"] != self._record["kind"]:
-            raise _changed(self._arg, self._record["kind"], given["kind"])
-        parts = {part["name"]: part[self._field] for part in given[self._list]}
+        if batch["kind"] != self._record["kind"]:
+            raise _changed(self._arg, self._record["kind"], batch["kind"])
+        parts = {part["name"]: part[self._field] for part in batch[self._list]}
         if set(parts) != set(self._parts):
             raise DataError(
                 f"`{self._arg}` must have {', '.join(self._parts)}, as in the first batch, "
@@ -270,9 +270,9 @@ class _Columns:
         """Appends rows; the columns may be in another order."""
         if features["kind"] != "columns":
             raise _changed(self._arg, "columns", features["kind"])
-        given = {column["name"]: column for column in features["columns"]}
+        by_name = {column["name"]: column for column in features["columns"]}
         names = [column.name for column in self._columns]
-        odd = sorted(set(names) ^ set(given))
+        odd = sorted(set(names) ^ set(by_name))
         if odd or len(features["columns"]) != len(names):
             raise DataError(
                 f"`{self._arg}` must have the columns of the first batch"
@@ -281,7 +281,7 @@ class _Columns:
                 column=odd[0] if odd else names[0],
             )
         for column in self._columns:
-            column.add(given[column.name])
+            column.add(by_name[column.name])
 
     def finish(self) -> Record:
         """Returns all rows."""

@@ -245,8 +245,8 @@ def _check_options(spec: DatasetSpec, why: str) -> None:
         "scale": spec.scale,
         "na": spec.na != "error",
     }
-    for name, given in asked.items():
-        if given:
+    for name, is_asked in asked.items():
+        if is_asked:
             raise _refuse(name, why)
 
 
@@ -336,8 +336,8 @@ class BatchesDataset(IterableDataset):
 
     def __init__(self, spec: DatasetSpec, head: Any, facts: StreamFacts, why: str) -> None:
         """Stores the parts."""
-        given = replace(spec, shuffle=False)  # the pipeline determines the order
-        super().__init__(Recipe(BatchesEncoding()), given, (), facts)
+        unshuffled = replace(spec, shuffle=False)  # the pipeline determines the order
+        super().__init__(Recipe(BatchesEncoding()), unshuffled, (), facts)
         self.obstacle = why
         self._head = head if isinstance(head, tuple) else (head,)
 
@@ -467,8 +467,8 @@ def why_not_joined(spec: Any) -> str:
     plain = all(type(part).__name__ == "TensorSpec" for part in parts)
     if plain and any(not part.shape.rank for part in parts):
         return "rows of unknown shape"
-    found = why_not_batchable(spec, True)
-    return "" if found == VARIES else found or ("" if plain else "sparse rows")
+    why = why_not_batchable(spec, True)
+    return "" if why == VARIES else why or ("" if plain else "sparse rows")
 
 
 def _blank(spec: Any, rows: int) -> Any:

@@ -76,8 +76,8 @@ def _build(features: Mapping[str, Any], request: Request) -> Dataset:
         raise _needs_rows("na", '`na` = "impute"')
     if features["kind"] == "tfdata":
         require_feature("pipeline")
-        given = getattr(features["dataset"], "element_spec", None)
-        why = why_not_batchable(given, features.get("batched"))
+        element_spec = getattr(features["dataset"], "element_spec", None)
+        why = why_not_batchable(element_spec, features.get("batched"))
         if why:
             return build_as_is(features, spec, request.recipe, why)
         return _build_tfdata(features, replace(request, arg="x"))
@@ -140,34 +140,34 @@ def _build_tfdata(features: Mapping[str, Any], request: Request) -> IterableData
     spec, recipe, na = request.spec, request.recipe, request.na
     if na != "error":
         raise _needs_rows("na", f'`na` = "{na}"')
-    given = _open_tf(features, recipe)
-    first = _as_chunk(given, given.peek(), 1)
+    stream = _open_tf(features, recipe)
+    first = _as_chunk(stream, stream.peek(), 1)
     recipe = recipe or learn_chunk(first, request, features.get("groups"))
     recipe = weigh_chunk(recipe, first)
     encoding = recipe.features
-    if given.elements.x.several:
+    if stream.elements.x.several:
         check_plain(check_kind(encoding, InputsEncoding, "x"), spec.scale)
     else:
-        check_array(encoding, given.elements.x.shape, "x")
+        check_array(encoding, stream.elements.x.shape, "x")
     head, _ = encode_chunk(first, recipe, na, "x")
     recipe = measure_labels(recipe, head)
-    plain_bytes = given.elements.dtype == "uint8" and encoding.keeps_values
+    plain_bytes = stream.elements.dtype == "uint8" and encoding.keeps_values
     if plain_bytes:  # they are sent to the device as bytes
         head = (_bytes(first.features["values"]), *head[1:])
     chunk_rows = len(head[0])
-    size = chunk_rows if given.elements.batched else 32
+    size = chunk_rows if stream.elements.batched else 32
     size = size if spec.batch_size == "auto" else int(spec.batch_size)
-    rows = None if given.steps is None else given.steps * size
+    rows = None if stream.steps is None else stream.steps * size
     facts = StreamFacts(
         what="by the user's tf.data pipeline",
-        chunk_rows=chunk_rows if given.elements.batched else 32,
-        rows=rows or given.expect_rows(chunk_rows) or 0,
+        chunk_rows=chunk_rows if stream.elements.batched else 32,
+        rows=rows or stream.expect_rows(chunk_rows) or 0,
         row_bytes=sum(array[:1].nbytes for array in head),
         na=na,
         learned=_learned_text(recipe, chunk_rows),
         ahead=1,
     )
-    return PipelineDataset(given, rows, recipe=recipe, spec=spec, head=head, facts=facts)
+    return PipelineDataset(stream, rows, recipe=recipe, spec=spec, head=head, facts=facts)
 
 
 def _bytes(values: np.ndarray) -> np.ndarray:
@@ -180,9 +180,9 @@ def _open_tf(features: Mapping[str, Any], recipe: Recipe | None) -> TfStream:
     return TfStream(features["dataset"], features.get("steps"), features.get("batched"), recipe)
 
 
-def _as_chunk(given: TfStream, arrays: tuple[np.ndarray, ...], batch: int) -> Chunk:
+def _as_chunk(stream: TfStream, arrays: tuple[np.ndarray, ...], batch: int) -> Chunk:
     """Converts a batch of a tf.data dataset to a chunk, the form of a function's batches."""
-    elements = given.elements
+    elements = stream.elements
     labels = elements.labels(arrays[1]) if len(arrays) > 1 else None
     weights = elements.weigh(arrays[2]) if len(arrays) > 2 else None
     return Chunk(elements.features(arrays[0]), labels, weights, 1, batch)
@@ -218,14 +218,14 @@ def _drain(
 
 def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk]:
     require_feature("pipeline")
-    given = _open_tf(features, None)
-    size = given.elements.batch_rows or len(given.peek()[0])
-    size = size if given.elements.batched else 32
+    stream = _open_tf(features, None)
+    size = stream.elements.batch_rows or len(stream.peek()[0])
+    size = size if stream.elements.batched else 32
     size = size if spec.batch_size == "auto" else int(spec.batch_size)
-    left = None if given.steps is None else given.steps * size
-    for number, arrays in enumerate(given.batches(), 1):
+    left = None if stream.steps is None else stream.steps * size
+    for number, arrays in enumerate(stream.batches(), 1):
         arrays = arrays if left is None else tuple(array[:left] for array in arrays)
-        yield _as_chunk(given, arrays, number)
+        yield _as_chunk(stream, arrays, number)
         left = None if left is None else left - len(arrays[0])
         if left == 0:
             return

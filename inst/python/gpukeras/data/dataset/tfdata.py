@@ -118,8 +118,8 @@ class TfStream:
             return prefetch_one(made.map(lambda *parts: self._encode(encoding, parts)))
 
         once = functools.cache(lambda: make(0))  # without a buffer TensorFlow traces it once
-        given = make if buffer is not None else lambda epoch: once()
-        return TfPass(given, batch_size, capacity, rows, drop_last)
+        begin = make if buffer is not None else lambda epoch: once()
+        return TfPass(begin, batch_size, capacity, rows, drop_last)
 
     def _rebatch(
         self, made: Any, batch_size: int, capacity: int, rows: int | None, own: bool

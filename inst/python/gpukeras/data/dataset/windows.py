@@ -59,31 +59,31 @@ def build_windows(features: Mapping[str, Any], request: Request) -> MapDataset:
             "cache": spec.cache if spec.cache == "disk" else None,
         }
     )
-    found = open_features(features, request.arg, spec, request.encoding, request.text)
-    assert isinstance(found, WindowFeatures)
-    found.check_policy(request.na)
-    rule, notes = found.rule, Notes()
-    starts = find_windows(found.series, rule)
-    parts = split_windows(found.series, rule, starts, spec.validation)
+    opened = open_features(features, request.arg, spec, request.encoding, request.text)
+    assert isinstance(opened, WindowFeatures)
+    opened.check_policy(request.na)
+    rule, notes = opened.rule, Notes()
+    starts = find_windows(opened.series, rule)
+    parts = split_windows(opened.series, rule, starts, spec.validation)
     shares = [take_shard(part, spec.shard) for part in parts]
-    keep = training_rows(found.series, spec.validation, found.rows)
-    remarks = note_short(found.series, rule)
+    keep = training_rows(opened.series, spec.validation, opened.rows)
+    remarks = note_short(opened.series, rule)
     if recipe is None:
         recipe = Recipe(
-            found.learn(Learning(keep, spec)), label=_learn_label(found, keep), na=spec.na
+            opened.learn(Learning(keep, spec)), label=_learn_label(opened, keep), na=spec.na
         )
-        remarks = (*remarks, *found.remarks(recipe.features, spec))
-    sources = [found.windows(recipe.features, starts, notes)]
+        remarks = (*remarks, *opened.remarks(recipe.features, spec))
+    sources = [opened.windows(recipe.features, starts, notes)]
     if recipe.label is not None:
-        targets = _encode_targets(found, notes)
+        targets = _encode_targets(opened, notes)
         recipe = replace(recipe, label=measure_range(recipe.label, targets))
         sources.append(WindowRows(MemoryRows(targets), starts, [_label_span(rule)]))
     said = (*remarks, *notes.sentences)
     return MapDataset(tuple(sources), recipe, spec, *shares, na=recipe.na, notes=said)
 
 
-def _refuse_others(given: Mapping[str, Any]) -> None:
-    for name, value in given.items():
+def _refuse_others(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
         if value is not None:
             said = '`cache` = "disk"' if name == "cache" else f"`{name}`"
             raise SpecError(
@@ -93,26 +93,26 @@ def _refuse_others(given: Mapping[str, Any]) -> None:
             )
 
 
-def _learn_label(found: WindowFeatures, keep: np.ndarray) -> LabelRule | None:
+def _learn_label(opened: WindowFeatures, keep: np.ndarray) -> LabelRule | None:
     """Returns the rule of a window's labels: of one number, or of several."""
-    rule = found.rule
+    rule = opened.rule
     if not rule.targets:
         return None
     if not rule.label_shape:
-        return learn_label(found.columns[rule.targets[0]], keep, rule.targets[0])
+        return learn_label(opened.columns[rule.targets[0]], keep, rule.targets[0])
     shape = rule.label_shape
     names = rule.targets if shape == (len(rule.targets),) and rule.horizon == 1 else ()
     return MatrixLabel(shape, names)
 
 
-def _encode_targets(found: WindowFeatures, notes: Notes) -> np.ndarray:
+def _encode_targets(opened: WindowFeatures, notes: Notes) -> np.ndarray:
     """Returns the targets of each row of the series: a column for each, a vector for one."""
-    names = found.rule.targets
-    targets = aligned_empty((found.series.rows, len(names)))
+    names = opened.rule.targets
+    targets = aligned_empty((opened.series.rows, len(names)))
     for place, name in enumerate(names):
-        if name not in found.columns:
-            raise DataError(f"`{found.arg}` lacks the column `{name}` to predict.", arg=found.arg)
-        column, plain = found.take(name), NumberLabel()
+        if name not in opened.columns:
+            raise DataError(f"`{opened.arg}` lacks the column `{name}` to predict.", arg=opened.arg)
+        column, plain = opened.take(name), NumberLabel()
         targets[:, place] = encode_label(plain, column, notes, name)
     return targets if len(names) > 1 else targets[:, 0]
 

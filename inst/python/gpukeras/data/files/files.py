@@ -257,8 +257,8 @@ def read_stamp(path: AnyFile) -> Stamp:
     """Returns a file's size and modification time; of a remote file size and version (ETag)."""
     if isinstance(path, RemoteFile):
         return path.stamp()
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def check_unchanged(path: AnyFile, arg: str, stamp: Stamp) -> None:

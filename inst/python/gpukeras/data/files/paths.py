@@ -50,30 +50,30 @@ def find_files(paths: str | Sequence[str | AnyFile], arg: str, format: str = "au
         DataError: if there are no files, a file is given twice, or formats are mixed or unknown.
     """
     check_choice("format", format, ("auto", *FORMATS))
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     stores: dict[Any, Any] = {}
-    found = [path for one in given for path in _find(one, arg, stores)]
-    if not found:
+    files = [path for each in listed for path in _find(each, arg, stores)]
+    if not files:
         raise DataError(f"`{arg}` names no files.", hint="Give one path at least.", arg=arg)
-    _check_different(found, arg)
-    return FileSet(tuple(found), format if format != "auto" else choose_format(found, arg))
+    _check_different(files, arg)
+    return FileSet(tuple(files), format if format != "auto" else choose_format(files, arg))
 
 
-def _find(given: str | AnyFile, arg: str, stores: dict[Any, Any]) -> Sequence[AnyFile]:
-    if isinstance(given, RemoteFile):
-        return [given]
-    if is_url(given):
+def _find(path: str | AnyFile, arg: str, stores: dict[Any, Any]) -> Sequence[AnyFile]:
+    if isinstance(path, RemoteFile):
+        return [path]
+    if is_url(path):
         from gpukeras.data.files.stores.find import find_objects  # imports pyarrow
 
-        return find_objects(str(given), arg, stores)
-    return _expand(os.fspath(given), arg)
+        return find_objects(str(path), arg, stores)
+    return _expand(os.fspath(path), arg)
 
 
-def _expand(given: str, arg: str) -> list[Path]:
+def _expand(pattern: str, arg: str) -> list[Path]:
     """Returns a path, or the matches of a glob; replaces folders by their files."""
-    path = Path(given).expanduser()
+    path = Path(pattern).expanduser()
     matches = [path]
-    if not path.exists() and glob.has_magic(given):
+    if not path.exists() and glob.has_magic(pattern):
         matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
         if not matches:
             message = f"`{arg}`: no file matches {path.name}."

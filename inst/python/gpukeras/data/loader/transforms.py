@@ -258,10 +258,10 @@ def build_unpack(
         if recipe.features.listed:
             features = list(features.values())
         if others and label is not None and several:
-            found = [_unpack_labels(label, others[0])]
+            unpacked = [_unpack_labels(label, others[0])]
             if label.weighed and len(others) > 1:
-                found.append(_unpack_weights(label, others[1]))
-            named = [list(part.values()) if label.listed else part for part in found]
+                unpacked.append(_unpack_weights(label, others[1]))
+            named = [list(part.values()) if label.listed else part for part in unpacked]
             others = [*named, *others[len(named) :]]
         arrays = (features, *others)
         end_stage("unpack", arrays)
@@ -351,12 +351,12 @@ def trace_map(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Callabl
 
 
 def _check_output(output: Any, shape: tuple[int, ...]) -> None:
-    given = getattr(output, "shape", None)
-    if given is None or getattr(output.dtype, "as_numpy_dtype", None) is not np.float32:
-        found = describe(output) if given is None else f"{output.dtype.name} values"
+    output_shape = getattr(output, "shape", None)
+    if output_shape is None or getattr(output.dtype, "as_numpy_dtype", None) is not np.float32:
+        found = describe(output) if output_shape is None else f"{output.dtype.name} values"
         raise _changed(found, shape)
-    if given.rank != len(shape) + 1 or tuple(given[1:]) != tuple(shape):
-        raise _changed(f"rows of shape {tuple(given[1:])}", shape)
+    if output_shape.rank != len(shape) + 1 or tuple(output_shape[1:]) != tuple(shape):
+        raise _changed(f"rows of shape {tuple(output_shape[1:])}", shape)
 
 
 def _changed(found: str, shape: tuple[int, ...]) -> DataError:

@@ -61,8 +61,8 @@ class InputsFeatures(Features):
         encoding: Encoding | None = None,
     ) -> None:
         """Opens each input."""
-        self.arg, given = arg, features["inputs"]
-        check_part_names([part["name"] for part in given], arg)
+        self.arg, inputs = arg, features["inputs"]
+        check_part_names([part["name"] for part in inputs], arg)
         own = {} if encoding is None else {part.name: part.encoding for part in encoding.inputs}
         self.inputs = {
             part["name"]: open_part(
@@ -71,11 +71,11 @@ class InputsFeatures(Features):
                 spec,
                 own.get(part["name"]),
             )
-            for part in given
+            for part in inputs
         }
         self._listed = bool(features.get("listed"))
-        self._scales = {part["name"]: part.get("scale") for part in given}
-        self._columns = {part["name"]: _column_names(part["features"]) for part in given}
+        self._scales = {part["name"]: part.get("scale") for part in inputs}
+        self._columns = {part["name"]: _column_names(part["features"]) for part in inputs}
         self.refuses = next((each.refuses for each in self.inputs.values() if each.refuses), "")
 
     @property
@@ -156,22 +156,22 @@ class InputsFeatures(Features):
 
     def images(self, complete: np.ndarray | None = None) -> tuple[Any, Any] | None:
         """Returns the image files of the rows to use and the form of their rows, or None."""
-        found = (each.images(complete) for each in self.inputs.values())
-        return next((images for images in found if images is not None), None)
+        sources = (each.images(complete) for each in self.inputs.values())
+        return next((images for images in sources if images is not None), None)
 
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
         """Returns the mask of rows without a missing feature, and the incomplete rows per input."""
-        found = self._each_complete(known)
-        counts = {f"`{self.arg}${name}`": int((~each).sum()) for name, each in found.items()}
-        return np.logical_and.reduce([*found.values()]), counts
+        complete = self._each_complete(known)
+        counts = {f"`{self.arg}${name}`": int((~each).sum()) for name, each in complete.items()}
+        return np.logical_and.reduce([*complete.values()]), counts
 
     def _each_complete(self, known: Collection[str] | None) -> dict[str, np.ndarray]:
-        found = {}
+        complete = {}
         for name, each in self.inputs.items():
             prefix = f"{name}$"
             own = known and [column[len(prefix) :] for column in known if column.startswith(prefix)]
-            found[name] = each.find_complete(own)
-        return found
+            complete[name] = each.find_complete(own)
+        return complete
 
     def _spec_of(self, name: str, spec: DatasetSpec) -> DatasetSpec:
         """Returns the options for one input: its scaling, and the encodings of its columns."""
@@ -196,15 +196,15 @@ class InputsFeatures(Features):
         return InputsEncoding(inputs, listed=self._listed)
 
     def _check_inputs(self, encoding: Encoding) -> InputsEncoding:
-        found = check_kind(encoding, InputsEncoding, self.arg)
-        expected = [part.name for part in found.inputs]
+        checked = check_kind(encoding, InputsEncoding, self.arg)
+        expected = [part.name for part in checked.inputs]
         if set(expected) != set(self.inputs):
             raise DataError(
                 f"`{self.arg}` must have the inputs {', '.join(expected)}, as in training, "
                 f"not {', '.join(self.inputs)}.",
                 arg=self.arg,
             )
-        return found
+        return checked
 
 
 def _check_kind(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:

@@ -95,10 +95,10 @@ class NpyFile(Features):
 
     def learn(self, how: Learning) -> ArrayEncoding:
         """Learns the encoding; statistics come from the rows where `keep` is true."""
-        found = self.scan(how.keep if how.spec.scale else None)
+        statistics = self.scan(how.keep if how.spec.scale else None)
         if not how.spec.scale:
             return ArrayEncoding(self.row_shape)
-        center, scale = tuple(found.mean), tuple(found.deviation)
+        center, scale = tuple(statistics.mean), tuple(statistics.deviation)
         return ArrayEncoding(self.row_shape, center=center, scale=scale)
 
     def encode(
@@ -591,12 +591,14 @@ def open_npy_anywhere(path: str, arg: str) -> NpyFile:
         return open_npy(path, arg)
     from gpukeras.data.files.stores.find import find_objects  # imports pyarrow
 
-    found = find_objects(path, arg)
-    if len(found) != 1:
-        raise file_error(found[0], arg, "is one of several: they cannot be one array.", "Give one.")
+    objects = find_objects(path, arg)
+    if len(objects) != 1:
+        raise file_error(
+            objects[0], arg, "is one of several: they cannot be one array.", "Give one."
+        )
     folder = Path(tempfile.mkdtemp(prefix="gpukeras-", suffix=".npy", dir=scratch_folder()))
     try:
-        file = open_npy(str(_copy(found[0], folder, arg)), arg)
+        file = open_npy(str(_copy(objects[0], folder, arg)), arg)
         weakref.finalize(file, shutil.rmtree, folder, ignore_errors=True)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -148,21 +148,21 @@ def open_features(
         text: Which columns are text, and how they are encoded.
     """
     how = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
-    given = OPENERS[features["kind"]](features, arg, spec, encoding, how)
-    return given if encoding is None else given.order_as(encoding)
+    opened = OPENERS[features["kind"]](features, arg, spec, encoding, how)
+    return opened if encoding is None else opened.order_as(encoding)
 
 
-def _open_table(*given: Any) -> Features:
+def _open_table(*arguments: Any) -> Features:
     # Imports pyarrow, which takes 0.3 s.
     from gpukeras.data.reader.table.features import TableFeatures
 
-    return TableFeatures(*given)
+    return TableFeatures(*arguments)
 
 
-def _open_records(*given: Any) -> Features:
+def _open_records(*arguments: Any) -> Features:
     from gpukeras.data.reader.tfrecord.source import open_records  # imports pyarrow, for scalars
 
-    return open_records(*given)
+    return open_records(*arguments)
 
 
 def _open_columns(

@@ -145,11 +145,11 @@ class SparseMatrix(Features):
             return
         columns = self.columns if columns is None else columns
         column = int(columns[bad].min())
-        found = values[bad & (columns == column)]
+        refused = values[bad & (columns == column)]
         name = self.names[column] if column < len(self.names) else str(column + 1)
-        counts = {"missing": int(np.isnan(found).sum()), "infinite": int(np.isinf(found).sum())}
+        counts = {"missing": int(np.isnan(refused).sum()), "infinite": int(np.isinf(refused).sum())}
         hint = "Remove those rows, or correct them, first."
-        raise column_error(name, self.arg, hint, **({"large": len(found)} if large else counts))
+        raise column_error(name, self.arg, hint, **({"large": len(refused)} if large else counts))
 
 
 @dataclass(frozen=True)

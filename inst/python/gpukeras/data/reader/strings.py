@@ -136,11 +136,11 @@ def _choose(
 ) -> Sequence[Mapping[str, Any]]:
     """Selects the columns of an encoding, in its order."""
     names = () if encoding is None else encoding.names or [part.name for part in encoding.parts]
-    given = {column["name"]: column for column in columns}
+    by_name = {column["name"]: column for column in columns}
     for name in names:
-        if name not in given:
+        if name not in by_name:
             raise lacking_column(name, arg)
-    return [given[name] for name in names] or columns
+    return [by_name[name] for name in names] or columns
 
 
 def _as_input(column: Mapping[str, Any], arg: str) -> dict[str, Any]:

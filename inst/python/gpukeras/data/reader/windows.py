@@ -159,10 +159,10 @@ class WindowFeatures(Features):
     ) -> None:
         """Orders the rows; encodes none."""
         self.arg, self._text = arg, text
-        given = {name: value for name, value in features.items() if name not in NOT_OPTIONS}
+        options = {name: value for name, value in features.items() if name not in NOT_OPTIONS}
         check_unique([column["name"] for column in features["columns"]], arg)
-        self.columns: dict[str, Column] = {one["name"]: one for one in features["columns"]}
-        rule = _choose_rule(given, encoding, arg)
+        self.columns: dict[str, Column] = {column["name"]: column for column in features["columns"]}
+        rule = _choose_rule(options, encoding, arg)
         if isinstance(encoding, ColumnsEncoding):
             check_columns(encoding, self.columns, arg)
         rule.check(self.columns, arg)
@@ -177,7 +177,7 @@ class WindowFeatures(Features):
 
     def texts(self) -> Collection[str]:
         """Names of the text columns."""
-        return [one["name"] for one in self._used() if one["kind"] == "character"]
+        return [column["name"] for column in self._used() if column["kind"] == "character"]
 
     def check_policy(self, na: str) -> None:
         """Checks that the policy for missing values leaves the rows in sequence.
@@ -263,7 +263,7 @@ class WindowFeatures(Features):
         rule = self.rule
         known = [self.columns[name] for name in rule.known]
         apart = {rule.time, *rule.group, *rule.known}
-        return [one for name, one in self.columns.items() if name not in apart] + known
+        return [column for name, column in self.columns.items() if name not in apart] + known
 
     def _window_rows(
         self, encoding: SeriesEncoding, array: np.ndarray, places: np.ndarray, starts: np.ndarray
@@ -281,17 +281,17 @@ class WindowFeatures(Features):
 NOT_OPTIONS = ("kind", "columns", "groups")
 
 
-def _choose_rule(given: Mapping[str, Any], encoding: Encoding | None, arg: str) -> WindowRule:
+def _choose_rule(options: Mapping[str, Any], encoding: Encoding | None, arg: str) -> WindowRule:
     """Returns the rule of the windows: the encoding's, if there is one."""
-    if encoding is None and "window" not in given:
-        name = "y" if "targets" in given else next(iter(given))
+    if encoding is None and "window" not in options:
+        name = "y" if "targets" in options else next(iter(options))
         raise SpecError(f"`{name}` needs `window`: the rows of a window.", arg="window")
     if encoding is None:
-        ahead = {"horizon": 1} if given.get("targets") else {}
-        return WindowRule.from_dict({**ahead, **given})
+        ahead = {"horizon": 1} if options.get("targets") else {}
+        return WindowRule.from_dict({**ahead, **options})
     windows = check_kind(encoding, SeriesEncoding, arg).windows
-    if given:
-        name = "y" if "targets" in given else next(iter(given))
+    if options:
+        name = "y" if "targets" in options else next(iter(options))
         raise SpecError(
             f"`{name}` is given beside a `recipe` of windows, which has it.",
             hint="Leave it out: windows are made as in training.",

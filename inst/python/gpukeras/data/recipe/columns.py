@@ -346,15 +346,15 @@ def learn_column(column: Mapping[str, Any], how: Learning) -> ColumnRule:
 
 def note_numbers(rules: Iterable[ColumnRule], texts: Collection[str], arg: str) -> tuple[str, ...]:
     """Returns sentences about columns of text that hold mostly numbers."""
-    found = []
+    notes = []
     for rule in rules:
         if rule.name in texts and rule.onehot and are_numbers(rule.levels):
-            found.append(
+            notes.append(
                 f"Column `{rule.name}` of `{arg}` holds numbers as text: it became "
                 f"{len(rule.levels)} columns, one for each text. "
                 "Use as.numeric() first, or factor() if they are codes."
             )
-    return tuple(found)
+    return tuple(notes)
 
 
 def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
@@ -510,10 +510,10 @@ def _transform_number(
 
 
 def _look_at(
-    given: np.ndarray, values: np.ndarray, rule: ScaledRule, arg: str, notes: Notes
+    column: np.ndarray, values: np.ndarray, rule: ScaledRule, arg: str, notes: Notes
 ) -> None:
     """Notes numbers that lose digits: integers in the dtype given, others in float64."""
-    values = values if given.dtype.kind == "f" else given
+    values = values if column.dtype.kind == "f" else column
     scaled = (rule.center, rule.scale) != (0.0, 1.0)
     for rows in row_blocks(len(values), values.itemsize):
         notes.look(values[rows], (rule.name,), arg, scaled)

@@ -20,13 +20,13 @@ from gpukeras.data.recipe.recipe import (
 from gpukeras.data.recipe.targets import SEVERAL, LabelRule
 
 
-def same_encoding(one: Recipe, other: Recipe) -> bool:
+def same_encoding(recipe: Recipe, other: Recipe) -> bool:
     """Whether two recipes encode the same values as the same numbers; parts are told by name."""
-    if isinstance(one.features, BatchesEncoding) or isinstance(other.features, BatchesEncoding):
-        return one.keeps_values and other.keeps_values
-    if one.mapped != other.mapped or not _same_labels(one, other):
+    if isinstance(recipe.features, BatchesEncoding) or isinstance(other.features, BatchesEncoding):
+        return recipe.keeps_values and other.keeps_values
+    if recipe.mapped != other.mapped or not _same_labels(recipe, other):
         return False
-    return _essence(one.features, one.mapped) == _essence(other.features, other.mapped)
+    return _essence(recipe.features, recipe.mapped) == _essence(other.features, other.mapped)
 
 
 def _essence(encoding: Encoding, mapped: bool = False) -> Any:
@@ -43,22 +43,24 @@ def _essence(encoding: Encoding, mapped: bool = False) -> Any:
     return encoding
 
 
-def _same_labels(one: Recipe, other: Recipe) -> bool:
+def _same_labels(recipe: Recipe, other: Recipe) -> bool:
     """Whether labels become the same numbers; true if a recipe has none.
 
     Only classes are encoded. Other labels are taken unchanged, so their kinds may differ: a part of
     labels 0 and 1 may hold nothing but 1.
     """
-    if one.label is None or other.label is None:
+    if recipe.label is None or other.label is None:
         return True
-    return one.mixed == other.mixed and _label_essence(one.label) == _label_essence(other.label)
+    return recipe.mixed == other.mixed and _label_essence(recipe.label) == _label_essence(
+        other.label
+    )
 
 
-def check_labels(one: Recipe, other: Recipe, arg: str, owner: str) -> None:
+def check_labels(recipe: Recipe, other: Recipe, arg: str, owner: str) -> None:
     """Says what is other about the labels, if all else of two recipes is the same.
 
     Args:
-        one: The recipe of training.
+        recipe: The recipe of training.
         other: The recipe of the encoded rows.
         arg: The user's name for the rows, for messages.
         owner: The labels of training in words, such as "those that trained `model`".
@@ -66,11 +68,19 @@ def check_labels(one: Recipe, other: Recipe, arg: str, owner: str) -> None:
     Raises:
         DataError: if labels of one output differ in their kind or their levels.
     """
-    if one.label is None or other.label is None or SEVERAL in (one.label.kind, other.label.kind):
+    if (
+        recipe.label is None
+        or other.label is None
+        or SEVERAL in (recipe.label.kind, other.label.kind)
+    ):
         return
-    if same_encoding(one, other) or not same_encoding(one, replace(other, label=one.label)):
+    if same_encoding(recipe, other) or not same_encoding(
+        recipe, replace(other, label=recipe.label)
+    ):
         return
-    found, expected = ("classes" if rule.levels else "numbers" for rule in (other.label, one.label))
+    found, expected = (
+        "classes" if rule.levels else "numbers" for rule in (other.label, recipe.label)
+    )
     message = f"The labels of `{arg}` are {found}, but {owner} are {expected}."
     hint = "Give labels of the same kind, or make a new model for these."
     if found == expected:
@@ -79,21 +89,21 @@ def check_labels(one: Recipe, other: Recipe, arg: str, owner: str) -> None:
     raise DataError(message, hint=hint, arg=arg)
 
 
-def check_order(one: Encoding, other: Encoding, arg: str) -> None:
+def check_order(encoding: Encoding, other: Encoding, arg: str) -> None:
     """Checks by name that encoded rows have their columns in the order of training.
 
     Args:
-        one: The encoding of training.
+        encoding: The encoding of training.
         other: The encoding of the rows.
         arg: The user's name for the rows, for messages.
 
     Raises:
         DataError: if the names of both are known and differ.
     """
-    if isinstance(one, BatchesEncoding) or isinstance(other, BatchesEncoding):
+    if isinstance(encoding, BatchesEncoding) or isinstance(other, BatchesEncoding):
         return
-    check_same_names(one.names, other.names, arg)
-    for part, own in zip(_by_name(one), _by_name(other), strict=True):
+    check_same_names(encoding.names, other.names, arg)
+    for part, own in zip(_by_name(encoding), _by_name(other), strict=True):
         check_order(part.encoding, own.encoding, f"{arg}${part.name}")
 
 

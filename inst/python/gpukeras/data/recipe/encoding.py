@@ -63,10 +63,10 @@ def group_columns(encoding: Encoding, given: Any, arg: str) -> Encoding:
     return replace(encoding, columns=order, groups=groups)
 
 
-def parse_groups(given: Sequence[Mapping[str, Any]]) -> tuple[Group, ...]:
+def parse_groups(groups: Sequence[Mapping[str, Any]]) -> tuple[Group, ...]:
     """Parses the groups that come from R."""
-    check_part_names([group["name"] for group in given], "inputs")
-    return tuple(Group(group["name"], _texts(group["columns"])) for group in given)
+    check_part_names([group["name"] for group in groups], "inputs")
+    return tuple(Group(group["name"], _texts(group["columns"])) for group in groups)
 
 
 def _texts(columns: Any) -> tuple[str, ...]:
@@ -95,14 +95,14 @@ def _refuse(message: str, column: str) -> SpecError:
     return SpecError(message, hint=hint, arg="inputs", column=column)
 
 
-def check_settled(encoding: Encoding, given: Any) -> None:
+def check_settled(encoding: Encoding, inputs: Any) -> None:
     """Checks that groups given together with a recipe equal the recipe's groups.
 
     Raises:
         SpecError: if they differ.
     """
     groups = encoding.groups if isinstance(encoding, TableEncoding) else ()
-    if given and parse_groups(given) != groups:
+    if inputs and parse_groups(inputs) != groups:
         raise SpecError(
             "`inputs` is not what the `recipe` has.",
             hint="Leave it out: rows are grouped as in training.",
@@ -260,13 +260,13 @@ def _transform_columns(
     complete: np.ndarray | None,
     notes: Notes | None,
 ) -> np.ndarray:
-    given = {column["name"]: column for column in columns}
-    check_columns(encoding, given, arg)
+    by_name = {column["name"]: column for column in columns}
+    check_columns(encoding, by_name, arg)
     rows = len(columns[0]["values"]) if complete is None else int(complete.sum())
     staged, start = aligned_empty((rows, *encoding.shape)), 0
     for rule in encoding.columns:
         width = len(rule.features)
-        column = take_rows(given[rule.name], complete)
+        column = take_rows(by_name[rule.name], complete)
         transform_column(rule, column, staged[:, start : start + width], arg, notes)
         start += width
     return staged

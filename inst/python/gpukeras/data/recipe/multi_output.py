@@ -123,16 +123,16 @@ def encode_labels(
         raise DataError(f"`y` must have labels for {expected}, as in training.", arg="y")
     if rule.kind != SEVERAL:
         return encode_label(rule, labels, notes, next(each_label(labels))[0])
-    given = dict(zip(_given_names(labels), each_label(labels), strict=True))
-    if set(given) != {output.name for output in rule.outputs}:
+    by_name = dict(zip(_given_names(labels), each_label(labels), strict=True))
+    if set(by_name) != {output.name for output in rule.outputs}:
         raise DataError(
-            f"`y` must have labels for {_names(rule)}, as in training, not {', '.join(given)}.",
+            f"`y` must have labels for {_names(rule)}, as in training, not {', '.join(by_name)}.",
             arg="y",
         )
-    rows = len(next(iter(given.values()))[1]["values"])
+    rows = len(next(iter(by_name.values()))[1]["values"])
     out = aligned_empty((rows, rule.units))
     for output, columns in each_place(rule):
-        arg, part = given[output.name]
+        arg, part = by_name[output.name]
         out[:, columns] = encode_label(output.rule, part, notes, arg).reshape(rows, -1)
     return out
 
@@ -226,13 +226,13 @@ def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
         rule = NumberLabel(maximum=1.0, shape=rule.shape)  # the first rows were 0 and 1
     if not isinstance(rule, (NumberLabel, MatrixLabel)) or not len(encoded):
         return rule
-    before, found = rule, measure_range(rule, encoded)
+    before, measured = rule, measure_range(rule, encoded)
     rule = replace(
         rule,
-        minimum=min(before.minimum, found.minimum),
-        maximum=max(before.maximum, found.maximum),
-        whole=before.whole and found.whole,
+        minimum=min(before.minimum, measured.minimum),
+        maximum=max(before.maximum, measured.maximum),
+        whole=before.whole and measured.whole,
     )
     if not isinstance(rule, MatrixLabel):
         return rule
-    return replace(rule, ranges=tuple(map(ColumnRange.join, before.ranges, found.ranges)))
+    return replace(rule, ranges=tuple(map(ColumnRange.join, before.ranges, measured.ranges)))

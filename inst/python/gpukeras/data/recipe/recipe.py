@@ -135,8 +135,8 @@ class BaseEncoding(ABC):
     @property
     def images(self) -> Input | None:
         """The input of image files that stands beside others; None if there is none."""
-        found = (part for part in self.inputs if isinstance(part.encoding, ImageEncoding))
-        return next(found, None)
+        encodings = (part for part in self.inputs if isinstance(part.encoding, ImageEncoding))
+        return next(encodings, None)
 
 
 @dataclass(frozen=True)
@@ -574,10 +574,12 @@ def _explain_dropped(expected: tuple[int, ...], found: tuple[int, ...], rows: in
     if rows is None or size not in (math.prod(found), rows * math.prod(found)):
         return ""
     commas = ", " * len(expected)
-    one = size == rows * math.prod(found)
-    if not one and len(found) >= len(expected):
+    is_one_row = size == rows * math.prod(found)
+    if not is_one_row and len(found) >= len(expected):
         return ""
-    what, which = ("One row stays an array", "1") if one else ("Rows keep their shape", "rows")
+    what, which = (
+        ("One row stays an array", "1") if is_one_row else ("Rows keep their shape", "rows")
+    )
     return f"{what} by x[{which}, {commas}drop = FALSE]."
 
 
@@ -606,8 +608,8 @@ def check_columns(encoding: ColumnsEncoding, names: Collection[str], arg: str) -
     Raises:
         DataError: if a column is missing; names it.
     """
-    given = set(names)
-    missing = [rule.name for rule in encoding.columns if rule.name not in given]
+    known = set(names)
+    missing = [rule.name for rule in encoding.columns if rule.name not in known]
     if missing:
         raise lacking_column(missing[0], arg)
 

@@ -81,16 +81,16 @@ def _read_record(kind: type[Record], value: Any, where: str) -> Record:
     unknown = [name for name in value if name not in known]
     if unknown:
         raise _newer(f"has the field `{unknown[0]}`, which is unknown here")
-    found = {}
+    values = {}
     for field in known.values():
         item = value.get(field.name)
         hint = hints[field.name]
         needed = field.default is MISSING
         # NULL means empty if the field may be empty; otherwise, and if left out, the default.
         if needed or item is not None or (field.name in value and _may_be_empty(hint)):
-            found[field.name] = _read(hint, item, f"{where}${field.name}")
+            values[field.name] = _read(hint, item, f"{where}${field.name}")
     try:
-        return kind(**found)
+        return kind(**values)
     except MisfitError as error:
         raise _broken(f"{where}${error}") from error
     except SpecError as error:

@@ -81,7 +81,9 @@ def explain_conversion(
     elif signs:
         call = f'gsub("[{"".join(signs)}]", "", {call})'
     if commas > points:
-        call = f'gsub(".", "", {call}, fixed = TRUE)' if any("." in one for one in plain) else call
+        call = (
+            f'gsub(".", "", {call}, fixed = TRUE)' if any("." in text for text in plain) else call
+        )
         call = f'sub(",", ".", {call}, fixed = TRUE)'
     elif any("," in text for text in plain):
         call = f'gsub(",", "", {call})'
@@ -451,8 +453,8 @@ def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     """Returns the rule with the range of these labels, which is checked against the loss."""
     if not isinstance(rule, (NumberLabel, MatrixLabel)):
         return rule
-    found = _range_of(encoded)
-    rule = replace(rule, minimum=found.minimum, maximum=found.maximum, whole=found.whole)
+    measured = _range_of(encoded)
+    rule = replace(rule, minimum=measured.minimum, maximum=measured.maximum, whole=measured.whole)
     if not isinstance(rule, MatrixLabel):
         return rule
     pairs = rule.shape == encoded.shape[1:] == (PAIR,)  # not of windows, which take a series
@@ -564,10 +566,10 @@ def _zero_one(values: np.ndarray) -> bool:
     """Whether all numbers are 0 or 1, and both occur."""
     ones = 0
     for rows in _blocks(values):
-        one = values[rows] == 1
-        if not (one | (values[rows] == 0)).all():
+        is_one = values[rows] == 1
+        if not (is_one | (values[rows] == 0)).all():
             return False
-        ones += int(one.sum())
+        ones += int(is_one.sum())
     return 0 < ones < len(values)
 
 

@@ -66,8 +66,8 @@ def weigh_outputs(label: LabelRule, weights: Weights | None) -> LabelRule:
     Raises:
         DataError: for weights of outputs that have no labels.
     """
-    given = each_weights(weights) if isinstance(weights, Mapping) else ()
-    shapes = {name: values.shape[1:] for name, _, values in given}
+    listed = each_weights(weights) if isinstance(weights, Mapping) else ()
+    shapes = {name: values.shape[1:] for name, _, values in listed}
     known = [output.name for output in label.outputs]
     odd = [name for name in shapes if name not in known]
     if odd:
@@ -110,17 +110,17 @@ def pack_weights(
         weights: The user's weights.
         complete: Mask of the rows to take, or None for all.
     """
-    given = {name: values for name, _, values in each_weights(weights)}
+    by_name = {name: values for name, _, values in each_weights(weights)}
     rows = slice(None) if complete is None else complete
     if not label.weighed:
-        taken = given[""][rows]
+        taken = by_name[""][rows]
         out = aligned_empty(taken.shape)
         out[...] = taken
         return out
     places = list(each_weight_place(label))
-    out = aligned_empty((len(given[places[0][0].name][rows]), places[-1][1].stop))
+    out = aligned_empty((len(by_name[places[0][0].name][rows]), places[-1][1].stop))
     for output, columns in places:
-        out[:, columns] = given[output.name][rows].reshape(len(out), -1)
+        out[:, columns] = by_name[output.name][rows].reshape(len(out), -1)
     return out
 
 
@@ -149,8 +149,8 @@ def gather_weights(data: Any, rows: Any) -> np.ndarray:
     labels, *weights = data.sources[1:]
     if not weights:
         return np.ones(len(labels))[rows]
-    found = np.asarray(weights[0].gather(rows), np.float64)
-    return found.reshape(len(found), -1)[:, 0]
+    gathered = np.asarray(weights[0].gather(rows), np.float64)
+    return gathered.reshape(len(gathered), -1)[:, 0]
 
 
 def own_weights(data: Any, rows: np.ndarray) -> np.ndarray | None:
@@ -166,9 +166,11 @@ def own_weights(data: Any, rows: np.ndarray) -> np.ndarray | None:
         return None
     if data.class_weights is None:
         return gather_weights(data, rows)
-    given = data.class_weights.weights
+    class_weights = data.class_weights.weights
     return (
-        None if given is None else np.asarray(given[rows], np.float64).reshape(len(rows), -1)[:, 0]
+        None
+        if class_weights is None
+        else np.asarray(class_weights[rows], np.float64).reshape(len(rows), -1)[:, 0]
     )
 
 
@@ -214,8 +216,8 @@ def _read_classes(label: LabelRule, codes: np.ndarray) -> np.ndarray:
     if label.kind != "matrix":
         return codes[:, 0]
     if len(label.row_shape) == 1 and not label.survival and _sums_to_one(codes):
-        found: np.ndarray = codes.argmax(axis=1)
-        return found
+        classes: np.ndarray = codes.argmax(axis=1)
+        return classes
     raise SpecError(
         "`class_weight` needs labels that are classes: one column, or a column for each class with "
         "a single 1 in a row.",
@@ -284,5 +286,5 @@ def _number_weights(
             hint="Check its names: classes count from 0.",
             arg="class_weight",
         )
-    given = {int(name): check_number("class_weight", named[name], 0.0) for name in named}
-    return np.array([given.get(number, 1.0) for number in range(highest + 1)])
+    by_number = {int(name): check_number("class_weight", named[name], 0.0) for name in named}
+    return np.array([by_number.get(number, 1.0) for number in range(highest + 1)])

@@ -158,9 +158,9 @@ class _Where:
 
     def at(self, row: int) -> str:
         """Returns the time of a row in words."""
-        given, offsets = self.order[row], self.column.get("offsets")
-        offset = 0.0 if offsets is None else float(np.asarray(offsets).reshape(-1)[given])
-        value = float(np.asarray(self.column["values"]).reshape(-1)[given])
+        place, offsets = self.order[row], self.column.get("offsets")
+        offset = 0.0 if offsets is None else float(np.asarray(offsets).reshape(-1)[place])
+        value = float(np.asarray(self.column["values"]).reshape(-1)[place])
         return _spell_value(self.column, value, offset)
 
     def fault(self, row: int, problem: str, hint: str) -> DataError:

@@ -123,12 +123,12 @@ def read_manifest(folder: Path, arg: str) -> Manifest:
         raise path_error(path, arg, message, "Check its permissions.") from error
     try:
         plain = json.loads(text)
-        version, found = plain["version"], plain.pop("crc32")
+        version, stored_sum = plain["version"], plain.pop("crc32")
         if is_count(version) and version != VERSION:
             other = f"its format is {version}, this one reads {VERSION}"
             message = f"{folder.name} was saved by another version of gpukeras ({other})."
             raise path_error(path, arg, message, "Update gpukeras, or save the dataset again.")
-        if found != _sum_of(plain):
+        if stored_sum != _sum_of(plain):
             raise ValueError("another checksum")
         return _parse(plain)
     except FORGED as error:

@@ -115,8 +115,8 @@ def _check_folder(path: Any, arg: str) -> Path:
 
 
 def _choose_spec(options: Mapping[str, Any], saved: Mapping[str, Any]) -> DatasetSpec:
-    given = {name: value for name, value in options.items() if value is not None}
-    spec, plain = DatasetSpec.from_dict({"seed": saved["seed"], **given}), DatasetSpec()
+    options_given = {name: value for name, value in options.items() if value is not None}
+    spec, plain = DatasetSpec.from_dict({"seed": saved["seed"], **options_given}), DatasetSpec()
     for name in SETTLED:
         if getattr(spec, name) != getattr(plain, name):
             raise _settled(name)
@@ -204,8 +204,10 @@ def check_rows(
     with ThreadPoolExecutor(min(THREADS, count_cores())) as pool:
         for name, file in files.items():
             sums = pool.map(partial(_sum_rows, file), blocks)
-            for block, found, saved in zip(blocks, sums, manifest.fields[name].crc32, strict=True):
-                if found != saved:
+            for block, computed, saved in zip(
+                blocks, sums, manifest.fields[name].crc32, strict=True
+            ):
+                if computed != saved:
                     broken.append((file, block))
     if not broken:
         return np.ones(manifest.rows, bool), ""

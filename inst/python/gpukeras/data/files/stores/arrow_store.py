@@ -78,17 +78,17 @@ class ArrowStore:
 
         chosen = fs.FileSelector(key, recursive=deep)
         try:
-            found = _translated(lambda: self._files.get_file_info(chosen))
+            entries = _translated(lambda: self._files.get_file_info(chosen))
         except FileNotFoundError:
             return []
-        return sorted((each.path, each.type == fs.FileType.Directory) for each in found)
+        return sorted((each.path, each.type == fs.FileType.Directory) for each in entries)
 
     def is_folder(self, key: str) -> bool:
         """Whether objects lie below a key, and none at it."""
         from pyarrow import fs
 
-        found = _translated(lambda: self._files.get_file_info(key))
-        return found.type == fs.FileType.Directory
+        entry = _translated(lambda: self._files.get_file_info(key))
+        return entry.type == fs.FileType.Directory
 
 
 def _translated(ask: Callable[[], Any]) -> Any:

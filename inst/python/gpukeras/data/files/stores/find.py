@@ -17,13 +17,13 @@ GLOB = 'Give a glob such as "s3://bucket/folder/*/*.parquet" for folders within 
 Stores = dict[tuple, ArrowStore]  # by what identifies one, so that many addresses share one
 
 
-def find_objects(given: str, arg: str, stores: Stores | None = None) -> list[RemoteFile]:
+def find_objects(address: str, arg: str, stores: Stores | None = None) -> list[RemoteFile]:
     """Returns the objects of an address; those of a glob or folder are sorted.
 
     As among files, names that begin with "." or "_" are left out of a folder.
 
     Args:
-        given: The address, which may have `*`, `**`, `?` and `[...]` behind the bucket. Web servers
+        address: It may have `*`, `**`, `?` and `[...]` behind the bucket. Web servers
             have no lists, and so neither globs nor folders.
         arg: Name of the user's argument, for error messages.
         stores: Stores that are open already; gets those that are opened.
@@ -31,7 +31,7 @@ def find_objects(given: str, arg: str, stores: Stores | None = None) -> list[Rem
     Raises:
         DataError: if nothing matches, or the store cannot be opened or gives no list.
     """
-    url = parse_url(given, arg)
+    url = parse_url(address, arg)
     if url.is_web:
         return [_find_on_web(url, arg)]
     stores = {} if stores is None else stores
@@ -39,11 +39,11 @@ def find_objects(given: str, arg: str, stores: Stores | None = None) -> list[Rem
     store = stores[known] = stores.get(known) or ArrowStore(url, arg)
     root = url.host.partition("@")[0]  # the bucket or container
     try:
-        found = [*_expand(store, root, url, arg)]
+        keys = [*_expand(store, root, url, arg)]
     except StoreError as error:
         message = f"{_shown(url, url.key)} cannot be opened: {error.strerror}."
         raise DataError(f"`{arg}`: {message}", hint=CHECK, arg=arg, path=url.shown) from None
-    return [RemoteFile(store, f"{root}/{key}", _shown(url, key)) for key in found]
+    return [RemoteFile(store, f"{root}/{key}", _shown(url, key)) for key in keys]
 
 
 def _find_on_web(url: StoreUrl, arg: str) -> RemoteFile:

@@ -54,11 +54,11 @@ class StoreUrl:
         return dict(self.options).get(name, "")
 
 
-def parse_url(given: str, arg: str) -> StoreUrl:
+def parse_url(text: str, arg: str) -> StoreUrl:
     """Takes an address apart.
 
     Args:
-        given: The address. User, key and secret may be percent-encoded; keys of objects are taken
+        text: An address. User, key and secret may be percent-encoded; keys of objects are taken
             as they are, as Amazon's own programs do.
         arg: Name of the user's argument, for error messages.
 
@@ -66,13 +66,13 @@ def parse_url(given: str, arg: str) -> StoreUrl:
         DataError: for another scheme, an option that is not known, or no bucket. Messages do not
             repeat the address.
     """
-    scheme, _, rest = given.partition("://")
+    scheme, _, rest = text.partition("://")
     scheme = scheme.lower()
     kind = SAME.get(scheme, scheme)
     if kind not in (*OPTIONS, "https"):
         raise DataError(f"`{arg}`: {scheme}:// is not read.", hint=HINT, arg=arg)
     if kind == "https":
-        return _parse_web(given, scheme, arg)
+        return _parse_web(text, scheme, arg)
     authority, _, key = rest.partition("/")
     options: tuple[tuple[str, str], ...] = ()
     if query := _QUERY.search(key):
@@ -108,9 +108,9 @@ def _parse_options(query: str, kind: str, arg: str) -> tuple[tuple[str, str], ..
     return tuple((name, unquote(value)) for name, _, value in pairs)
 
 
-def _parse_web(given: str, scheme: str, arg: str) -> StoreUrl:
+def _parse_web(text: str, scheme: str, arg: str) -> StoreUrl:
     try:
-        parts = urlsplit(given)
+        parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
     except ValueError:
         host, port = "", None

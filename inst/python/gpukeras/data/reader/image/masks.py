@@ -68,20 +68,20 @@ def _choose_pixels(labels: Mapping[str, Any], rule: LabelRule | None) -> tuple[i
     """Returns the values of the classes, as in training or as given; empty to find them."""
     if labels.get("classes") is None:
         return () if rule is None else rule.pixels
-    given = check_counts("classes", labels["classes"], 0)
-    if len(set(given)) < max(2, len(given)) or max(given) >= VALUES:
+    pixels = check_counts("classes", labels["classes"], 0)
+    if len(set(pixels)) < max(2, len(pixels)) or max(pixels) >= VALUES:
         raise SpecError(
             "`classes` must be at least two different numbers from 0 to 255.",
             hint="They are the values of a mask's pixels, such as c(0, 255).",
             arg="classes",
         )
-    if rule is not None and rule.pixels != given:
+    if rule is not None and rule.pixels != pixels:
         raise SpecError(
             "`classes` are not those that the `recipe` has.",
             hint="Leave them out: masks are read as in training.",
             arg="classes",
         )
-    return given
+    return pixels
 
 
 def _tabulate(pixels: Sequence[int]) -> np.ndarray:
@@ -94,10 +94,10 @@ def _tabulate(pixels: Sequence[int]) -> np.ndarray:
 
 
 def _find_pixels(seen: np.ndarray) -> tuple[int, ...]:
-    found = np.flatnonzero(seen)
-    if found[-1] == BLACK_AND_WHITE[1] and set(found.tolist()) <= set(BLACK_AND_WHITE):
+    present = np.flatnonzero(seen)
+    if present[-1] == BLACK_AND_WHITE[1] and set(present.tolist()) <= set(BLACK_AND_WHITE):
         return BLACK_AND_WHITE
-    return tuple(range(int(found[-1]) + 1))
+    return tuple(range(int(present[-1]) + 1))
 
 
 def _read(
@@ -120,12 +120,12 @@ def _outside(files: ImageFiles, start: int, values: np.ndarray, table: np.ndarra
     """Returns the error for the first mask with a value outside of the classes."""
     bad = table[values] == OUTSIDE
     first = int(bad.any(axis=(1, 2)).argmax())
-    found = np.unique(values[first][bad[first]]).tolist()
+    outside = np.unique(values[first][bad[first]]).tolist()
     known = [str(value) for value in np.flatnonzero(table != OUTSIDE)]
-    order = "the value" if len(found) == 1 else "the values"
+    order = "the value" if len(outside) == 1 else "the values"
     return files.error(
         start + first,
-        f"has {order} {list_some([str(value) for value in found])}, "
+        f"has {order} {list_some([str(value) for value in outside])}, "
         f"outside of the classes {list_some(known, 10)}.",
         "Name the value of each class by `classes`, or mend the mask.",
     )

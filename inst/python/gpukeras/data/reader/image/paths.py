@@ -170,12 +170,12 @@ def _list_classes(folder: str, arg: str) -> ImageFiles:
     paths: list[str] = []
     counts = []
     for name in classes:
-        found = list(_walk(os.path.join(folder, name), arg))
-        if not found:
+        files = list(_walk(os.path.join(folder, name), arg))
+        if not files:
             problem = f"has no image file in its subfolder {name}."
             raise _folder_error(folder, arg, problem, LAYOUT_HINT, column=name)
-        paths += found
-        counts.append(len(found))
+        paths += files
+        counts.append(len(files))
     codes = np.repeat(np.arange(1, len(classes) + 1, dtype=np.int32), counts)
     return ImageFiles(tuple(paths), arg, folder, classes, codes)
 

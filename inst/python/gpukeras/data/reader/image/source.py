@@ -99,10 +99,10 @@ def choose_form(spec: ImageSpec, encoding: ImageEncoding) -> ImageForm:
         "crop_to_aspect_ratio": form.crop_to_aspect_ratio,
     }
     for name, trained in had.items():
-        given = getattr(spec, name)
-        if given is not None and given != trained:
+        asked = getattr(spec, name)
+        if asked is not None and asked != trained:
             raise SpecError(
-                f"`{name}` is {_say(given)}, but training had {_say(trained)}.",
+                f"`{name}` is {_say(asked)}, but training had {_say(trained)}.",
                 hint="Leave it out: images are read as in training.",
                 arg=name,
             )

@@ -247,16 +247,16 @@ def read_each(
     Raises:
         DataError: for the first file that cannot be read, or if none can.
     """
-    found = []
+    results = []
     for path in paths:
         try:
-            found.append(read(path))
+            results.append(read(path))
         except DataError as error:
             if skipped is None:
                 raise
             skipped.add(error.message, files=1)
-    if not found:
+    if not results:
         first = "" if skipped is None else skipped.first
         message = f"`{arg}`: none of {count_of(len(paths), 'file')} can be read."
         raise DataError(message, hint=f"The first: {first}", arg=arg)
-    return found
+    return results

@@ -410,17 +410,17 @@ class TableLearner:
         self, columns: Sequence[Mapping[str, Any]], how: Learning
     ) -> dict[str, NumberSummary]:
         """Returns the statistics of all numeric columns, found by one pass where any lack."""
-        found = {
+        summaries = {
             column["name"]: self._early.get(column["name"]) or NumberSummary(column, how)
             for column in columns
             if kind_of(column) != "category"
         }
-        late = [each for each in found.values() if each.needed and each.name not in self._early]
+        late = [each for each in summaries.values() if each.needed and each.name not in self._early]
         for block, keep in self._read([each.name for each in late]) if late else ():
             for summary in late:
                 summary.add(block[summary.name], keep)
-        find_medians([each for each in found.values() if each.needed], self._read)
-        return found
+        find_medians([each for each in summaries.values() if each.needed], self._read)
+        return summaries
 
 
 # Encoding -----------------------------------------------------------------------------------------
@@ -474,10 +474,10 @@ class Encoder:
 
     def _encode_run(self, run: _Run, columns: Columns, out: np.ndarray) -> bool:
         """Whether all values could be encoded and need no note."""
-        given = [columns[rule.name] for rule in run.rules]
-        if any(kind_of(each) != rule.kind for each, rule in zip(given, run.rules, strict=True)):
+        asked = [columns[rule.name] for rule in run.rules]
+        if any(kind_of(each) != rule.kind for each, rule in zip(asked, run.rules, strict=True)):
             return False
-        values = [run.read(column, rule) for column, rule in zip(given, run.rules, strict=True)]
+        values = [run.read(column, rule) for column, rule in zip(asked, run.rules, strict=True)]
         rows = max(1, TILE_BYTES // (8 * len(values)))
         tile, cast = (np.empty((len(values), rows), dtype) for dtype in (np.float64, np.float32))
         with np.errstate(invalid="ignore", over="ignore"):

@@ -439,8 +439,8 @@ class TableFeatures(Features):
         row = row if complete is None else int(np.flatnonzero(complete)[row - 1]) + 1
         if len(files) < 2:
             return name_row(error, files[0] if files else None, row)
-        found = find_row(files, row, self.reader)
-        return error if found is None else name_row(error, *found)
+        located = find_row(files, row, self.reader)
+        return error if located is None else name_row(error, *located)
 
     def _write(
         self,
@@ -575,7 +575,7 @@ def _quote(name: str) -> str:
     return f"`{escaped}`"
 
 
-def _texts(given: str | Sequence[str] | None) -> list[str] | None:
-    if given is None:
+def _texts(value: str | Sequence[str] | None) -> list[str] | None:
+    if value is None:
         return None
-    return [given] if isinstance(given, str) else list(given)
+    return [value] if isinstance(value, str) else list(value)

@@ -131,7 +131,7 @@ def _list_sets(file: Any) -> dict[str, Any]:
     """Returns the data sets of all groups that have rows, each once."""
     import h5py
 
-    found: dict[str, Any] = {}
+    sets: dict[str, Any] = {}
 
     def look(name: str, item: Any) -> None:
         if isinstance(item, h5py.Group):
@@ -142,11 +142,11 @@ def _list_sets(file: Any) -> dict[str, Any]:
             if item.is_virtual or item.external:
                 raise FileFaultError(f"keeps the values of `{name}` in another file.", LINKED)
             _check_size(item, file.id.get_filesize())
-            found[name] = item
+            sets[name] = item
 
     look("", file)
     file.visititems(look)  # a group that holds itself is visited once
-    return found
+    return sets
 
 
 def _check_size(values: Any, file_bytes: int) -> None:

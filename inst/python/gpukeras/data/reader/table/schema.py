@@ -126,7 +126,7 @@ def missing_column(name: str, names: Sequence[str], arg: str, path: AnyFile | No
     near = [lower[close] for close in get_close_matches(str(name).lower(), lower, 3, 0.6)]
     shown = near or list(names[:5])
     more = ", ..." if not near and len(names) > 5 else ""
-    hint = f"{'Near are' if near else 'It has'} {', '.join(f'`{one}`' for one in shown)}{more}."
+    hint = f"{'Near are' if near else 'It has'} {', '.join(f'`{name}`' for name in shown)}{more}."
     return file_error(path, arg, f"has no column `{name}`.", hint, column=name)
 
 
@@ -206,13 +206,13 @@ def unify_schema(first: pa.Schema, later: pa.Schema, arg: str, path: AnyFile) ->
     """
     fields = []
     for field in first:
-        found = later.field(field.name).type
-        common = unify(field.type, found)
+        other = later.field(field.name).type
+        common = unify(field.type, other)
         if common is None:
             raise file_error(
                 path,
                 arg,
-                f"has {_short(found)} in the column `{field.name}` where files before it have "
+                f"has {_short(other)} in the column `{field.name}` where files before it have "
                 f"{_short(field.type)}.",
                 "Write the files with the same types.",
                 column=field.name,
@@ -257,11 +257,11 @@ def utc_offsets(seconds: np.ndarray, zone: str, name: str) -> np.ndarray:
     days, inverse = np.unique(np.floor(instants / DAY_S), return_inverse=True)
     starts = np.array([_offset(where, day * DAY_S) for day in days])
     ends = np.array([_offset(where, (day + 1) * DAY_S - 1) for day in days])
-    found = starts[inverse]
+    offsets_here = starts[inverse]
     changing = (starts != ends)[inverse]  # days on which clocks change: one look-up per second
     seconds, places = np.unique(instants[changing], return_inverse=True)
-    found[changing] = np.array([_offset(where, second) for second in seconds])[places]
-    offsets[there] = found
+    offsets_here[changing] = np.array([_offset(where, second) for second in seconds])[places]
+    offsets[there] = offsets_here
     return offsets
 
 
@@ -290,8 +290,8 @@ def read_zone(zone: str, name: str) -> tzinfo:
 def _offset(zone: tzinfo, second: float) -> float:
     """Returns the offset at an instant; outside Python's years, that of the nearest instant."""
     second = min(max(second, _FIRST_DAY * DAY_S), _LAST_DAY * DAY_S)
-    found = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
-    return found.total_seconds() if found is not None else 0.0
+    offset = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
+    return offset.total_seconds() if offset is not None else 0.0
 
 
 # Columns ------------------------------------------------------------------------------------------
@@ -354,12 +354,12 @@ def _missing(array: pa.Array, _: str) -> dict[str, Any]:
 
 
 def _factor(array: pa.DictionaryArray, _: str) -> dict[str, Any]:
-    found = array.dictionary.cast(pa.string()).to_pylist()
-    levels = list(dict.fromkeys(level for level in found if level is not None))
+    texts = array.dictionary.cast(pa.string()).to_pylist()
+    levels = list(dict.fromkeys(level for level in texts if level is not None))
     values = _codes(array.indices)
-    if len(levels) < len(found):  # a level is missing or repeated
+    if len(levels) < len(texts):  # a level is missing or repeated
         place = {level: code for code, level in enumerate(levels, start=1)}
-        values = np.array([0, *(place.get(level, 0) for level in found)], np.int32)[values]
+        values = np.array([0, *(place.get(level, 0) for level in texts)], np.int32)[values]
     return {"kind": "factor", "values": values, "levels": levels}
 
 

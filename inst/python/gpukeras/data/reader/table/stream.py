@@ -66,9 +66,12 @@ class ChunkReader:
             if columns is None:
                 break
             self._names = [column["name"] for column in columns]
-            found = [column_type(column) for column in columns]
-            types = [unify(*pair) or pair[0] for pair in zip(types or found, found, strict=True)]
-            self._peeked.append([to_array(*pair) for pair in zip(columns, found, strict=True)])
+            read_types = [column_type(column) for column in columns]
+            types = [
+                unify(*pair) or pair[0]
+                for pair in zip(types or read_types, read_types, strict=True)
+            ]
+            self._peeked.append([to_array(*pair) for pair in zip(columns, read_types, strict=True)])
         if not self._names:
             raise DataError(f"`{arg}` has no columns.", arg=arg)
         self.schema = pa.schema(list(zip(self._names, types, strict=True)))
@@ -397,11 +400,11 @@ def broken_off(arg: str, rows: int, error: Exception) -> DataError:
     )
 
 
-def open_stream(given: Any, arg: str) -> StreamReader:
+def open_stream(asked: Any, arg: str) -> StreamReader:
     """Opens rows that come once.
 
     Args:
-        given: An object with an Arrow C stream or a reader of record batches (a table of pyarrow or
+        asked: An object with an Arrow C stream or a reader of record batches (a table of pyarrow or
             polars, a `pyarrow.dataset.Dataset`, a relation of DuckDB); `{connection, query}` with a
             connection of ADBC or DuckDB; `{address}` of an Arrow C stream as text, which is moved;
             or `{call}` with an R function, see `r_chunks`. `{source, here}` reads an object's rows
@@ -412,7 +415,7 @@ def open_stream(given: Any, arg: str) -> StreamReader:
         DataError: if the source cannot be opened.
         SpecError: if it is none of these.
     """
-    parts = dict(given) if isinstance(given, Mapping) else {"source": given}
+    parts = dict(asked) if isinstance(asked, Mapping) else {"source": asked}
     if "call" in parts:
         chunks = ChunkReader(parts["call"], arg, broken_off)
         return StreamReader(chunks.schema, chunks.batches, arg, R_CHUNKS)
@@ -420,20 +423,20 @@ def open_stream(given: Any, arg: str) -> StreamReader:
     source = parts.get("connection", parts.get("source"))
     try:
         if "connection" in parts:
-            found = open_query(source, parts["query"])
+            opened = open_query(source, parts["query"])
         else:
-            found = open_source(ForeignStream(parts["address"]) if "address" in parts else source)
+            opened = open_source(ForeignStream(parts["address"]) if "address" in parts else source)
     except Exception as error:
         raise broken_off(arg, 0, error) from None
-    if found is None:
+    if opened is None:
         raise SpecError(
             f"`{arg}` gives no Arrow stream: it is a {type(source).__name__}.",
             hint="Give an Arrow table or reader, or a connection of ADBC or DuckDB with a query.",
             arg=arg,
         )
-    schema = found.schema.remove_metadata()
+    schema = opened.schema.remove_metadata()
     try:
-        return StreamReader(schema, found.read, arg, R_CHUNKS if here else STREAM, found.close)
+        return StreamReader(schema, opened.read, arg, R_CHUNKS if here else STREAM, opened.close)
     except BaseException:
-        found.close()
+        opened.close()
         raise

@@ -209,14 +209,14 @@ def _is_whole(path: Path, length: int) -> bool:
         file.seek(-4, 2)
         if int.from_bytes(file.read(4), "little") == length % 2**32:
             return True
-    found = 0
+    read = 0
     try:
         with gzip.open(path) as unpacked:
             while piece := unpacked.read(2**20):
-                found += len(piece)
+                read += len(piece)
     except (OSError, EOFError, zlib.error):
         return False
-    return found == length
+    return read == length
 
 
 # Describes and parses the records of foreign TFRecord files ---------------------------------------
@@ -334,44 +334,44 @@ def read_description(
     described = parse_description(features.get("description"))
     label, weights = features.get("label") or None, features.get("weights") or None
     path, record = files.read_first()
-    found = _read_kinds(record, path, arg)
-    described = described or _describe_by_encoding(found, encoding)
-    requested = [*(described or found), label, weights]
+    kinds_found = _read_kinds(record, path, arg)
+    described = described or _describe_by_encoding(kinds_found, encoding)
+    requested = [*(described or kinds_found), label, weights]
     fields, inferred = {}, []
     for name in dict.fromkeys(name for name in requested if name):
-        if name not in found:
-            raise _lacking(name, list(found), path, arg)
+        if name not in kinds_found:
+            raise _lacking(name, list(kinds_found), path, arg)
         if name not in described:
             inferred.append(name)
-        fields[name] = _complete(described.get(name), name, found[name], path, arg)
+        fields[name] = _complete(described.get(name), name, kinds_found[name], path, arg)
     description = Description(fields, label, weights, tuple(inferred), len(record))
     _check_features(description, arg)
     return description, path.name
 
 
-def parse_description(given: Any) -> dict[str, RecordField]:
+def parse_description(value: Any) -> dict[str, RecordField]:
     """Parses a description as R passes it: by name a dtype, or a dtype and a shape.
 
     Raises:
         SpecError: for anything else.
     """
-    if given is None or (isinstance(given, (list, tuple)) and not given):
+    if value is None or (isinstance(value, (list, tuple)) and not value):
         return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise SpecError(
-            f"`description` must name each feature, not {describe(given)}.",
+            f"`description` must name each feature, not {describe(value)}.",
             hint='Such as list(age = "float32", pixels = c("float32", 28, 28)).',
             arg="description",
         )
-    return {str(name): _parse_field(name, field) for name, field in given.items()}
+    return {str(name): _parse_field(name, field) for name, field in value.items()}
 
 
-def _parse_field(name: str, given: Any) -> RecordField:
-    if isinstance(given, Mapping):
-        given = [given.get("dtype"), *np.ravel(given.get("shape", ())).tolist()]
-    parts = list(given) if isinstance(given, (list, tuple)) else [given]
+def _parse_field(name: str, value: Any) -> RecordField:
+    if isinstance(value, Mapping):
+        value = [value.get("dtype"), *np.ravel(value.get("shape", ())).tolist()]
+    parts = list(value) if isinstance(value, (list, tuple)) else [value]
     if not parts or not isinstance(parts[0], str):
-        raise refused_value(f"description${name}", given, "a kind, or a kind and a shape")
+        raise refused_value(f"description${name}", value, "a kind, or a kind and a shape")
     sizes = [float(part) if _is_number(part) else part for part in parts[1:]]
     return RecordField(parts[0], check_counts(f"description${name}", sizes) if sizes else ())
 
@@ -398,17 +398,17 @@ def _read_kinds(record: bytes, path: Path, arg: str) -> dict[str, tuple[str, int
 
 
 def _describe_by_encoding(
-    found: Mapping[str, tuple[str, int, bytes]], encoding: Encoding | None
+    kinds: Mapping[str, tuple[str, int, bytes]], encoding: Encoding | None
 ) -> dict[str, RecordField]:
     """Returns the fields that an encoding uses, or none if they are ambiguous."""
     if isinstance(encoding, TableEncoding):
-        rules = [rule for rule in encoding.columns if rule.name in found]
+        rules = [rule for rule in encoding.columns if rule.name in kinds]
         return {
-            rule.name: RecordField("factor" if rule.levels else FOUND[found[rule.name][0]])
+            rule.name: RecordField("factor" if rule.levels else FOUND[kinds[rule.name][0]])
             for rule in rules
         }
     fields: dict[str, RecordField] = {}
-    for name, (kind, count, content) in found.items():
+    for name, (kind, count, content) in kinds.items():
         if isinstance(encoding, ImageEncoding) and content.startswith(IMAGES):
             fields[name] = RecordField("image")
         if isinstance(encoding, ArrayEncoding) and _holds(encoding.row_shape, kind, count):
@@ -422,10 +422,10 @@ def _holds(row_shape: tuple[int, ...], kind: str, count: int) -> bool:
 
 
 def _complete(
-    field: RecordField | None, name: str, found: tuple[str, int, bytes], path: Path, arg: str
+    field: RecordField | None, name: str, content_of: tuple[str, int, bytes], path: Path, arg: str
 ) -> RecordField:
     """Returns a field as described, or as inferred from the first record."""
-    kind, count, content = found
+    kind, count, content = content_of
     if field is not None:
         stored = FOUND[kind] if field.dtype == "factor" else ""
         return RecordField(field.dtype, field.shape, stored)
@@ -448,7 +448,7 @@ def _is_text(content: bytes) -> bool:
         text = content.decode()
     except UnicodeDecodeError:
         return False
-    return not any(ord(one) < 32 and one not in "\t\r\n" for one in text)
+    return not any(ord(character) < 32 and character not in "\t\r\n" for character in text)
 
 
 def _check_features(description: Description, arg: str) -> None:

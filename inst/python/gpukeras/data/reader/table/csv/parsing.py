@@ -115,10 +115,10 @@ def guess_types(
     """
     data = to_utf8(data)
     options = convert_options(columns, {}, dialect.decimal, guess=True)
-    found = parse_block(data, names, dialect, options, lambda row: "skip")
+    table = parse_block(data, names, dialect, options, lambda row: "skip")
     return {
         field.name: _hold(field.type, data, names, field.name, dialect)
-        for field in found.schema
+        for field in table.schema
         if not pa.types.is_null(field.type)
     }
 
@@ -186,9 +186,9 @@ def find_first(data: bytes, parse: Parse, separator: str) -> tuple[int, str] | N
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        found = _fault(data[edges[low] : edges[middle]], parse)
-        low, high = (middle, high) if found is None else (low, middle)
-        message = message if found is None else found
+        fault = _fault(data[edges[low] : edges[middle]], parse)
+        low, high = (middle, high) if fault is None else (low, middle)
+        message = message if fault is None else fault
     return edges[low], message
 
 
@@ -211,8 +211,8 @@ def explain(part: Part, block: Block, parse: Parse, schema: pa.Schema, arg: str)
         arg: Name of the user's argument, for error messages.
     """
     header: Header = part.facts
-    found = None if block.endless else find_first(block.data, parse, header.separator)
-    place, message = found or (0, "")
+    first = None if block.endless else find_first(block.data, parse, header.separator)
+    place, message = first or (0, "")
     line = line_of(part, block, place)
     if block.endless:
         problem = f"has a quoted text that begins in line {line:,} and does not end."

@@ -181,17 +181,17 @@ def find_types(
     """
     types: dict[str, pa.DataType] = {}
 
-    def guess(found: tuple[Part, Block]) -> dict[str, pa.DataType]:
-        part, block = found
+    def guess(piece: tuple[Part, Block]) -> dict[str, pa.DataType]:
+        part, block = piece
         unknown = [name for name in requested if name not in types]
         return guess_types(block.data, part.facts.names, unknown, dialect) if unknown else {}
 
     blocks = ((part, block) for part in parts for block in _look_at(part, arg, skipped))
     any_rows = False
     with closing(map_ahead(guess, blocks, count_workers())) as guesses:
-        for found in guesses:
+        for guessed in guesses:
             any_rows = True
-            types.update({name: found[name] for name in found if name not in types})
+            types.update({name: guessed[name] for name in guessed if name not in types})
             if len(types) == len(requested):
                 return types
     if not any_rows:

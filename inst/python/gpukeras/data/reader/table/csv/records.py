@@ -122,9 +122,9 @@ def parse_header(data: bytes, separator: str | None) -> Header | None:
     if not text or (start == len(data) and not record_ends(data[begin:], separator or ",")):
         return None
     separator = separator or choose_separator(text)
-    given = next(csv.reader([text], delimiter=separator))
-    names, notes = name_unnamed(given)
-    notes = [*notes, *_note_numbers(given)]
+    fields = next(csv.reader([text], delimiter=separator))
+    names, notes = name_unnamed(fields)
+    notes = [*notes, *_note_numbers(fields)]
     return Header(tuple(names), start, newline, separator, tuple(notes))
 
 
@@ -159,28 +159,28 @@ def _header_end(data: bytes, begin: int, newline: bytes) -> int:
 def choose_separator(header: str) -> str:
     """Returns the only separator outside quotes; a comma if several or none occur."""
     outside = "".join(header.split('"')[::2])
-    found = [separator for separator in SEPARATORS if separator in outside]
-    return found[0] if len(found) == 1 else ","
+    separators = [separator for separator in SEPARATORS if separator in outside]
+    return separators[0] if len(separators) == 1 else ","
 
 
-def name_unnamed(given: list[str]) -> tuple[list[str], list[str]]:
+def name_unnamed(header: list[str]) -> tuple[list[str], list[str]]:
     """Names columns without a name as R does (often written row names); returns names and notes."""
     names: list[str] = []
     notes: list[str] = []
-    for name in given:
+    for name in header:
         if not name:
             count = 0
-            while (name := f"X.{count}" if count else "X") in (*given, *names):
+            while (name := f"X.{count}" if count else "X") in (*header, *names):
                 count += 1
             notes.append(f"has a column without a name: it is called `{name}`.")
         names.append(name)
     return names, notes
 
 
-def _note_numbers(given: list[str]) -> list[str]:
+def _note_numbers(header: list[str]) -> list[str]:
     """Returns a note if all names are numbers: the file probably has no header."""
     try:
-        [float(name) for name in given]
+        [float(name) for name in header]
     except ValueError:
         return []
     return ["has only numbers in its first line: they were taken as the names of its columns."]
