@@ -58,7 +58,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
     (rows, held), keras = read_rows(call), runtime.keras()
     callbacks = as_callbacks(call.get("callbacks"))
     is_list = isinstance(call.get("callbacks"), keras.callbacks.CallbackList)
-    bars = any(isinstance(one, keras.callbacks.ProgbarLogger) for one in callbacks)
+    bars = any(isinstance(callback, keras.callbacks.ProgbarLogger) for callback in callbacks)
     epochs = int(call.get("epochs", 1)) - int(call.get("initial_epoch") or 0)
     size = int(call.get("batch_size") or KERAS_ROWS)
     held_size = int(call.get("validation_batch_size") or size)

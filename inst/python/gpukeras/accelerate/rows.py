@@ -239,7 +239,7 @@ def take_last(rows: CallRows, share: float) -> tuple[CallRows, CallRows]:
     at = int(len(nest.flatten(rows.x)[0]) * (1 - share))
 
     def cut(part: Any, where: slice) -> Any:
-        return None if part is None else nest.map_structure(lambda one: one[where], part)
+        return None if part is None else nest.map_structure(lambda array: array[where], part)
 
     ends = slice(at), slice(at, None)
     first, last = ({name: cut(part, end) for name, part in parts.items()} for end in ends)

@@ -66,7 +66,10 @@ class CachedChoice:
         times = self.batch_s, self.other_s, self.start_s
         if self.engine not in LASTING or not isinstance(self.other, str):
             raise ValueError("not an engine that is remembered")
-        if not all(isinstance(one, float) and math.isfinite(one) and one > 0 for one in times):
+        if not all(
+            isinstance(seconds, float) and math.isfinite(seconds) and seconds > 0
+            for seconds in times
+        ):
             raise ValueError("not a time")
 
     @property
@@ -120,7 +123,7 @@ def open_autotuner(
     else:
         why = "" if key is None else _find_winner(key, facts, batches + later)
     if why:
-        candidates = (*LASTING, *(one for one in candidates if one not in LASTING))
+        candidates = (*LASTING, *(name for name in candidates if name not in LASTING))
     started_s = engines.started_s
     told = why or reason
     return EngineAutotuner(
@@ -181,7 +184,7 @@ def read_choices(file: Path) -> dict[str, CachedChoice]:
     try:
         with open_regular(file) as opened:
             stored = json.loads(opened.read(MOST_BYTES))
-        return {key: CachedChoice(**one) for key, one in dict(stored).items()}
+        return {key: CachedChoice(**choice) for key, choice in dict(stored).items()}
     except (OSError, ValueError, TypeError, RecursionError):
         return {}
 
@@ -195,5 +198,5 @@ def write_choices(file: Path, choices: Mapping[str, CachedChoice]) -> None:
     kept = dict(list(choices.items())[-MOST_CHOICES:])
     with private_folder(file) as folder:
         made = folder / FILE
-        made.write_text(json.dumps({key: asdict(one) for key, one in kept.items()}))
+        made.write_text(json.dumps({key: asdict(choice) for key, choice in kept.items()}))
         made.replace(file)

@@ -148,8 +148,8 @@ def _judge(model: Model, sample: Sample | None, size: int, kind: str) -> Verdict
         return Verdict()
     own_step = kind == "predict" and tensor_ops.overrides(model, "predict_step")
     layers = keras_private.list_layers(model)
-    settings = devices.current(), model.run_eagerly, *(one.trainable for one in layers)
-    calls = (getattr(one, "activation", None) for one in layers)
+    settings = devices.current(), model.run_eagerly, *(layer.trainable for layer in layers)
+    calls = (getattr(layer, "activation", None) for layer in layers)
     key = CacheKey(settings, (type(model).predict_step if own_step else None, *layers, *calls))
     kept, name = kept_by(model), OWN_STEP if own_step else CALL
     if name not in kept or not kept[name][0].equal(key):
@@ -239,19 +239,22 @@ class _Call:
         self._own = own
         self.losses = ""
         named = [*model.variables, *tensor_ops.global_seed_state(), *model.metrics_variables]
-        self._variables = list({id(one): one for one in named}.values())
-        self.state = [_vary(one) if one.trainable else one.value for one in self._variables]
+        self._variables = list({id(variable): variable for variable in named}.values())
+        self.state = [
+            _vary(variable) if variable.trainable else variable.value
+            for variable in self._variables
+        ]
         self._program: Callable[[Any, Any], Any] = self._run
         self._others: list[Any] = []
         if not model.run_eagerly:
             self._program, self._others = tensor_ops.trace_rows(self._run, self.state, features)
-        self._kept = [np.array(one) for one in self._others]
+        self._kept = [np.array(variable) for variable in self._others]
 
     def __call__(self, state: Any, features: Any) -> tuple[list[np.ndarray], Any]:
         """Returns the outputs, and the state after the call."""
         placed = runtime.tree().map_structure(self._place, features)
         outputs, after = self._program(state, placed)
-        return [_read(one) for one in outputs], after
+        return [_read(output) for output in outputs], after
 
     def _place(self, rows: Any) -> Any:
         """Returns numbers on the device of the state; a sample's lie in the host's memory."""
@@ -261,15 +264,15 @@ class _Call:
     def changes(self, before: Any, after: Any) -> bool:
         """Whether a call changed the state; variables of TensorFlow's own get their values back."""
         others = list(zip(self._others, self._kept, strict=True))
-        moved = [not np.array_equal(one, kept) for one, kept in others]
-        for one, kept in others:
-            one.assign(kept)
+        moved = [not np.array_equal(variable, kept) for variable, kept in others]
+        for variable, kept in others:
+            variable.assign(kept)
         pairs = zip(self._variables, before, after, strict=True)
-        ours = {id(one) for one in self._model.metrics_variables}
+        ours = {id(variable) for variable in self._model.metrics_variables}
         return any(moved) or any(
             not np.array_equal(_read(old), _read(new))
-            for one, old, new in pairs
-            if old is not new and id(one) not in ours
+            for variable, old, new in pairs
+            if old is not new and id(variable) not in ours
         )
 
     def _run(self, state: Any, features: Any) -> tuple[list[Any], list[Any]]:
@@ -279,7 +282,7 @@ class _Call:
         self.losses = rowwise.explain_tensors(outputs)
         if scope.losses:
             self.losses = "a layer adds to the loss of a batch"
-        return outputs, [scope.get_current_value(one) for one in self._variables]
+        return outputs, [scope.get_current_value(variable) for variable in self._variables]
 
     def _call(self, features: Any) -> Any:
         if self._own:
@@ -304,14 +307,14 @@ def _read(tensor: Any) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.kind == "V" else array  # bfloat16
 
 
-def _is_same(one: np.ndarray, other: np.ndarray, share: float) -> bool:
+def _is_same(values: np.ndarray, other: np.ndarray, share: float) -> bool:
     """Whether arrays are equal, but for a share of their largest number."""
-    if one.shape != other.shape:
+    if values.shape != other.shape:
         return False
-    if one.dtype.kind not in "fc":
-        return np.array_equal(one, other)
-    finite = np.isfinite(one)
+    if values.dtype.kind not in "fc":
+        return np.array_equal(values, other)
+    finite = np.isfinite(values)
     if not finite.any() or not np.array_equal(finite, np.isfinite(other)):
         return False
-    most = float(np.abs(one[finite]).max())
-    return bool((np.abs(one[finite] - other[finite]) <= share * most).all())
+    most = float(np.abs(values[finite]).max())
+    return bool((np.abs(values[finite] - other[finite]) <= share * most).all())

@@ -40,7 +40,7 @@ class CacheKey:
         return (
             self.values == other.values
             and len(self.objects) == len(other.objects)
-            and all(one is other for one, other in zip(self.objects, other.objects, strict=True))
+            and all(held is other for held, other in zip(self.objects, other.objects, strict=True))
         )
 
 

@@ -90,7 +90,7 @@ def count_dense_flops(model: Model, batch_size: int, device: str) -> float:
     known = all(map(_is_dense, keras_private.list_layers(model)))
     if not known or not device.startswith("CPU"):
         return math.inf
-    weights = sum(math.prod(one.shape) for one in model.trainable_weights)
+    weights = sum(math.prod(variable.shape) for variable in model.trainable_weights)
     return float(PASSES * NUMBERS * weights * batch_size)
 
 
@@ -153,7 +153,9 @@ def refuse_batch_hook(hook: str, data: Dataset) -> None:
 
 
 def _find_hook(callbacks: Sequence[Any], hooks: Sequence[str]) -> str:
-    return next((type(one).__name__ for one in callbacks if _overrides(one, hooks)), "")
+    return next(
+        (type(callback).__name__ for callback in callbacks if _overrides(callback, hooks)), ""
+    )
 
 
 def _overrides(callback: Any, hooks: Sequence[str]) -> bool:
@@ -167,7 +169,7 @@ def _overrides(callback: Any, hooks: Sequence[str]) -> bool:
 
 def explain_test_hook(callbacks: Sequence[Any]) -> list[str]:
     """Returns a note of the first callback that would work on batches of validation rows."""
-    name = find_test_hook([one for one in callbacks if not _is_own(one)])
+    name = find_test_hook([callback for callback in callbacks if not _is_own(callback)])
     if not name:
         return []
     return [

@@ -149,7 +149,11 @@ class JaxEngines:
 
     def _read_rates(self) -> tuple[Any, ...]:
         """Returns what a step reads, and does not change: the rates of a schedule."""
-        return () if self._rates is None else tuple(one.value for one in self._rates.variables)
+        return (
+            ()
+            if self._rates is None
+            else tuple(variable.value for variable in self._rates.variables)
+        )
 
     def _single_step(self) -> Any:
         if self._single is None:
@@ -235,7 +239,7 @@ def train_in_parts(model: Model, state: Any, data: Any, size: int) -> tuple[Mapp
         part = cut(data, start, count)
         gradients, other, metrics = _gradients(model, (trainable, other, optimizer, metrics), part)
         share = 1.0 if sums_rows(model.loss) else count / rows
-        sums = jax().tree.map(lambda total, one: total + share * one, sums, gradients)
+        sums = jax().tree.map(lambda total, gradient: total + share * gradient, sums, gradients)
         return sums, other, metrics
 
     carried = (jax().tree.map(jax().numpy.zeros_like, trainable), other, metrics)

@@ -69,7 +69,7 @@ class Rates:
     def at(self, iterations: Any) -> Any:
         """Returns the rate of a step as a tensor; for use inside the step."""
         ops = runtime.keras().ops
-        table, start, factor = self._bound or tuple(one.value for one in self.variables)
+        table, start, factor = self._bound or tuple(variable.value for variable in self.variables)
         place = ops.cast(iterations, self._start.dtype) - start
         place = place // self._stride if self._stride > 1 else place
         return ops.take(table, ops.clip(place, 0, self._last)) * factor

@@ -117,4 +117,4 @@ def _widen(known: Range, rows: Range | None, *, ends: bool = False) -> Range:
 
 
 def _without(ranges: Sequence[Range], place: int) -> list[Range]:
-    return [UNKNOWN if at == place else one for at, one in enumerate(ranges)]
+    return [UNKNOWN if at == place else known for at, known in enumerate(ranges)]

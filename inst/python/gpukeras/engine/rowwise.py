@@ -140,7 +140,7 @@ def _is_known_layer(layer: Any) -> bool:
 
 def _is_known_call(node: Any) -> bool:
     """Whether a call leaves rows apart, if its layer does; all tensors have an axis besides."""
-    ranks = {_rank(one) for one in node.outputs}
+    ranks = {_rank(tensor) for tensor in node.outputs}
     if min(ranks, default=0) < 2:
         return False
     operation = node.operation
@@ -153,7 +153,10 @@ def _is_known_call(node: Any) -> bool:
         axis = getattr(operation, "axis", None)
         return axis is not None and _spares_rows(axis)
     arguments = runtime.tree().flatten((node.arguments.args, node.arguments.kwargs))
-    return kind.__name__ in ELEMENTWISE and {_rank(one) for one in arguments} <= {0, *ranks}
+    return kind.__name__ in ELEMENTWISE and {_rank(argument) for argument in arguments} <= {
+        0,
+        *ranks,
+    }
 
 
 def _rank(value: Any) -> int:
@@ -201,18 +204,18 @@ def explain_results(model: Model) -> str:
         if tensor_ops.overrides(model, name):
             return f"`model` has a {name}() of its own"
     metrics = keras_private.given_metrics(keras_private.compiled_metrics(model))
-    metrics_given = [one for one in runtime.tree().flatten(metrics) if one is not None]
+    metrics_given = [metric for metric in runtime.tree().flatten(metrics) if metric is not None]
     reasons = itertools.chain(
         (
-            f"the loss {_name(one)} is not known to be a mean over rows"
-            for one in losses_of(model.loss)
-            if not _is_known_loss(one)
+            f"the loss {_name(loss)} is not known to be a mean over rows"
+            for loss in losses_of(model.loss)
+            if not _is_known_loss(loss)
         ),
         map(_explain_layer, keras_private.list_layers(model)),
         (
-            f"the metric {_name(one)} is not known to be one of rows"
-            for one in metrics_given
-            if not _is_known_metric(one)
+            f"the metric {_name(metric)} is not known to be one of rows"
+            for metric in metrics_given
+            if not _is_known_metric(metric)
         ),
     )
     return next(filter(None, reasons), "") or _explain_outputs(model)
@@ -245,9 +248,9 @@ def _explain_outputs(model: Model) -> str:
 
 def explain_tensors(outputs: Any) -> str:
     """Returns why a loss of outputs (symbolic tensors) may depend on the batches, or ""."""
-    if any(keras_private.mask_of(one) is not None for one in outputs):
+    if any(keras_private.mask_of(output) is not None for output in outputs):
         return "masked steps are left out of the loss, and each batch has its own number of them"
-    if any(len(getattr(one, "shape", (0, 0))) < 2 for one in outputs):
+    if any(len(getattr(output, "shape", (0, 0))) < 2 for output in outputs):
         return "an output is a vector, which has no axis besides that of the rows"
     return ""
 

@@ -305,20 +305,20 @@ KINDS: dict[str, type[ScheduleSpec]] = {
 }
 
 
-def parse_schedule(given: Any) -> ScheduleSpec:
+def parse_schedule(schedule: Any) -> ScheduleSpec:
     """Parses and checks a schedule, given as a mapping of its `kind` and options.
 
     Raises:
         SpecError: naming the option.
     """
-    if not isinstance(given, Mapping) or given.get("kind") not in KINDS:
+    if not isinstance(schedule, Mapping) or schedule.get("kind") not in KINDS:
         raise SpecError(
-            f"`schedule` must be what a schedule_*() function gives, not {describe(given)}.",
+            f"`schedule` must be what a schedule_*() function gives, not {describe(schedule)}.",
             hint="Such as schedule_one_cycle().",
             arg="schedule",
         )
-    options = {name: value for name, value in given.items() if name != "kind"}
-    return KINDS[given["kind"]].from_dict(options)
+    options = {name: value for name, value in schedule.items() if name != "kind"}
+    return KINDS[schedule["kind"]].from_dict(options)
 
 
 def describe_schedule(schedule: Mapping[str, Any]) -> dict[str, Any]:

@@ -296,7 +296,9 @@ class TrainingStep:
             loss = model.optimizer.scale_loss(loss * share)
         model.compute_metrics(x, y, predicted, sample_weight=weight)
         gradients = tape.gradient(loss, model.trainable_weights)
-        return [None if one is None else tf.convert_to_tensor(one) for one in gradients]
+        return [
+            None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients
+        ]
 
 
 def can_split(model: Model) -> bool:

@@ -64,7 +64,7 @@ def find_unchecked(graph: Graph, ranges: Sequence[Range]) -> str:
 
 
 def _flat(*ranges: Range) -> list[Range]:
-    return [one.whole() for one in ranges]
+    return [each.whole() for each in ranges]
 
 
 def _constant(tensor: Tensor) -> Any:
@@ -105,7 +105,7 @@ def _run(op: Node, ranges: list[Range], unchecked: list[str]) -> list[Range]:
     rule = RULES.get(op.type)
     if rule is not None:
         return _spread(op, rule(op, ranges))
-    varies = any(one.varies for one in ranges) or (not op.inputs and op.stateful)
+    varies = any(each.varies for each in ranges) or (not op.inputs and op.stateful)
     return [Range(varies)] * len(op.outputs)
 
 
@@ -130,7 +130,7 @@ def _while(op: Node, ranges: list[Range], unchecked: list[str]) -> list[Range]:
     while True:
         after = _walk(body, values, [])
         joined = [one.join(two) for one, two in zip(values, after, strict=True)]
-        if all(_equal(one, two) for one, two in zip(values, joined, strict=True)):
+        if all(_equal(value, two) for value, two in zip(values, joined, strict=True)):
             break
         values = [
             one if _equal(one, two) else Range(two.varies)
@@ -201,8 +201,8 @@ def _first(op: Node, ranges: list[Range]) -> Range:
 def _all(op: Node, ranges: list[Range]) -> Range:
     """The range of all inputs together."""
     flat = _flat(*ranges)
-    for one in flat[1:]:
-        flat[0] = flat[0].join(one)
+    for each in flat[1:]:
+        flat[0] = flat[0].join(each)
     return flat[0]
 
 
@@ -217,7 +217,7 @@ def _moved(op: Node, ranges: list[Range]) -> Range:
     """The range of what has another shape: by column only where the columns stay as they were."""
     same = _last(op.inputs[0]) == _last(op.outputs[0])
     return Range(
-        ranges[0].varies or any(one.varies for one in ranges[1:]),
+        ranges[0].varies or any(each.varies for each in ranges[1:]),
         *((ranges[0].low, ranges[0].high) if same else (ranges[0].low.min(), ranges[0].high.max())),
     )
 
@@ -289,7 +289,7 @@ def _packed(op: Node, ranges: list[Range]) -> Range:
     axis, rank = op.attributes["axis"], _rank(op.outputs[0])
     if rank and axis in (-1, rank - 1):
         flat = _flat(*ranges)
-        varies = any(one.varies for one in flat)
+        varies = any(each.varies for each in flat)
         return Range(varies, np.array([f.low for f in flat]), np.array([f.high for f in flat]))
     return _all(op, ranges)
 
@@ -302,7 +302,7 @@ def _concatenated(op: Node, ranges: list[Range]) -> Range:
     if last and len(widths) == len(lengths) and sum(widths) <= MOST_COLUMNS:
         low = [np.broadcast_to(p.low, w) for p, w in zip(parts, widths, strict=True)]
         high = [np.broadcast_to(p.high, w) for p, w in zip(parts, widths, strict=True)]
-        varies = any(one.varies for one in parts)
+        varies = any(each.varies for each in parts)
         return Range(varies, np.concatenate(low), np.concatenate(high))
     return _all(op, parts)
 
@@ -344,7 +344,7 @@ def _not(op: Node, ranges: list[Range]) -> Range:
 
 
 def _truth(op: Node, ranges: list[Range]) -> Range:
-    return Range(any(one.varies for one in ranges), np.array(0.0), np.array(1.0))
+    return Range(any(each.varies for each in ranges), np.array(0.0), np.array(1.0))
 
 
 def _arithmetic(op: Node, ranges: list[Range]) -> Range:
@@ -420,7 +420,7 @@ def _where(op: Node, ranges: list[Range]) -> Range:
 
 def _counted(op: Node, ranges: list[Range]) -> Range:
     start, limit, step = _flat(*ranges)
-    varies = any(one.varies for one in ranges)
+    varies = any(each.varies for each in ranges)
     if not step.within(1, np.inf):
         return Range(varies)
     return Range(varies, start.low, np.maximum(start.low, limit.high - 1))
@@ -452,12 +452,12 @@ def _onehot(op: Node, ranges: list[Range]) -> Range:
 
 def _between(low: float, high: float) -> Rule:
     return lambda op, ranges: Range(
-        any(one.varies for one in ranges), np.array(low), np.array(high)
+        any(each.varies for each in ranges), np.array(low), np.array(high)
     )
 
 
 def _whole(op: Node, ranges: list[Range]) -> Range:
-    return Range(any(one.varies for one in ranges), ranges[0].low.min(), ranges[0].high.max())
+    return Range(any(each.varies for each in ranges), ranges[0].low.min(), ranges[0].high.max())
 
 
 RULES: dict[str, Rule] = {

@@ -52,12 +52,12 @@ def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted
 
 
 def train_beside(
-    given: Sequence[tuple[Start, Task]], plan: WorkersPlan
+    trainings: Sequence[tuple[Start, Task]], plan: WorkersPlan
 ) -> tuple[dict[int, JobResult], str]:
     """Trains models in workers, as far as they can cross.
 
     Args:
-        given: Where each begins, without a state, and its training; all have the same rows.
+        trainings: Where each begins, without a state, and its training; all have the same rows.
         plan: The workers.
 
     Returns:
@@ -67,11 +67,11 @@ def train_beside(
     results: dict[int, JobResult] = {}
     left: dict[int, str] = {}
     try:
-        with open_pool(plan, given[0][1].data) as pool:
-            for job, result in pool.run(_list_jobs(given), lambda: _stops(given[0][1])):
+        with open_pool(plan, trainings[0][1].data) as pool:
+            for job, result in pool.run(_list_jobs(trainings), lambda: _stops(trainings[0][1])):
                 if result.crossed:
                     results[job.number] = result
-                    _tell(given[0][1], job.number, result.fitted)
+                    _tell(trainings[0][1], job.number, result.fitted)
                 else:
                     left[job.number] = result.error
     except (RowsError, WorkersError) as error:
@@ -79,11 +79,11 @@ def train_beside(
     return results, _explain(len(results), left, plan)
 
 
-def _list_jobs(given: Sequence[tuple[Start, Task]]) -> Iterator[Job]:
+def _list_jobs(trainings: Sequence[tuple[Start, Task]]) -> Iterator[Job]:
     """Yields the trainings; those that begin with the same model have one of them."""
     model: Any = None
     before: tuple[int, str] | None = None
-    for start, task in given:
+    for start, task in trainings:
         begins = id(start.model), repr(start.learned)
         if begins != before:
             before, model = begins, start.model

@@ -111,7 +111,7 @@ def _group_places(
     places_of: dict[str, list[int]] = {}
     for place in trained:
         places_of.setdefault(fits.members[place].group, []).append(place)
-    if "" in places_of or not any(one.group for one in fits.members):
+    if "" in places_of or not any(member.group for member in fits.members):
         return {"": list(trained)}
     if groups is None:
         raise SpecError(
@@ -175,7 +175,7 @@ def list_trained(fits: FittedModels) -> list[int]:
     Raises:
         ModelError: if there is none.
     """
-    trained = [place for place, one in enumerate(fits.fitted) if one.history.epochs]
+    trained = [place for place, fitted in enumerate(fits.fitted) if fitted.history.epochs]
     if not trained:
         raise ModelError(
             "No model has trained a whole epoch, so there is nothing to predict with.",
@@ -253,10 +253,10 @@ def _join(
         return decode_outputs({"": rule} if rule else {}, {"": mean}, {"": reading})[0]
     rules = {"": rule} if rule else {}
     records = [
-        decode_outputs(rules, {"": one}, {})[0]
+        decode_outputs(rules, {"": output}, {})[0]
         if family is None
-        else predictions.read_output(family, one, kind)
-        for family, one in zip(families, outputs, strict=True)
+        else predictions.read_output(family, output, kind)
+        for family, output in zip(families, outputs, strict=True)
     ]
     values = np.stack([np.asarray(record["values"], np.float64) for record in records])
     tails = np.quantile(values, [(1 - share) / 2, (1 + share) / 2], axis=0)

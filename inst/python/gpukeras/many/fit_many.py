@@ -99,8 +99,8 @@ def fit_many(
     if codes is not None and scaling is not None:
         rows = _scale(rows, scaling, codes)
     parts = {
-        split: split_dataset(rows, one.train, one.held_out, one.seed)
-        for split, one in _first_of_each(members).items()
+        split: split_dataset(rows, member.train, member.held_out, member.seed)
+        for split, member in _first_of_each(members).items()
     }
     joined, firsts = join_parts(rows, list(parts.values()))
     first_rows = dict(zip(parts, firsts, strict=True))
@@ -113,8 +113,8 @@ def fit_many(
     began, built = time.perf_counter(), _build(models, members, rows)
     structures = [describe_structure(model) for model in models]
     starts = list(_list_starts(models, members, built, structures, rows, parts))
-    shifts = [one.member.shift(first_rows[_split(one.member)]) for one in starts]
-    shifted = [replace(one, member=member) for one, member in zip(starts, shifts, strict=True)]
+    shifts = [start.member.shift(first_rows[_split(start.member)]) for start in starts]
+    shifted = [replace(start, member=member) for start, member in zip(starts, shifts, strict=True)]
     with catch_preemption(checkpoint is not None) as notice, open_saved(checkpoint) as saved:
         trained = describe_trainings(models, rows, spec, members)
         saved.compare(trained)
@@ -126,7 +126,7 @@ def fit_many(
     return FittedModels(
         rows,
         starts,
-        [fitted[one.number] for one in members],
+        [fitted[member.number] for member in members],
         plan,
         batch_size=task.batch_size,
         device=task.device,
@@ -149,7 +149,7 @@ def _name_splits(members: Sequence[Member]) -> list[Resample]:
 
 
 def _make_task(spec: ManySpec, data: MapDataset, members: Sequence[Member]) -> Task:
-    sizes = [len(one.train) for one in members]
+    sizes = [len(member.train) for member in members]
     wanted = data.spec.batch_size if spec.batch_size == "auto" else spec.batch_size
     return Task(
         data,
@@ -164,7 +164,7 @@ def _train(
     starts: Sequence[Start], plan: StackPlan, task: Task, saved: SavedModels
 ) -> tuple[dict[int, Fitted], StackPlan]:
     """Returns what each model has become, by its number, and the plan as it was carried out."""
-    fitted = {n: one.fitted for n, one in saved.progress.items() if one.finished}
+    fitted = {n: progress.fitted for n, progress in saved.progress.items() if progress.finished}
     for stack in plan.stacks:
         waiting = [starts[place] for place in stack if starts[place].member.number not in fitted]
         try:
@@ -260,7 +260,7 @@ def _plan(
     task: Task,
 ) -> StackPlan:
     spec = task.spec
-    facts = [read_model_facts(one, task.data.row_bytes, task.batch_size) for one in models]
+    facts = [read_model_facts(model, task.data.row_bytes, task.batch_size) for model in models]
     alone = [
         explain_alone(model, task.data, needs, task.device, spec.most)
         for model, needs in zip(models, facts, strict=True)
@@ -275,7 +275,9 @@ def _plan(
     if spec.workers == "auto" or spec.most not in ("auto", 1):
         return plan
     short = task.data.spec.drop_last
-    steps = [count_steps(len(one.train), task.batch_size, short) * spec.epochs for one in members]
+    steps = [
+        count_steps(len(member.train), task.batch_size, short) * spec.epochs for member in members
+    ]
     return plan.without_small(steps)
 
 

@@ -39,11 +39,11 @@ class Futures:
     end: Callable[[str], str]
 
 
-def check_workers(arg: str, given: Any) -> int | Futures:
+def check_workers(arg: str, value: Any) -> int | Futures:
     """Returns a number of workers, or an engine as R passes it: `{count, start, end}`."""
-    if isinstance(given, Mapping) and given.keys() == {"count", "start", "end"}:
-        return Futures(check_count(arg, given["count"]), given["start"], given["end"])
-    return given if isinstance(given, Futures) else check_count(arg, given)
+    if isinstance(value, Mapping) and value.keys() == {"count", "start", "end"}:
+        return Futures(check_count(arg, value["count"]), value["start"], value["end"])
+    return value if isinstance(value, Futures) else check_count(arg, value)
 
 
 class JobFiles:

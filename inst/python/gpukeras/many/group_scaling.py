@@ -203,5 +203,8 @@ def choose_scaling(
     tables = [find_table(model) for model in models]
     if not any(tables):
         return learn_scaling(data, groups)
-    facts = {None if one is None else (*one.places, *one.centers, *one.scales) for one in tables}
+    facts = {
+        None if table is None else (*table.places, *table.centers, *table.scales)
+        for table in tables
+    }
     return learn_quantiles(data, groups, tables[0]) if len(facts) == 1 else None

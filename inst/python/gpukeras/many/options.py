@@ -41,9 +41,9 @@ class ManySpec(Spec):
     def __post_init__(self) -> None:
         """Checks and normalises every field."""
         super().__post_init__()
-        given: Any = self.early_stopping
-        if given is not None and not isinstance(given, EarlyStoppingSpec):
-            self._set(early_stopping=parse_early_stopping(given))
+        stopping: Any = self.early_stopping
+        if stopping is not None and not isinstance(stopping, EarlyStoppingSpec):
+            self._set(early_stopping=parse_early_stopping(stopping))
 
     @property
     def engine(self) -> str:

@@ -98,7 +98,7 @@ class PartitionedStack:
     def get_metrics_result(self) -> dict[str, np.ndarray]:
         """Returns the loss and the metrics of each model, see `Stack.get_metrics_result()`."""
         logs = [stack.get_metrics_result() for stack in self._stacks]
-        return {name: np.concatenate([one[name] for one in logs]) for name in logs[0]}
+        return {name: np.concatenate([part[name] for part in logs]) for name in logs[0]}
 
     def reset_metrics(self) -> None:
         """Resets the metrics."""

@@ -104,7 +104,7 @@ class StackPlan:
     def without(self, stacks: Sequence[tuple[int, ...]], why: str) -> StackPlan:
         """Returns a plan in which the models of stacks train alone."""
         left = tuple(place for stack in stacks for place in stack)
-        kept = tuple(one for one in self.stacks if one not in stacks)
+        kept = tuple(stack for stack in self.stacks if stack not in stacks)
         reason = f"{count_of(len(left), 'model')} alone: {why}"
         reason = f"{self.reason}; {reason}" if kept or self.alone else reason
         return replace(self, stacks=kept, alone=(*self.alone, *left), reason=reason)
@@ -115,7 +115,7 @@ class StackPlan:
         Args:
             steps: Steps of each model.
         """
-        small = [one for one in self.stacks if not is_worth(len(one), steps[one[0]])]
+        small = [stack for stack in self.stacks if not is_worth(len(stack), steps[stack[0]])]
         return self.without(small, "too few have their structure") if small else self
 
 
@@ -127,8 +127,10 @@ def read_model_facts(model: Model, row_bytes: int, batch_size: int) -> ModelFact
         row_bytes: Bytes of a row of the data.
         batch_size: Rows per step.
     """
-    variables = [one for part in state_variables(model).values() for one in part]
-    state = sum(tensor_ops.dtype_bytes(one.dtype) * _count(one.shape) for one in variables)
+    variables = [variable for part in state_variables(model).values() for variable in part]
+    state = sum(
+        tensor_ops.dtype_bytes(variable.dtype) * _count(variable.shape) for variable in variables
+    )
     outputs = count_row_bytes(model)
     each = row_bytes + (UNKNOWN_BYTES if outputs is None else outputs)
     flops = STEP_FLOPS * batch_size * _count_products(model)
@@ -149,7 +151,7 @@ def _count_products(model: Model) -> int:
         if hasattr(layer, "layers"):
             total += _count_products(layer)
         elif type(layer).__name__ != "Embedding":  # which looks up
-            weights = sum(_count(one.shape) for one in layer.weights)
+            weights = sum(_count(weight.shape) for weight in layer.weights)
             total += weights * _count_places(layer)
     return total
 
@@ -265,7 +267,7 @@ def _loops(model: Model) -> bool:
         return False
     recurrent = runtime.keras().layers.RNN
     layers = keras_private.list_layers(model)
-    return any(isinstance(one, recurrent) and not one.unroll for one in layers)
+    return any(isinstance(layer, recurrent) and not layer.unroll for layer in layers)
 
 
 def find_refusal(model: Model, data: MapDataset) -> str:

@@ -75,7 +75,7 @@ class StackPrograms:
         key = kind, piece.partial, len(rates), piece.batch_size, count
         program = self._program(key, partial(self.loop, *key), donates=True)
         scalars = [0] if count else [0, block.batches]
-        indices = [self._put(np.int32(one)) for one in scalars]
+        indices = [self._put(np.int32(scalar)) for scalar in scalars]
         after: State = program(state, numbers, block.arrays, counts, *rates, *indices)
         return after
 

@@ -329,8 +329,8 @@ def _forward(count: int, times: np.ndarray) -> tuple[Resample, ...]:
 # Folds that are given ---------------------------------------------------------------------------
 
 
-def _read_folds(given: Mapping[str, Any] | Sequence[Any], rows: int) -> Iterator[Resample]:
-    named = given if isinstance(given, Mapping) else dict(enumerate(given, start=1))
+def _read_folds(folds: Mapping[str, Any] | Sequence[Any], rows: int) -> Iterator[Resample]:
+    named = folds if isinstance(folds, Mapping) else dict(enumerate(folds, start=1))
     for key, fold in named.items():
         name = key if isinstance(key, str) else f"Fold{key}"
         if not isinstance(fold, Mapping):
@@ -364,10 +364,10 @@ def _hold_out(name: str, held: np.ndarray, rows: int) -> Resample:
     return Resample(name, _as_rows(np.flatnonzero(train)), _as_rows(held))
 
 
-def _check_rows(given: Any, name: str, rows: int, repeats: bool = False) -> np.ndarray:
+def _check_rows(value: Any, name: str, rows: int, repeats: bool = False) -> np.ndarray:
     """Returns row numbers from 0 (int64)."""
     try:
-        numbers = np.atleast_1d(np.asarray(given, np.float64)).ravel()
+        numbers = np.atleast_1d(np.asarray(value, np.float64)).ravel()
     except (TypeError, ValueError):
         numbers = np.array([np.nan])
     if len(numbers) == 0:

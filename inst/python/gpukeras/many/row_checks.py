@@ -55,7 +55,7 @@ def _open_guard(model: Model, arrays: Any) -> RowGuard:
     key = "checks", structure.key, str(tree.pack_sequence_as(arrays, specs))
     kept = find_program(key)
     if kept is None:  # the structure holds objects whose identity is in its key
-        traced = tf.function(lambda *given: _step(model, tree.pack_sequence_as(arrays, given)))
+        traced = tf.function(lambda *tensors: _step(model, tree.pack_sequence_as(arrays, tensors)))
         program = read_program(traced.get_concrete_function(*specs), CHECKED)
         kept = keep_program(key, (RowGuard(program), structure))
     guard: RowGuard = kept[0]

@@ -169,9 +169,9 @@ class SavedModels:
         """Keeps models of a stack that have trained to their end."""
         if self.home is not None:
             ended = {
-                number: Progress(one, finished=True)
-                for number, one in fitted.items()
-                if one.history.stopped not in UNFINISHED
+                number: Progress(model, finished=True)
+                for number, model in fitted.items()
+                if model.history.stopped not in UNFINISHED
             }
             if ended:
                 self.save(ended)
@@ -193,7 +193,7 @@ class SavedModels:
         for old in self._parts:
             self._parts[old] -= numbers
         self._parts[path] = numbers
-        for old in [one for one, left in self._parts.items() if not left and one != path]:
+        for old in [file for file, left in self._parts.items() if not left and file != path]:
             old.unlink(missing_ok=True)
             del self._parts[old]
 

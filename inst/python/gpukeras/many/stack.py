@@ -235,7 +235,7 @@ class Stack:
 
     def _find_variable(self, variable: Any) -> int:
         """Returns the place of a variable among the optimizer's."""
-        return [one is variable for one in self._model.optimizer.variables].index(True)
+        return [each is variable for each in self._model.optimizer.variables].index(True)
 
     # Rows ----------------------------------------------------------------------------------------
 
@@ -294,7 +294,9 @@ def open_stack(
         read = {id(model): read_state(model) for model in dict.fromkeys(models)}
         states = [read[id(model)] for model in models]
     paths = [path for path in structures[0].numbers if _differs(structures, path)]
-    numbers = np.array([[one.numbers[path] for path in paths] for one in structures], np.float32)
+    numbers = np.array(
+        [[structure.numbers[path] for path in paths] for structure in structures], np.float32
+    )
     programs = open_programs(
         models[0], structures[0], paths, len(models), device, compiled=compiled
     )
@@ -314,8 +316,10 @@ def _copy(tensors: Sequence[Any]) -> list[Any]:
 
 def _differs(structures: Sequence[Structure], path: Path) -> bool:
     """Whether models differ in a number, or from the model whose step is traced."""
-    changed = any(path in one.changed for one in structures)
-    return not is_rate(path) and (changed or len({one.numbers[path] for one in structures}) > 1)
+    changed = any(path in structure.changed for structure in structures)
+    return not is_rate(path) and (
+        changed or len({structure.numbers[path] for structure in structures}) > 1
+    )
 
 
 def _pad(values: np.ndarray, steps: int) -> np.ndarray:
@@ -326,7 +330,7 @@ def _pad(values: np.ndarray, steps: int) -> np.ndarray:
 def read_state(model: Model) -> dict[str, list[np.ndarray]]:
     """Returns the values of `state_variables()` as NumPy arrays."""
     return {
-        part: [np.array(one.numpy()) for one in variables]
+        part: [np.array(variable.numpy()) for variable in variables]
         for part, variables in state_variables(model).items()
     }
 

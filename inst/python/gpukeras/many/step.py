@@ -64,7 +64,7 @@ class StatelessModel:
         self.model, self._bindings = model, bindings
         self._variables = state_variables(model)
         self._tracker = keras_private.loss_tracker(model)
-        self._scaled = not any(_divides_by_weights(one) for one in losses_of(model.loss))
+        self._scaled = not any(_divides_by_weights(part) for part in losses_of(model.loss))
 
     def train(self, state: State, batch: Batch, partial: bool) -> State:
         """Traced: returns the state after an update.
@@ -128,8 +128,8 @@ class StatelessModel:
 
         if own_weights is None:
             return filled * share, x, y, filled, filled
-        marked = tree.map_structure(lambda one: weigh(one, filled), own_weights)
-        return tree.map_structure(lambda one: one * share, marked), x, y, marked, filled
+        marked = tree.map_structure(lambda weight: weigh(weight, filled), own_weights)
+        return tree.map_structure(lambda weight: weight * share, marked), x, y, marked, filled
 
     def _call(self, x: Any, training: bool) -> Any:
         takes_training = keras_private.takes_training(self.model)

@@ -111,9 +111,11 @@ def describe_structure(model: Model) -> Structure:
             arg="model",
         ) from error
     numbers: dict[Path, float] = {}
-    plain["variables"] = [[list(one.shape), str(one.dtype)] for one in model.variables]
+    plain["variables"] = [
+        [list(variable.shape), str(variable.dtype)] for variable in model.variables
+    ]
     # Besides the settings, in which `_strip()` leaves out a policy's name as it does all names.
-    plain["precision"] = [one.dtype_policy.name for one in keras_private.list_layers(model)]
+    plain["precision"] = [layer.dtype_policy.name for layer in keras_private.list_layers(model)]
     plain["scaled"] = keras_private.scales_loss(model.optimizer)
     plain["adapted"] = _describe_adapted(model)
     plain["own"] = describe_own_code(model)
@@ -133,7 +135,7 @@ def describe_structure(model: Model) -> Structure:
 def _describe_adapted(model: Model) -> list[Any]:
     """Returns the values of layers that compute with constants made from their variables."""
     return [
-        [one.numpy().tolist() for one in layer.variables]
+        [variable.numpy().tolist() for variable in layer.variables]
         for layer in keras_private.list_layers(model)
         if type(layer).__module__.startswith(REFUSED)
     ]
@@ -169,7 +171,7 @@ def _strip(value: Any, path: Path, kind: str, numbers: dict[Path, float]) -> Any
 
 def _strip_family(value: Any, path: Path, numbers: dict[Path, float]) -> Any:
     """Returns a family without what it has from labels, and takes out the numbers of a step."""
-    numbers.update({(*path, *key): one for key, one in family_numbers(value, path).items()})
+    numbers.update({(*path, *key): number for key, number in family_numbers(value, path).items()})
     kept = {name: each for name, each in value.items() if name not in FROM_LABELS}
     return {**kept, BREAKS: len(value[BREAKS])}
 
@@ -225,8 +227,10 @@ def bind_numbers(model: Model, paths: Sequence[Path]) -> list[Binding]:
         model: The model whose step is traced.
         paths: Places in its configuration, as in `Structure.numbers`; not the learning rate's.
     """
-    layers = {f"layer {place}": one for place, one in enumerate(keras_private.list_layers(model))}
-    layers.update({one.name: one for one in layers.values()})
+    layers = {
+        f"layer {place}": layer for place, layer in enumerate(keras_private.list_layers(model))
+    }
+    layers.update({layer.name: layer for layer in layers.values()})
     config = read_config(model)["model"]
     return [_bind(model, layers, config, path) for path in paths]
 
@@ -251,7 +255,7 @@ def _bind(model: Model, layers: Mapping[str, Any], config: Any, path: Path) -> B
         return Binding(f"{layer.name}.{name}", layer, "origin", partial(_start, name))
     if name in SCALES:
         return Binding(f"{layer.name}.{name}", layer, name, _as_is)
-    place = next(i for i, one in enumerate(path) if str(one).endswith("_regularizer"))
+    place = next(i for i, step in enumerate(path) if str(step).endswith("_regularizer"))
     return Binding(f"{layer.name}.{path[place]}", getattr(layer, str(path[place])), name, _as_is)
 
 

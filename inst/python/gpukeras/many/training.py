@@ -100,7 +100,7 @@ def train_stack(starts: Sequence[Start], task: Task) -> dict[int, Fitted]:
 def _open_stack(starts: Sequence[Start], task: Task) -> Stack | PartitionedStack:
     """Returns a stack of models, or several where a CPU has cores for them."""
     steps = task.spec.epochs * count_steps(
-        max(len(one.member.train) for one in starts), task.batch_size
+        max(len(start.member.train) for start in starts), task.batch_size
     )
     partitions = count_partitions(len(starts), steps, count_cores(), task.device)
     if partitions > 1:
@@ -111,13 +111,13 @@ def _open_stack(starts: Sequence[Start], task: Task) -> Stack | PartitionedStack
 
 
 def _open_one(starts: Sequence[Start], task: Task) -> Stack:
-    states = [one.state for one in starts]
+    states = [start.state for start in starts]
     return open_stack(
-        [one.model for one in starts],
-        [one.structure for one in starts],
+        [start.model for start in starts],
+        [start.structure for start in starts],
         task.data,
         task.device,
-        states=None if None in states else [one for one in states if one is not None],
+        states=None if None in states else [state for state in states if state is not None],
     )
 
 
@@ -158,12 +158,12 @@ class StackTraining:
             starts: Where each model begins.
             task: What they share.
         """
-        self._members, self._task = [one.member for one in starts], task
-        models = [one.model for one in starts]
+        self._members, self._task = [start.member for start in starts], task
+        models = [start.model for start in starts]
         self._stack = _open_stack(starts, task)
-        self._histories = [_read_history(one.begun) for one in starts]
+        self._histories = [_read_history(start.begun) for start in starts]
         short = task.data.spec.drop_last
-        steps = [count_steps(len(one.train), task.batch_size, short) for one in self._members]
+        steps = [count_steps(len(member.train), task.batch_size, short) for member in self._members]
         self._rates = StackRates(models, steps, task.spec.epochs, task.spec.schedule)
         self._exact, self._batched = mixes_rows(models[0]), _may_mix(models[0])
         self._divergence = as_callback(Divergence, self._histories)
@@ -172,12 +172,12 @@ class StackTraining:
         self._plateau = None
         if isinstance(plateau, PlateauSpec):
             self._plateau = as_callback(StackPlateau, self._histories, plateau, self._rates)
-        self._resume([one.begun for one in starts])
+        self._resume([start.begun for start in starts])
 
     def train(self) -> dict[int, Fitted]:
         """Trains, and returns what each model has become; an epoch that was ended never was."""
         task, stack = self._task, self._stack
-        holds_out = any(len(one.held_out) for one in self._members)
+        holds_out = any(len(member.held_out) for member in self._members)
         try:
             run_epochs(
                 stack,
@@ -210,14 +210,14 @@ class StackTraining:
     def _resume(self, begun: Sequence[Progress | None]) -> None:
         """Goes on from where an earlier process has left the models."""
         self._epochs = self._task.first_epoch
-        known = [one for one in begun if one is not None]
+        known = [progress for progress in begun if progress is not None]
         if len(known) < len(begun):
             return
-        self._rates.factors = np.array([one.factor for one in known], np.float32)
+        self._rates.factors = np.array([progress.factor for progress in known], np.float32)
         for name, callback in self._monitoring().items():
-            callback.resume([one.monitors.get(name) for one in known])
-        if self._early and any(one.best for one in known):
-            best = [one.best or one.fitted.state for one in known]
+            callback.resume([progress.monitors.get(name) for progress in known])
+        if self._early and any(progress.best for progress in known):
+            best = [progress.best or progress.fitted.state for progress in known]
             self._early.best = self._stack.load(best)
 
     def _monitoring(self) -> dict[str, Any]:
@@ -256,8 +256,10 @@ class StackTraining:
         task, spec = self._task, self._task.data.spec
         self._epoch = Epoch(
             [
-                epoch_order(rows, spec.shuffle, spec.seed if one.seed is None else one.seed, epoch)
-                for one, rows in zip(self._members, self._select("train"), strict=True)
+                epoch_order(
+                    rows, spec.shuffle, spec.seed if member.seed is None else member.seed, epoch
+                )
+                for member, rows in zip(self._members, self._select("train"), strict=True)
             ],
             task.batch_size,
             self._rates.draw(self._stack.count_steps),
@@ -281,7 +283,9 @@ class StackTraining:
     def _select(self, part: str) -> list[np.ndarray]:
         """Returns the rows of each model's part; none for one that rests."""
         pairs = zip(self._members, self._histories, strict=True)
-        return [getattr(one, part)[: 0 if history.stopped else None] for one, history in pairs]
+        return [
+            getattr(member, part)[: 0 if history.stopped else None] for member, history in pairs
+        ]
 
     def _finish(self) -> dict[int, Fitted]:
         stack, task = self._stack, self._task
@@ -289,12 +293,14 @@ class StackTraining:
             self._early.restore_best()
         if self._rates.schedule is not None:  # it was this training's only
             stack.set_rates(self._rates.own)
-        held = [one.held_out for one in self._members]
-        trained = any(one.epochs for one in self._histories)
+        held = [member.held_out for member in self._members]
+        trained = any(history.epochs for history in self._histories)
         wanted = task.spec.predictions and trained and any(map(len, held))
         outputs = stack.predict(held) if wanted else []
-        for one in self._histories:
-            one.stopped = one.stopped or ("interrupted" if task.listener.stopped else "completed")
+        for history in self._histories:
+            history.stopped = history.stopped or (
+                "interrupted" if task.listener.stopped else "completed"
+            )
         return self._read(outputs)
 
     def _read(self, outputs: Sequence[Any] = ()) -> dict[int, Fitted]:

@@ -90,13 +90,13 @@ class AdviceFacts:
     @property
     def optimizer(self) -> float:
         """Share of the step that the optimizer takes; it does not depend on the batch size."""
-        found = sum(row.share for row in self.layers if row.layer == OPTIMIZER)
-        return found * self.kernels
+        share = sum(row.share for row in self.layers if row.layer == OPTIMIZER)
+        return share * self.kernels
 
 
 def plan_advice(facts: AdviceFacts) -> tuple[Advice, ...]:
     """Returns all advice with an expected gain of at least `WORTH`, the largest gain first."""
-    found = [
+    proposals = [
         _advise_device(facts),
         _advise_engine(facts),
         _advise_batch(facts),
@@ -104,8 +104,14 @@ def plan_advice(facts: AdviceFacts) -> tuple[Advice, ...]:
         _advise_precision(facts),
         *(_advise_layers(facts, each) for each in facts.suggestions),
     ]
-    kept = [one for one in found if one is not None and (one.gain is None or one.gain >= WORTH)]
-    return tuple(sorted(kept, key=lambda one: inf if one.gain is None else -one.gain))
+    kept = [
+        proposal
+        for proposal in proposals
+        if proposal is not None and (proposal.gain is None or proposal.gain >= WORTH)
+    ]
+    return tuple(
+        sorted(kept, key=lambda proposal: inf if proposal.gain is None else -proposal.gain)
+    )
 
 
 def _advise_device(facts: AdviceFacts) -> Advice | None:

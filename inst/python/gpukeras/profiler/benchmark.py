@@ -110,11 +110,11 @@ class Bench:
                 if len(passes) >= FEWEST and time.perf_counter() - began > PASSES_S:
                     break
         repeated_s = median(each.repeated_s for each in passes)
-        found = sorted(passes, key=lambda each: each.real_s)[len(passes) // 2]
-        wait_s = found.wait_s
+        middle = sorted(passes, key=lambda each: each.real_s)[len(passes) // 2]
+        wait_s = middle.wait_s
         if tensor_ops.returns_early(self._plan.device):  # it computes on while the host waits
-            wait_s = min(wait_s, max(0.0, found.real_s - repeated_s))
-        return StepTimes(found.real_s, min(wait_s, found.real_s), repeated_s)
+            wait_s = min(wait_s, max(0.0, middle.real_s - repeated_s))
+        return StepTimes(middle.real_s, min(wait_s, middle.real_s), repeated_s)
 
     def drain(self) -> tuple[float, tuple[StageTime, ...]]:
         """Returns the seconds per batch of the input without training, in total and by stage."""

@@ -96,22 +96,22 @@ def read_layers(model: Model) -> list[ModelLayer]:
     A layer that holds layers but is not a model (a wrapper, an attention) is one layer. The last
     entry is the optimizer, if the model is compiled.
     """
-    found = list(_read_level(model, model.name, ""))
+    layers = list(_read_level(model, model.name, ""))
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
-        found.append(ModelLayer(OPTIMIZER, type(optimizer).__name__, optimizer.name))
-    return found
+        layers.append(ModelLayer(OPTIMIZER, type(optimizer).__name__, optimizer.name))
+    return layers
 
 
 def _read_level(model: Model, path: str, above: str) -> list[ModelLayer]:
-    found = []
+    layers = []
     for layer in model.layers:
         name, inner = f"{above}{layer.name}", f"{path}/{layer.name}"
         if tensor_ops.is_keras_model(layer):
-            found += _read_level(layer, inner, f"{name}/")
+            layers += _read_level(layer, inner, f"{name}/")
         elif type(layer).__name__ != "InputLayer":
-            found.append(ModelLayer(name, type(layer).__name__, inner))
-    return found
+            layers.append(ModelLayer(name, type(layer).__name__, inner))
+    return layers
 
 
 # By layer ----------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Rows:
         names = list(self.kinds)
         place = names.index(name)
         before = reversed(names[max(0, place - FUSED_DEPTH) : place])
-        return next((one for one in before if PRODUCTS.search(self.kinds[one])), name)
+        return next((other for other in before if PRODUCTS.search(self.kinds[other])), name)
 
 
 def _kernels(activity: Activity) -> list[Work]:
@@ -267,9 +267,9 @@ def _rank(activity: Activity, n: int, key: Callable[[Work], tuple[str, str, str]
     runs = clip((work for work in kernels if not work.part), activity.windows)
     counts = Counter(key(work) for work, _, _ in runs)
     all_s = sum(seconds.values())
-    ranked = sorted(seconds, key=lambda one: (-seconds[one], one))[:n]
+    ranked = sorted(seconds, key=lambda key: (-seconds[key], key))[:n]
     return [
-        OpTime(name, kind, counts[one], seconds[one], seconds[one] / all_s if all_s else 0.0, layer)
-        for one in ranked
-        for name, kind, layer in [one]
+        OpTime(name, kind, counts[key], seconds[key], seconds[key] / all_s if all_s else 0.0, layer)
+        for key in ranked
+        for name, kind, layer in [key]
     ]

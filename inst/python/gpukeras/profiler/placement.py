@@ -37,14 +37,14 @@ def read_policy(model: Model) -> str:
 
 def read_rnn(model: Model) -> list[dict[str, str]]:
     """Returns the recurrent layers, also nested ones, that cannot use cuDNN, with the reason."""
-    found = []
+    missed = []
     for layer in keras_private.list_layers(model):
         if isinstance(layer, runtime.keras().layers.RNN):
             argument = choose_forbidding(_settings(layer))
             if argument:
                 name = type(layer).__name__
-                found.append({"layer": layer.name, "class": name, "argument": argument})
-    return found
+                missed.append({"layer": layer.name, "class": name, "argument": argument})
+    return missed
 
 
 def _settings(layer: Any) -> dict[str, Any]:
@@ -93,13 +93,13 @@ def read_ops(graph: Any) -> set[str]:
 
 def count_placement(graphs: Iterable[Any]) -> dict[str, dict[str, int]]:
     """Returns the number of ops by type on each device, from the graphs that ran on the devices."""
-    found: dict[str, Counter[str]] = {}
+    operations: dict[str, Counter[str]] = {}
     for graph in graphs:
         for node in graph.node:
             if node.op not in ARGUMENT_OPS:
                 place = node.device.rpartition("device:")[2]
-                found.setdefault(place, Counter())[node.op] += 1
-    return {place: dict(ops.most_common()) for place, ops in sorted(found.items())}
+                operations.setdefault(place, Counter())[node.op] += 1
+    return {place: dict(ops.most_common()) for place, ops in sorted(operations.items())}
 
 
 def read_cpu_only(ops: Collection[str]) -> list[str] | None:
@@ -151,7 +151,8 @@ def judge_outputs(
     usual = TOLERANCES["float32"]
     tolerance = max((TOLERANCES.get(dtype, usual) for dtype in dtypes), default=usual)
     deviation = max(
-        (_deviation(one, two) for one, two in zip(there, here, strict=True)), default=float("nan")
+        (_deviation(values, two) for values, two in zip(there, here, strict=True)),
+        default=float("nan"),
     )
     return {"ok": bool(deviation <= tolerance), "deviation": deviation, "tolerance": tolerance}
 
@@ -190,8 +191,8 @@ def choose_count(step_s: float, most: int) -> int:
 
 def read_capability(device: str) -> str | None:
     """Returns the compute capability of a GPU, such as "8.6", or None for another device."""
-    found = _read_details(device).get("compute_capability", ())
-    return ".".join(str(part) for part in found) or None
+    capability = _read_details(device).get("compute_capability", ())
+    return ".".join(str(part) for part in capability) or None
 
 
 def read_card(device: str) -> str:

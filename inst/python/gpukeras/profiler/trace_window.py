@@ -82,8 +82,8 @@ class Window:
         copied = None if self.activity is None else self.activity.bytes
         if copied is None:
             return None
-        found = {way: copied.get(way, 0) / self.steps for way in ("to_device", "to_host")}
-        return {**found, "to_device": found["to_device"] + sent}
+        moved = {way: copied.get(way, 0) / self.steps for way in ("to_device", "to_host")}
+        return {**moved, "to_device": moved["to_device"] + sent}
 
     def draw_timeline(self) -> tuple[Bar, ...]:
         """Returns the bars of steps in the middle of the window.
@@ -160,10 +160,10 @@ def open_window(activity: Activity, device: str, steps: int, calls: int) -> Wind
     if unread:
         return Window(None, None, unread, steps)
     quiet = choose_round(activity, calls)
-    found = shares(quiet)
-    if found.kernels_s <= 0:
+    quiet_shares = shares(quiet)
+    if quiet_shares.kernels_s <= 0:
         return Window(None, None, "the trace holds no kernels", steps)
-    return Window(quiet, found, "", steps)
+    return Window(quiet, quiet_shares, "", steps)
 
 
 def choose_round(activity: Activity, calls: int) -> Activity:

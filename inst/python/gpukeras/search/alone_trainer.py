@@ -98,7 +98,7 @@ class AloneTrainer:
 
     def _plan(self, trials: Sequence[Trial]) -> WorkersPlan:
         data, built = self.models.data, self.models.built
-        models = [built[one.number] for one in trials if one.number in built]
+        models = [built[trial.number] for trial in trials if trial.number in built]
         size = data.spec.batch_size
         rows = 1 if isinstance(size, str) else size
         needs = [read_model_facts(model, data.row_bytes, rows).bytes for model in models]

@@ -161,17 +161,17 @@ class Space:
         return chosen
 
 
-def parse_space(given: Mapping[str, Any]) -> Space:
+def parse_space(described: Mapping[str, Any]) -> Space:
     """Returns the space of R's settings.
 
     Args:
-        given: By name, `{kind: "range", low, high, log, integer, when}`, or
+        described: By name, `{kind: "range", low, high, log, integer, when}`, or
             `{kind: "values", values, when}`.
 
     Raises:
         SpecError: naming the setting that cannot be.
     """
-    settings = [_parse_setting(name, fields) for name, fields in given.items()]
+    settings = [_parse_setting(name, fields) for name, fields in described.items()]
     by_name = {each.name: each for each in settings}
     for each in settings:
         _check_conditions(each, by_name)
@@ -240,8 +240,8 @@ def _plain(name: str, value: Any) -> Value:
     raise SpecError(f"`{name}` must have {expected}, not {describe(value)}.", arg=name)
 
 
-def _same(one: Value, other: Value) -> bool:
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+def _same(value: Value, other: Value) -> bool:
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _show(value: Value) -> str:
@@ -265,7 +265,7 @@ def _check_conditions(setting: Setting, by_name: Mapping[str, Setting]) -> None:
         parent = by_name.get(name)
         if parent is None or parent is setting:
             what = "itself" if parent is setting else f"`{name}`, which is no setting"
-            others = ", ".join(one for one in by_name if one != setting.name)
+            others = ", ".join(name for name in by_name if name != setting.name)
             raise SpecError(
                 f"`{setting.name}` depends on {what}.",
                 hint=f"Other settings are {others}." if others else "There is no other setting.",

@@ -44,12 +44,16 @@ def save_checkpoints(folder: Path, checkpoints: Sequence[Checkpoint | None]) -> 
         CheckpointError, OSError: if it cannot be written; what was there stays.
     """
     folder.parent.mkdir(exist_ok=True)
-    plain = {"metrics": [None if one is None else one.metrics for one in checkpoints]}
+    plain = {
+        "metrics": [
+            None if checkpoint is None else checkpoint.metrics for checkpoint in checkpoints
+        ]
+    }
     arrays = {
         f"{place}/{part}/{number}": array
-        for place, one in enumerate(checkpoints)
-        if one is not None
-        for part, values in one.state.items()
+        for place, checkpoint in enumerate(checkpoints)
+        if checkpoint is not None
+        for part, values in checkpoint.state.items()
         for number, array in enumerate(values)
     }
     with CheckpointStore(folder, keep=1) as store:
@@ -85,16 +89,18 @@ def _read(saved: Saved, like: ModelState, count: int) -> list[Checkpoint | None]
     if not isinstance(metrics, list) or len(metrics) != count:
         raise DamagedError("it is of other resamples")
     return [
-        None if one is None else Checkpoint(_check_metrics(one), _read_state(saved, place, like))
-        for place, one in enumerate(metrics)
+        None
+        if history is None
+        else Checkpoint(_check_metrics(history), _read_state(saved, place, like))
+        for place, history in enumerate(metrics)
     ]
 
 
 def _check_metrics(metrics: Any) -> dict[str, list[Any]]:
     lists = list(metrics.values()) if isinstance(metrics, dict) else []
-    if not lists or not all(isinstance(one, list) for one in lists):
+    if not lists or not all(isinstance(values, list) for values in lists):
         raise DamagedError("it has no history")
-    if len({len(one) for one in lists}) > 1:
+    if len({len(values) for values in lists}) > 1:
         raise DamagedError("its history has gaps")
     return dict(metrics)
 

@@ -254,8 +254,8 @@ class _Rung:
         self.opened = opened
         self.epochs = epochs
         count = len(models.resamples)
-        self._places = [(one, place) for one in opened for place in range(count)]
-        self._before = [_metrics_of(one.checkpoints[place]) for one, place in self._places]
+        self._places = [(entry, place) for entry in opened for place in range(count)]
+        self._before = [_metrics_of(entry.checkpoints[place]) for entry, place in self._places]
         self._failed: set[int] = set()  # trials whose loss was no number
         self._saved = time.monotonic()
 

@@ -104,7 +104,10 @@ class TrialModels:
     @cached_property
     def parts(self) -> list[MapDataset]:
         """The rows of each resample."""
-        return [split_dataset(self.data, one.train, one.held_out) for one in self.resamples]
+        return [
+            split_dataset(self.data, resample.train, resample.held_out)
+            for resample in self.resamples
+        ]
 
     @cached_property
     def joined(self) -> tuple[MapDataset, list[int]]:

@@ -152,22 +152,22 @@ def check_quantiles(quantiles: Sequence[float] | float | None) -> tuple[float, .
     if quantiles is None:
         return ()
     levels: list[Any] = list(np.ravel(np.asarray(quantiles, object)))
-    rising = all(is_number(one) and 0 < one < 1 for one in levels)
-    rising = rising and all(one < other for one, other in pairwise(levels))
+    rising = all(is_number(level) and 0 < level < 1 for level in levels)
+    rising = rising and all(level < other for level, other in pairwise(levels))
     if len(levels) < 2 or not rising:
         raise SpecError(
             "`quantiles` must be at least two probabilities between 0 and 1, in ascending order.",
             hint="They say which quantile each output of `model` is.",
             arg="quantiles",
         )
-    return tuple(float(one) for one in levels)
+    return tuple(float(level) for level in levels)
 
 
 def read_quantiles(names: Sequence[str]) -> tuple[float, ...]:
     """Returns the probabilities in names such as "q0.1"; none if an output is called otherwise."""
     matches = [QUANTILE_NAME.fullmatch(name) for name in names]
     return (
-        check_quantiles([float(one[1]) for one in matches if one])
+        check_quantiles([float(match[1]) for match in matches if match])
         if all(matches) and matches
         else ()
     )
@@ -197,8 +197,8 @@ def _learn(
         scores = [conformal.absolute_scores(outputs, labels)]
     else:
         raise _refuse_output(f"outputs of {outputs[0].size} numbers a row")
-    scores = [conformal.weigh_scores(one, weights) for one in scores]
-    kept = tuple(tuple(conformal.thin_scores(one).tolist()) for one in scores)
+    scores = [conformal.weigh_scores(score, weights) for score in scores]
+    kept = tuple(tuple(conformal.thin_scores(score).tolist()) for score in scores)
     kind, place = (QUANTILES, conformal.choose_pair(quantiles, 0.9)) if quantiles else (NUMBERS, 0)
     width = conformal.conformal_quantile(kept[place], 0.9) if len(labels) >= 9 else None
     return (
@@ -218,8 +218,11 @@ def _learn_classes(
         rows=len(classes),
         part=part,
         temperature=temperature,
-        log_loss=tuple(scaling.log_loss(one, classes, weights) for one in both),
-        error=tuple(scaling.calibration_error(one, classes, weights=weights) for one in both),
+        log_loss=tuple(scaling.log_loss(probabilities, classes, weights) for probabilities in both),
+        error=tuple(
+            scaling.calibration_error(probabilities, classes, weights=weights)
+            for probabilities in both
+        ),
     )
     return Calibration(CLASSES, len(classes), reading=reading, temperature=temperature), report
 
@@ -238,7 +241,7 @@ def find_reading(model: Model, data: Dataset, outputs: np.ndarray) -> str:
     if outputs.ndim > 2 or (reading != decoding.HIGHEST and units > 1):
         raise _refuse_output(f"outputs of {outputs[0].size} numbers a row")
     if reading == decoding.HIGHEST:
-        logits = any(getattr(one, "from_logits", False) for one in losses_of(loss))
+        logits = any(getattr(part, "from_logits", False) for part in losses_of(loss))
         return scaling.LOGITS if logits else scaling.SOFTMAX
     return scaling.LOGIT if reading == decoding.ZERO else scaling.SIGMOID
 

@@ -112,7 +112,8 @@ def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSumm
     rows, chosen = read_rows(model, data, chosen, family)
     measured = deviance.measure_deviance(family, rows)
     if not all(
-        one is None or math.isfinite(one) for one in (measured.log_likelihood, measured.deviance)
+        number is None or math.isfinite(number)
+        for number in (measured.log_likelihood, measured.deviance)
     ):
         raise ModelError(
             "`model` gives `data` no finite likelihood: it predicts NaN or infinite numbers.",

@@ -285,7 +285,9 @@ class Training:
         self.preemption = self.open_preemption()
         held.callback(self.runner.end)
         kind = runtime.keras().callbacks.History  # Keras' own, unless the user gives one
-        self.history = [] if any(isinstance(one, kind) for one in asked.callbacks) else [kind()]
+        self.history = (
+            [] if any(isinstance(callback, kind) for callback in asked.callbacks) else [kind()]
+        )
         model.history = None  # not that of an earlier training, if this one does not start
 
     def _read_facts(self) -> EngineFacts:

@@ -92,10 +92,14 @@ def read_worker_facts(asked: int | str | Futures, jobs: int, need_bytes: int) ->
         jobs: Trainings to be done.
         need_bytes: Memory of the largest model in training.
     """
-    listed = [one for one in devices.read_devices() if one.kind == "GPU" and one.visible]
+    listed = [
+        device for device in devices.read_devices() if device.kind == "GPU" and device.visible
+    ]
     gpus = [
-        GpuFacts(one.name, _as_mib(devices.free_bytes(f"GPU:{place}")), _as_mib(one.memory_bytes))
-        for place, one in enumerate(listed)
+        GpuFacts(
+            device.name, _as_mib(devices.free_bytes(f"GPU:{place}")), _as_mib(device.memory_bytes)
+        )
+        for place, device in enumerate(listed)
     ]
     here = devices.current().device
     return WorkerFacts(asked, jobs, here, tuple(gpus), count_workers(), need_bytes // MIB)

@@ -55,7 +55,7 @@ def _compile(path: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count_bytes(arrays: list[Any]) -> int:
-    return sum(one.size * one.dtype.itemsize for one in arrays)
+    return sum(array.size * array.dtype.itemsize for array in arrays)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def compile_training(python: str, model: Model, card: str, shape: CallShape) -> 
         if ended.problem or not answer.exists():
             last = (ended.stderr.strip().splitlines() or [""])[-1]
             raise CompilingError(f"{python} {ended.problem or 'gave no answer'}: {last[:200]}")
-        found = json.loads(answer.read_text("utf-8"))
-    if "error" in found:
-        raise CompilingError(found["error"])
-    return TrainingProgram(**found)
+        answered = json.loads(answer.read_text("utf-8"))
+    if "error" in answered:
+        raise CompilingError(answered["error"])
+    return TrainingProgram(**answered)

@@ -80,12 +80,12 @@ class CompiledProgram:
     @property
     def loop(self) -> Loop:
         """The loop with the most kernels: the one over batches."""
-        return max(self.loops, key=lambda one: one.kernels or 0)
+        return max(self.loops, key=lambda loop: loop.kernels or 0)
 
     @property
     def largest(self) -> hlo.Instruction | None:
         """The instruction outside of loops with the largest result."""
-        return max(self.entry, key=lambda one: one.bytes, default=None)
+        return max(self.entry, key=lambda instruction: instruction.bytes, default=None)
 
 
 def compile_for(
@@ -132,12 +132,12 @@ def compile_for(
 
 def read_memory(compiled: Any) -> ProgramMemory:
     """Returns the memory of what `jax.jit().lower().compile()` returned, for any device."""
-    found = compiled.memory_analysis()
+    analysis = compiled.memory_analysis()
     return ProgramMemory(
-        arguments=found.argument_size_in_bytes,
-        outputs=found.output_size_in_bytes,
-        aliased=found.alias_size_in_bytes,
-        temporary=found.temp_size_in_bytes,
+        arguments=analysis.argument_size_in_bytes,
+        outputs=analysis.output_size_in_bytes,
+        aliased=analysis.alias_size_in_bytes,
+        temporary=analysis.temp_size_in_bytes,
     )
 
 

@@ -52,18 +52,18 @@ def count_bytes(shape: str) -> int:
 def read_instructions(hlo: str) -> Iterator[Instruction]:
     """Yields all instructions."""
     for line in hlo.splitlines():
-        found = _INSTRUCTION.match(line)
-        opcode = _OPCODE.search(found[2]) if found else None
-        if found and opcode:
-            size = count_bytes(found[2][: opcode.start(1)])
-            yield Instruction(found[1], opcode[1], size, line.strip())
+        match = _INSTRUCTION.match(line)
+        opcode = _OPCODE.search(match[2]) if match else None
+        if match and opcode:
+            size = count_bytes(match[2][: opcode.start(1)])
+            yield Instruction(match[1], opcode[1], size, line.strip())
 
 
 def read_entry(hlo: str) -> tuple[Instruction, ...]:
     """Returns the instructions of the entry computation that have memory of their own."""
     entry = _ENTRY.search(hlo)
-    found = read_instructions(entry[0] if entry else "")
-    return tuple(one for one in found if one.opcode not in _NAMING)
+    instructions = read_instructions(entry[0] if entry else "")
+    return tuple(instruction for instruction in instructions if instruction.opcode not in _NAMING)
 
 
 def read_trip_counts(hlo: str) -> dict[str, int | None]:
@@ -72,24 +72,30 @@ def read_trip_counts(hlo: str) -> dict[str, int | None]:
     Then the host waits for the device before each iteration.
     """
     counts: dict[str, int | None] = {}
-    for one in read_instructions(hlo):
-        if one.opcode == "while":
-            known = _TRIP_COUNT.search(one.text)
-            counts[one.name] = int(known[1]) if known else None
+    for instruction in read_instructions(hlo):
+        if instruction.opcode == "while":
+            known = _TRIP_COUNT.search(instruction.text)
+            counts[instruction.name] = int(known[1]) if known else None
     return counts
 
 
 def count_conditionals(hlo: str) -> int:
     """Returns the number of branches that are chosen while the program runs."""
-    return sum(one.opcode == "conditional" for one in read_instructions(hlo))
+    return sum(instruction.opcode == "conditional" for instruction in read_instructions(hlo))
 
 
 def find_host_transfers(hlo: str) -> tuple[str, ...]:
     """Returns the names of instructions that exchange data with the host."""
-    return tuple(one.name for one in read_instructions(hlo) if _meets_host(one))
+    return tuple(
+        instruction.name for instruction in read_instructions(hlo) if _meets_host(instruction)
+    )
 
 
-def _meets_host(one: Instruction) -> bool:
-    called = _CALLED.search(one.text)
+def _meets_host(instruction: Instruction) -> bool:
+    called = _CALLED.search(instruction.text)
     calls = called is not None and any(part in called[1] for part in _HOST_CALLS)
-    return one.opcode in _HOST_OPCODES or calls or _HOST_MEMORY.search(one.text) is not None
+    return (
+        instruction.opcode in _HOST_OPCODES
+        or calls
+        or _HOST_MEMORY.search(instruction.text) is not None
+    )

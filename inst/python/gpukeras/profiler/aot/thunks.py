@@ -37,13 +37,13 @@ class Thunk:
 
     def part_of(self, part: str) -> list[Thunk]:
         """Returns the thunks of one of its parts."""
-        return [one for one in self.inside if one.part == part]
+        return [thunk for thunk in self.inside if thunk.part == part]
 
     def walk(self) -> Iterator[Thunk]:
         """Yields it and all that it contains."""
         yield self
-        for one in self.inside:
-            yield from one.walk()
+        for thunk in self.inside:
+            yield from thunk.walk()
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ def read_thunks(folder: Path) -> list[Thunk]:
     if not files:
         raise FileNotFoundError(f"XLA's dump in {folder} has no thunks")
     thunks = parse_thunks(files[-1].read_text(encoding="utf-8"))
-    texts = [one.read_text(encoding="utf-8") for one in folder.glob("*.thunk_metadata.txt")]
+    texts = [path.read_text(encoding="utf-8") for path in folder.glob("*.thunk_metadata.txt")]
     names = {int(number): name for text in texts for name, number in _NAME.findall(text)}
     for top in thunks:
-        for one in top.walk():
-            one.name = names.get(one.number, "")
+        for thunk in top.walk():
+            thunk.name = names.get(thunk.number, "")
     return thunks
 
 
@@ -107,18 +107,18 @@ def parse_thunks(text: str) -> list[Thunk]:
     root = Thunk(0, _SEQUENCE)
     groups, parts = [(-1, root)], dict[int, str]()  # open groups with their indent; part by group
     for line in filter(str.strip, text.splitlines()):
-        indent, found = len(line) - len(line.lstrip()), _THUNK.match(line.strip())
+        indent, match = len(line) - len(line.lstrip()), _THUNK.match(line.strip())
         label = line.strip().removesuffix(":")
-        if found is None and label == line.strip():
+        if match is None and label == line.strip():
             continue
         # XLA indents the label of a loop's condition no more than the loop.
         while groups[-1][0] >= indent and label != "condition":
             groups.pop()
         group = groups[-1][1]
-        if found is None:
+        if match is None:
             parts[id(group)] = label
             continue
-        thunk = Thunk(int(found[1]), found[2], parts.get(id(group), ""))
+        thunk = Thunk(int(match[1]), match[2], parts.get(id(group), ""))
         group.inside.append(thunk)
         groups.append((indent, thunk))
     return root.inside
@@ -140,11 +140,13 @@ def find_loops(thunks: Sequence[Thunk], counts: TripCounts) -> tuple[Loop, ...]:
 
 
 def _find_loops(thunks: Iterable[Thunk], counts: TripCounts, in_graph: bool) -> Iterator[Loop]:
-    for one in thunks:
-        if one.kind == _WHILE:
-            yield _as_loop(one.name, one.part_of("body"), counts.get(one.name), counts, in_graph)
+    for thunk in thunks:
+        if thunk.kind == _WHILE:
+            yield _as_loop(
+                thunk.name, thunk.part_of("body"), counts.get(thunk.name), counts, in_graph
+            )
         else:
-            yield from _find_loops(one.inside, counts, in_graph or one.kind == _GRAPH)
+            yield from _find_loops(thunk.inside, counts, in_graph or thunk.kind == _GRAPH)
 
 
 def _as_loop(
@@ -155,16 +157,16 @@ def _as_loop(
         trip_count=trip_count,
         kernels=_count_all(body, counts, graph_is_one=False),
         launches=1 if in_graph else _count_all(body, counts, graph_is_one=True),
-        graphs=sum(one.kind == _GRAPH for one in body),
+        graphs=sum(thunk.kind == _GRAPH for thunk in body),
         in_graph=in_graph,
-        outside=dict(Counter(one.kind for one in body if one.kind != _GRAPH)),
+        outside=dict(Counter(thunk.kind for thunk in body if thunk.kind != _GRAPH)),
     )
 
 
 def _count_all(thunks: Iterable[Thunk], counts: TripCounts, graph_is_one: bool) -> int | None:
-    found = [_count(one, counts, graph_is_one) for one in thunks]
-    known = [one for one in found if one is not None]
-    return sum(known) if len(known) == len(found) else None
+    counted = [_count(thunk, counts, graph_is_one) for thunk in thunks]
+    known = [count for count in counted if count is not None]
+    return sum(known) if len(known) == len(counted) else None
 
 
 def _count(thunk: Thunk, counts: TripCounts, graph_is_one: bool) -> int | None:
@@ -173,7 +175,7 @@ def _count(thunk: Thunk, counts: TripCounts, graph_is_one: bool) -> int | None:
         body = _count_all(thunk.part_of("body"), counts, graph_is_one)
         return None if times is None or body is None else times * body
     if thunk.kind == _CONDITIONAL:
-        parts = {one.part for one in thunk.inside}
+        parts = {inner.part for inner in thunk.inside}
         branches = [_count_all(thunk.part_of(part), counts, graph_is_one) for part in parts]
         return None if None in branches else max(filter(None, branches), default=0)
     if thunk.kind == _SEQUENCE or (thunk.kind == _GRAPH and not graph_is_one):

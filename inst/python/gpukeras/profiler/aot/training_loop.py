@@ -63,10 +63,10 @@ def _describe(array: Any) -> str:
 
 def _fill(part: Any, make: Any, rows: int) -> Any:
     def fill(spec: str) -> Any:
-        found = _SPEC.fullmatch(spec)
-        assert found is not None  # made by `_describe()`
-        sizes = [int(size) for size in found[2].split(",") if size]
+        match = _SPEC.fullmatch(spec)
+        assert match is not None  # made by `_describe()`
+        sizes = [int(size) for size in match[2].split(",") if size]
         # JAX has 32 bits where NumPy has 64.
-        return make((rows, *sizes), jax().dtypes.canonicalize_dtype(found[1]))
+        return make((rows, *sizes), jax().dtypes.canonicalize_dtype(match[1]))
 
     return runtime.tree().map_structure(fill, part)

@@ -105,7 +105,7 @@ class CardCost:
 
     def find(self, name: str) -> float | None:
         """Returns the value of a figure."""
-        return next(one.value for one in self.figures if one.name == name)
+        return next(figure.value for figure in self.figures if figure.name == name)
 
 
 def judge_card(facts: CardFacts, notes: tuple[str, ...] = (), *, install: bool = False) -> CardCost:
@@ -117,7 +117,7 @@ def judge_card(facts: CardFacts, notes: tuple[str, ...] = (), *, install: bool =
         install: See `CardCost`.
     """
     card, memory = facts.card, _list_memory(facts)
-    total = _sum([one.value for one in memory])
+    total = _sum([figure.value for figure in memory])
     step = _list_step(facts)
     major, minor = card.capability
     precision = choose_policy("auto", [Gpu(f"{major}.{minor}", card.name)])
@@ -136,7 +136,7 @@ def judge_card(facts: CardFacts, notes: tuple[str, ...] = (), *, install: bool =
 
 
 def _explain_knee(rows: int | None, step: tuple[Figure, ...]) -> list[str]:
-    knee = next(one.value for one in step if one.name == "knee")
+    knee = next(figure.value for figure in step if figure.name == "knee")
     if not rows or knee is None or knee <= rows:
         return []
     return [f"The knee is more than the {rows:,} rows: no batch of them keeps this card busy."]
@@ -151,8 +151,8 @@ def _explain_waits(program: TrainingProgram | None) -> list[str]:
         "host transfer": program.host_transfers,
         "conditional": program.conditionals,
     }
-    found = [count_of(count, what) for what, count in waits.items() if count]
-    return [f"The card waits for the host: the program has {', '.join(found)}."] if found else []
+    waited = [count_of(count, what) for what, count in waits.items() if count]
+    return [f"The card waits for the host: the program has {', '.join(waited)}."] if waited else []
 
 
 # Memory -------------------------------------------------------------------------------------------
@@ -189,8 +189,8 @@ def _sum(values: list[float | None]) -> float | None:
 
 
 def _weakest(figures: tuple[Figure, ...]) -> str:
-    found = {one.basis for one in figures}
-    return next(basis for basis in (ASSUMED, COMPUTED, COMPILED) if basis in found)
+    bases = {figure.basis for figure in figures}
+    return next(basis for basis in (ASSUMED, COMPUTED, COMPILED) if basis in bases)
 
 
 # A step -------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def _find_knee(gaps: float | None, traffic: float | None, row: float | None) -> 
 
 def _choose_bound(step: tuple[Figure, ...]) -> str:
     names = ("launches_s", "arithmetic_s", "memory_s")
-    found: dict[str, Any] = {one.name: one.value for one in step if one.name in names}
-    if None in found.values():
+    values: dict[str, Any] = {figure.name: figure.value for figure in step if figure.name in names}
+    if None in values.values():
         return ""
-    return max(names, key=lambda name: found[name]).removesuffix("_s")
+    return max(names, key=lambda name: values[name]).removesuffix("_s")

@@ -55,18 +55,20 @@ def trace_model(model: Model, specs: Any, *, gradients: bool = False) -> Traced:
 def _trace_graph(model: Model, specs: Any, gradients: bool) -> Traced:
     tf = runtime.tensorflow()
     watcher = _GraphWatcher(model)
-    found: dict[str, Any] = {}
+    traced: dict[str, Any] = {}
 
     def step(*inputs: Any) -> list[Any]:
         watcher.graph = tf.compat.v1.get_default_graph()
         packed = tf.nest.pack_sequence_as(specs, inputs)
         with tf.GradientTape() as tape:
-            found["outputs"] = tf.nest.flatten(model(packed, training=gradients))
-            sums = [tf.reduce_sum(one) for one in found["outputs"] if one.dtype.is_floating]
-        found["forward"] = len(watcher.graph.get_operations())
+            traced["outputs"] = tf.nest.flatten(model(packed, training=gradients))
+            sums = [
+                tf.reduce_sum(output) for output in traced["outputs"] if output.dtype.is_floating
+            ]
+        traced["forward"] = len(watcher.graph.get_operations())
         weights = [weight.value for weight in model.trainable_variables]
         made = tape.gradient(sums, weights) if gradients and weights and sums else []
-        return [one for one in made if one is not None]
+        return [operation for operation in made if operation is not None]
 
     flat = tf.nest.flatten(specs)
     with watcher.watching():
@@ -77,9 +79,9 @@ def _trace_graph(model: Model, specs: Any, gradients: bool) -> Traced:
         rows,
         watcher.owners,
         graph.get_operations(),
-        found["forward"],
+        traced["forward"],
         flat,
-        found["outputs"],
+        traced["outputs"],
     )
 
 
@@ -134,21 +136,21 @@ def _choose_shapes(tensors: Sequence[Any], input_shape: Any) -> list[tuple[Any, 
     """Returns the shapes of the model's inputs, with open dimensions from `input_shape`."""
     rows = next((tensor.shape[0] for tensor in tensors if tensor.shape[0]), PRIME)
     own = [tuple(tensor.shape[1:]) for tensor in tensors]
-    given = _split_shapes(input_shape, [tensor.name for tensor in tensors]) or own
-    if len(given) != len(own):
-        shapes = count_of(len(given), "shape")
+    asked = _split_shapes(input_shape, [tensor.name for tensor in tensors]) or own
+    if len(asked) != len(own):
+        shapes = count_of(len(asked), "shape")
         raise SpecError(
             f"`input_shape` has {shapes}, and the model has {count_of(len(own), 'input')}.",
             arg="input_shape",
         )
-    for shape, known in zip(given, own, strict=True):
+    for shape, known in zip(asked, own, strict=True):
         pairs = zip(shape, known, strict=False)
         if len(shape) != len(known) or any(k is not None and s != k for s, k in pairs):
             raise SpecError(
                 f"`input_shape` is {_sizes(shape)}, and the model takes {_sizes(known)}.",
                 arg="input_shape",
             )
-    return [(rows, *shape) for shape in given]
+    return [(rows, *shape) for shape in asked]
 
 
 def _split_shapes(input_shape: Any, names: Sequence[str]) -> list[tuple[int, ...]]:
@@ -164,7 +166,7 @@ def _split_shapes(input_shape: Any, names: Sequence[str]) -> list[tuple[int, ...
             )
         return [check_counts("input_shape", input_shape[name]) for name in names]
     several = isinstance(input_shape, (list, tuple)) and any(
-        isinstance(one, (list, tuple)) for one in input_shape
+        isinstance(shape, (list, tuple)) for shape in input_shape
     )
     shapes = input_shape if several else [input_shape]
     return [check_counts("input_shape", shape) for shape in shapes]
@@ -172,12 +174,12 @@ def _split_shapes(input_shape: Any, names: Sequence[str]) -> list[tuple[int, ...
 
 def _known_shape(model: Model, input_shape: Any) -> tuple[int, ...]:
     """Returns the shape of a row of a subclassed model, from the argument or from its build."""
-    given = _split_shapes(input_shape, ["inputs"])
-    if len(given) == 1:
-        return given[0]
+    shapes = _split_shapes(input_shape, ["inputs"])
+    if len(shapes) == 1:
+        return shapes[0]
     built = keras_private.read_build_shapes(model)
     shape = next(iter(built.values()), None) if len(built) == 1 else None
-    if given or not isinstance(shape, (list, tuple)) or not all(map(_is_size, shape)):
+    if shapes or not isinstance(shape, (list, tuple)) or not all(map(_is_size, shape)):
         raise ModelError(
             "`model` does not tell the shape of its input.",
             hint="Give the shape of a row as `input_shape`, or train the model first.",

@@ -56,19 +56,21 @@ def trace_jaxpr(model: Model, specs: Any, gradients: bool) -> Traced:
     if any(size is None for spec in flat for size in spec.shape):
         raise ValueError("a dimension is open")
     watcher = _ScopeWatcher(model)
-    found: dict[str, Any] = {}
+    traced: dict[str, Any] = {}
 
     def call(trained: Any, others: Any, inputs: Any) -> Any:
         packed = nest.pack_sequence_as(specs, inputs)
         outputs, _ = model.stateless_call(trained, others, packed, training=gradients)
-        found["outputs"] = [make_outline(one) for one in nest.flatten(outputs)]
+        traced["outputs"] = [make_outline(tensor) for tensor in nest.flatten(outputs)]
         floats = [
-            one for one in nest.flatten(outputs) if numpy.issubdtype(one.dtype, numpy.floating)
+            tensor
+            for tensor in nest.flatten(outputs)
+            if numpy.issubdtype(tensor.dtype, numpy.floating)
         ]
-        return sum((numpy.sum(one.astype("float32")) for one in floats), numpy.float32(0))
+        return sum((numpy.sum(tensor.astype("float32")) for tensor in floats), numpy.float32(0))
 
-    trained = [one.value for one in model.trainable_variables]
-    others = [one.value for one in model.non_trainable_variables]
+    trained = [variable.value for variable in model.trainable_variables]
+    others = [variable.value for variable in model.non_trainable_variables]
     function = jax().grad(call) if gradients and trained else call
     with watcher.watching():
         jaxpr = jax().make_jaxpr(function)(trained, others, flat).jaxpr
@@ -76,7 +78,7 @@ def trace_jaxpr(model: Model, specs: Any, gradients: bool) -> Traced:
         _claim(jaxpr, watcher, "")
     kept = list(_kept(jaxpr, watcher)) if gradients else None
     seen = watcher.found()
-    return Traced(seen, flat[0].shape[0], {}, [], 0, flat, found["outputs"], kept)
+    return Traced(seen, flat[0].shape[0], {}, [], 0, flat, traced["outputs"], kept)
 
 
 def make_outline(array: Any) -> Any:
@@ -119,16 +121,16 @@ def _kept(jaxpr: Any, watcher: _ScopeWatcher) -> Iterator[tuple[Any, Seen | None
         if BACKWARD not in stack:
             made.update((output, equation) for output in equation.outvars)
             continue
-        for given in equation.invars:
-            maker = None if _is_literal(given) else made.get(given)
+        for operand in equation.invars:
+            maker = None if _is_literal(operand) else made.get(operand)
             while maker is not None and maker.primitive.name in VIEWS:
-                given = maker.invars[0]
-                maker = None if _is_literal(given) else made.get(given)
-            if maker is not None and given not in done:
-                done.add(given)
-                yield given.aval, watcher.owner(str(maker.source_info.name_stack))
+                operand = maker.invars[0]
+                maker = None if _is_literal(operand) else made.get(operand)
+            if maker is not None and operand not in done:
+                done.add(operand)
+                yield operand.aval, watcher.owner(str(maker.source_info.name_stack))
 
 
-def _is_literal(given: Any) -> bool:
+def _is_literal(operand: Any) -> bool:
     """Whether an operation's input is a number of the program; variables of JAX have no value."""
-    return hasattr(given, "val")
+    return hasattr(operand, "val")

@@ -38,9 +38,9 @@ def inner_jaxpr(equation: Any) -> Any:
     if equation.primitive.name in LOOPS:
         return None
     for name in CALLS:
-        found = equation.params.get(name)
-        if found is not None:
-            return getattr(found, "jaxpr", found)
+        inner = equation.params.get(name)
+        if inner is not None:
+            return getattr(inner, "jaxpr", inner)
     return None
 
 
@@ -49,8 +49,8 @@ def loop_jaxprs(equation: Any) -> list[Any]:
     if equation.primitive.name not in LOOPS:
         return []
     params = equation.params
-    found = [params[name] for name in ("jaxpr", "body_jaxpr", "cond_jaxpr") if name in params]
-    return [getattr(one, "jaxpr", one) for one in [*found, *params.get("branches", ())]]
+    bodies = [params[name] for name in ("jaxpr", "body_jaxpr", "cond_jaxpr") if name in params]
+    return [getattr(body, "jaxpr", body) for body in [*bodies, *params.get("branches", ())]]
 
 
 def count_equation(equation: Any) -> float | None:

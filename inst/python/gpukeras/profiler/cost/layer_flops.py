@@ -57,14 +57,14 @@ class Call:
     @property
     def first(self) -> Shape:
         """Shape of the first input tensor."""
-        given = next(iter(self.inputs.values()), ())
-        return given[0] if isinstance(given, list) else given
+        first_input = next(iter(self.inputs.values()), ())
+        return first_input[0] if isinstance(first_input, list) else first_input
 
     @property
     def many(self) -> int:
         """Number of tensors in the first argument."""
-        given = next(iter(self.inputs.values()), ())
-        return len(given) if isinstance(given, list) else 1
+        first_input = next(iter(self.inputs.values()), ())
+        return len(first_input) if isinstance(first_input, list) else 1
 
 
 def layer_flops(call: Call) -> float | None:
@@ -76,8 +76,8 @@ def layer_flops(call: Call) -> float | None:
     formula = find_formula(call.layer)
     if formula is None:
         return None
-    found = formula(call)
-    return None if math.isnan(found) else found
+    flops = formula(call)
+    return None if math.isnan(flops) else flops
 
 
 def has_formula(layer: Any) -> bool:
@@ -97,7 +97,7 @@ def find_formula(layer: Any) -> Callable[[Call], float] | None:
 
 def keras_kind(layer: Any) -> str:
     """Returns the name of the Keras class whose `call` a layer runs; "" for a custom class."""
-    maker = next((one for one in type(layer).__mro__ if "call" in vars(one)), object)
+    maker = next((kind for kind in type(layer).__mro__ if "call" in vars(kind)), object)
     if not is_keras_layer(maker):
         return ""
     return next(filter(is_keras_layer, type(layer).__mro__)).__name__
@@ -135,9 +135,9 @@ def _dense(call: Call) -> float:
 
 def _einsum_dense(call: Call) -> float:
     """Counts one loop for every label of input and kernel."""
-    given, _, _ = call.layer.equation.replace(" ", "").partition("->")
-    left, kernel = given.split(",")
-    if "." in given:
+    operands, _, _ = call.layer.equation.replace(" ", "").partition("->")
+    left, kernel = operands.split(",")
+    if "." in operands:
         return math.nan
     sizes = dict(zip(left, call.first, strict=True))
     sizes.update(zip(kernel, call.layer.kernel.shape, strict=True))
@@ -249,7 +249,7 @@ def _count_cell(cell: Any, inside: Shape) -> float:
 def _cell_formula(cell: Any) -> Callable[[Any, Shape], float] | None:
     """Returns the formula of a cell: FLOPs of a time step, from the shape of the step's input."""
     kind = keras_kind(cell)
-    if kind == "StackedRNNCells" and not all(_cell_formula(one) for one in cell.cells):
+    if kind == "StackedRNNCells" and not all(_cell_formula(inner) for inner in cell.cells):
         return None
     return _CELLS.get(kind)
 
@@ -272,9 +272,9 @@ def _simple_rnn(cell: Any, step: Shape) -> float:
 
 def _stacked(cell: Any, step: Shape) -> float:
     total = 0.0
-    for one in cell.cells:
-        total += _count_cell(one, step)
-        step = (one.units,)
+    for inner in cell.cells:
+        total += _count_cell(inner, step)
+        step = (inner.units,)
     return total
 
 

@@ -128,13 +128,18 @@ def _row_bytes(traced: Traced | None, kept: Kept | None) -> float | None:
     if len(known) < len(kept.by_layer):
         return None
     tensors = [*traced.inputs, *traced.outputs]
-    ends = [math.prod(tensor_shape(one)) * element_bytes(one.dtype) for one in tensors]
-    found = sum(known) + sum(ends) / traced.rows + 2 * kept.largest_bytes
-    return None if math.isnan(found) else float(found)
+    ends = [math.prod(tensor_shape(tensor)) * element_bytes(tensor.dtype) for tensor in tensors]
+    row_bytes = sum(known) + sum(ends) / traced.rows + 2 * kept.largest_bytes
+    return None if math.isnan(row_bytes) else float(row_bytes)
 
 
 def _sum_bytes(variables: Any) -> float:
-    return float(sum(math.prod(one.shape) * tensor_ops.dtype_bytes(one.dtype) for one in variables))
+    return float(
+        sum(
+            math.prod(variable.shape) * tensor_ops.dtype_bytes(variable.dtype)
+            for variable in variables
+        )
+    )
 
 
 # Optimizer ---------------------------------------------------------------------------------------

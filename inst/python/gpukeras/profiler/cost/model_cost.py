@@ -131,11 +131,11 @@ def model_cost(
     """
     model_checks.check_model(model, compiled=False)
     place = device or model_device(model)
-    found, unlisted = find_asked_card(card, place)
+    entry, unlisted = find_asked_card(card, place)
     size = _choose_size(model, data, batch_size)
     room = None if memory is None else check_positive("memory", memory) * MIB
-    if room is None and card is not None and found is not None:
-        room = float(found.memory_bytes - LIBRARY_BYTES)
+    if room is None and card is not None and entry is not None:
+        room = float(entry.memory_bytes - LIBRARY_BYTES)
     specs = input_specs(model, input_shape)
     traced = trace_model(model, specs)
     training, kept, why = _read_kept(model, specs)
@@ -145,7 +145,7 @@ def model_cost(
     params = count_numbers(model.weights)
     complete, flops = len(known) == len(layers), sum(known)
     savings = suggest_savings(traced.seen, flops * traced.rows, params)
-    request = None if found is None else CardRequest(found, data, compiler)
+    request = None if entry is None else CardRequest(entry, data, compiler)
     row_flops = STEP * flops if complete else None
     notes = explain_unknown(layers) + why + _explain_optimizer(model, need)
     return ModelCost(
@@ -182,13 +182,13 @@ def count_flops(model: Model, input_shape: Any = None) -> float | None:
         input_shape: As in `model_cost()`.
     """
     traced = trace_model(model, input_specs(model, input_shape))
-    found = [_count_flops(seen, traced.rows)[0] for seen in traced.seen]
-    return _sum_known(found)
+    counted = [_count_flops(seen, traced.rows)[0] for seen in traced.seen]
+    return _sum_known(counted)
 
 
 def count_numbers(variables: Sequence[Any]) -> int:
     """Returns the total number of elements of some variables."""
-    return sum(math.prod(one.shape) for one in variables)
+    return sum(math.prod(variable.shape) for variable in variables)
 
 
 # Layers ------------------------------------------------------------------------------------------
@@ -206,10 +206,10 @@ def _read_kept(model: Model, specs: Any) -> tuple[Traced | None, Kept | None, li
 def _list_layers(model: Model, traced: Traced, kept: Kept | None) -> list[LayerCost]:
     """Returns a row for each layer that costs something or has operations of its own."""
     seen_weights: set[int] = set()
-    found = [_describe(seen, traced.rows, kept, seen_weights) for seen in traced.seen]
+    costs = [_describe(seen, traced.rows, kept, seen_weights) for seen in traced.seen]
     shown = [
         cost
-        for seen, cost in zip(traced.seen, found, strict=True)
+        for seen, cost in zip(traced.seen, costs, strict=True)
         if has_formula(seen.layer) or _costs(cost) or not _has_layers(seen.layer)
     ]
     left = [weight for weight in model.weights if id(weight) not in seen_weights]
@@ -230,7 +230,7 @@ def _has_layers(layer: Any) -> bool:
 
 def _describe(seen: Seen, rows: int, kept: Kept | None, taken: set[int]) -> LayerCost:
     flops, unknown = _count_flops(seen, rows)
-    weights = [one for one in _own_weights(seen.layer) if id(one) not in taken]
+    weights = [weight for weight in _own_weights(seen.layer) if id(weight) not in taken]
     taken.update(map(id, weights))
     by_formula = "formula" if has_formula(seen.layer) else "operations"
     return LayerCost(
@@ -240,7 +240,7 @@ def _describe(seen: Seen, rows: int, kept: Kept | None, taken: set[int]) -> Laye
             None if size != size else int(size) for size in seen.calls[0].output[1:]
         ),
         params=count_numbers(weights),
-        trainable_params=count_numbers([one for one in weights if one.trainable]),
+        trainable_params=count_numbers([weight for weight in weights if weight.trainable]),
         flops=flops,
         activation_bytes=None if kept is None else kept.by_layer.get(id(seen.layer), 0),
         calls=len(seen.calls),
@@ -255,8 +255,8 @@ def _own_weights(layer: Any) -> list[Any]:
         return []
     if has_formula(layer):
         return layer.weights
-    inside = {id(one) for below in _below(layer) for one in below.weights}
-    return [one for one in layer.weights if id(one) not in inside]
+    inside = {id(weight) for below in _below(layer) for weight in below.weights}
+    return [weight for weight in layer.weights if id(weight) not in inside]
 
 
 def _below(layer: Any) -> list[Any]:

@@ -81,9 +81,9 @@ def op_flops(op: Any) -> float | None:
 
 def count_ops(ops: Iterable[Any]) -> tuple[float, list[str]]:
     """Returns the FLOPs of the known operations, and the reasons for the others, each once."""
-    found = [(op.type, op_flops(op)) for op in ops]
-    known = [flops for _, flops in found if flops is not None]
-    unknown = list(dict.fromkeys(kind for kind, flops in found if flops is None))
+    pairs = [(op.type, op_flops(op)) for op in ops]
+    known = [flops for _, flops in pairs if flops is not None]
+    unknown = list(dict.fromkeys(kind for kind, flops in pairs if flops is None))
     counted = [flops for flops in known if not math.isnan(flops)]
     return sum(counted), unknown + [OPEN] * (len(counted) < len(known))
 
@@ -100,8 +100,8 @@ def tensor_shape(tensor: Any) -> tuple[float, ...]:
 
 def element_bytes(dtype: Any) -> int:
     """Returns the bytes of a number of TensorFlow's or NumPy's dtype; 0 for a resource."""
-    found = getattr(dtype, "itemsize", None)
-    return int(dtype.size if found is None else found)
+    size = getattr(dtype, "itemsize", None)
+    return int(dtype.size if size is None else size)
 
 
 def _count(op: Any) -> float | None:
@@ -133,9 +133,9 @@ def _batch_matmul(op: Any) -> float:
 
 def _einsum(op: Any) -> float:
     """Counts one loop for every label of the inputs."""
-    given = op.get_attr("equation").decode().partition("->")[0].split(",")
+    operands = op.get_attr("equation").decode().partition("->")[0].split(",")
     sizes: dict[str, float] = {}
-    for labels, tensor in zip(given, op.inputs, strict=True):
+    for labels, tensor in zip(operands, op.inputs, strict=True):
         shape = tensor_shape(tensor)
         if len(labels) != len(shape):  # "..." stands for several
             return math.nan

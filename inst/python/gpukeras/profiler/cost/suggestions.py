@@ -61,22 +61,24 @@ def suggest_savings(seen: Sequence[Seen], flops: float, params: float) -> list[S
         flops: The model's FLOPs, for the trace's batch.
         params: The model's parameters.
     """
-    found = [
+    proposals = [
         _suggest_separable(seen, flops, params),
         _suggest_pooling(seen, params),
         _suggest_shorter(seen, flops),
     ]
-    given = [one for one in found if one is not None]
-    return sorted(given, key=lambda one: -max(one.flops_share, one.params_share))
+    suggestions = [proposal for proposal in proposals if proposal is not None]
+    return sorted(
+        suggestions, key=lambda proposal: -max(proposal.flops_share, proposal.params_share)
+    )
 
 
 def suggest_memory(need: MemoryNeed, policy: str) -> list[Suggestion]:
     """Suggests ways to save memory, if it is short or if a GPU would hold more."""
     if need.total_bytes is None or need.available_bytes is None:
         return []
-    found = []
+    suggestions = []
     if need.total_bytes > need.available_bytes:
-        found.append(_suggest_batch(need))
+        suggestions.append(_suggest_batch(need))
     half = need.batch_size * (need.row_bytes or 0) / 2
     tight = need.total_bytes > need.available_bytes * TIGHT and half > need.total_bytes / 4
     if tight and policy == "float32" and not need.device.startswith("CPU"):
@@ -84,8 +86,8 @@ def suggest_memory(need: MemoryNeed, policy: str) -> list[Suggestion]:
             "Activations are most of the memory: under mixed precision (gpu_setup(precision = "
             f'"auto") before the model is made) they take about half, {mib(half)} less.'
         )
-        found.append(Suggestion("mixed_precision", (), text, bytes_saved=half))
-    return found
+        suggestions.append(Suggestion("mixed_precision", (), text, bytes_saved=half))
+    return suggestions
 
 
 def _suggest_batch(need: MemoryNeed) -> Suggestion:
@@ -112,12 +114,15 @@ def _suggest_batch(need: MemoryNeed) -> Suggestion:
 
 def _suggest_separable(seen: Sequence[Seen], flops: float, params: float) -> Suggestion | None:
     """Suggests depthwise and pointwise convolutions for k x k ones (Howard et al. 2017)."""
-    found = sorted(_separable_savings(seen), key=lambda one: -one.flops_saved)
-    before, saved = sum(one.flops for one in found), sum(one.flops_saved for one in found)
-    if not found or before < DOMINATES * flops:
+    savings = sorted(_separable_savings(seen), key=lambda saving: -saving.flops_saved)
+    before, saved = (
+        sum(saving.flops for saving in savings),
+        sum(saving.flops_saved for saving in savings),
+    )
+    if not savings or before < DOMINATES * flops:
         return None
-    fewer = sum(one.params_saved for one in found) / params
-    names = [one.name for one in found]
+    fewer = sum(saving.params_saved for saving in savings) / params
+    names = [saving.name for saving in savings]
     text = (
         f"{_name_layers(names, 'convolution')} {_verb(names, 'compute')} "
         f"{percent(before / flops)} of the FLOPs. As SeparableConv they need "
@@ -129,18 +134,18 @@ def _suggest_separable(seen: Sequence[Seen], flops: float, params: float) -> Sug
 
 
 def _separable_savings(seen: Sequence[Seen]) -> Iterator[_Saving]:
-    for one in seen:
-        if keras_kind(one.layer) not in ("Conv1D", "Conv2D") or one.layer.groups > 1:
+    for watched in seen:
+        if keras_kind(watched.layer) not in ("Conv1D", "Conv2D") or watched.layer.groups > 1:
             continue
-        taps, filters = math.prod(one.layer.kernel_size), one.layer.filters
-        first = one.layer.data_format == "channels_first"
-        channels = one.calls[0].first[1 if first else -1]
+        taps, filters = math.prod(watched.layer.kernel_size), watched.layer.filters
+        first = watched.layer.data_format == "channels_first"
+        channels = watched.calls[0].first[1 if first else -1]
         before = 2 * taps * channels * filters
         after = 2 * channels * (taps + filters)
         if taps > 1 and before >= WORTH * after:
-            positions = sum(math.prod(call.output) / filters for call in one.calls)
-            flops = sum(layer_flops(call) or 0 for call in one.calls)
-            yield _Saving(one.name, flops, positions * (before - after), (before - after) / 2)
+            positions = sum(math.prod(call.output) / filters for call in watched.calls)
+            flops = sum(layer_flops(call) or 0 for call in watched.calls)
+            yield _Saving(watched.name, flops, positions * (before - after), (before - after) / 2)
 
 
 # Dense layers and attention ----------------------------------------------------------------------
@@ -167,23 +172,25 @@ def _suggest_pooling(seen: Sequence[Seen], params: float) -> Suggestion | None:
 def _flattened(seen: Sequence[Seen]) -> Iterator[tuple[Seen, Seen]]:
     """Yields each Flatten of positions and channels with the dense layer after it."""
     before: Seen | None = None
-    for one in seen:
-        kind = keras_kind(one.layer)
+    for watched in seen:
+        kind = keras_kind(watched.layer)
         if kind == "Flatten":
-            before = one if len(one.calls[0].first) > 2 else None
+            before = watched if len(watched.calls[0].first) > 2 else None
         elif kind == "Dense":
-            if before and one.calls[0].first == before.calls[0].output:
-                yield before, one
+            if before and watched.calls[0].first == before.calls[0].output:
+                yield before, watched
             before = None
 
 
 def _suggest_shorter(seen: Sequence[Seen], flops: float) -> Suggestion | None:
     """Suggests shorter inputs: attention grows with the squared length (Vaswani et al. 2017)."""
-    found = [(_score_flops(one.calls), one) for one in seen if _is_attention(one.layer)]
-    scores = sum(each for each, _ in found)
-    if not found or scores < DOMINATES * flops:
+    attentions = [
+        (_score_flops(watched.calls), watched) for watched in seen if _is_attention(watched.layer)
+    ]
+    scores = sum(each for each, _ in attentions)
+    if not attentions or scores < DOMINATES * flops:
         return None
-    names = [one.name for _, one in sorted(found, key=lambda pair: -pair[0])]
+    names = [watched.name for _, watched in sorted(attentions, key=lambda pair: -pair[0])]
     text = (
         f"Scores between all pairs of positions in {_name_layers(names, 'attention layer')} "
         f"are {percent(scores / flops)} of the FLOPs, and grow with the square of the length: "

@@ -126,7 +126,7 @@ class Watcher:
 
     def _enter(self, layer: Any) -> Seen:
         self._stack.append(layer)
-        below = [one.name for one in self._stack[1:]]
+        below = [layer.name for layer in self._stack[1:]]
         name = "/".join(below) or layer.name
         return self._seen.setdefault(id(layer), Seen(layer, name))
 
@@ -135,18 +135,20 @@ def find_layers(model: Model) -> list[Any]:
     """Returns all layers of a model at any depth, itself included, and its Keras operations."""
     layers = keras_private.list_layers(model)
     graphs = [keras_private.functional_of(layer) or layer for layer in layers]
-    operations = [one for graph in graphs for one in keras_private.list_operations(graph)]
-    return list({id(one): one for one in [*layers, *operations]}.values())
+    operations = [
+        operation for graph in graphs for operation in keras_private.list_operations(graph)
+    ]
+    return list({id(part): part for part in [*layers, *operations]}.values())
 
 
 def _shapes(original: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
     """Returns the shapes of the tensors among the arguments, by the arguments' names."""
     try:
-        given = inspect.signature(original).bind(*args, **kwargs).arguments
+        arguments = inspect.signature(original).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # an unknown signature
-        given = {str(place): value for place, value in enumerate(args)}
-    found = {name: _shape_of(value) for name, value in given.items()}
-    return {name: shape for name, shape in found.items() if shape is not None}
+        arguments = {str(place): value for place, value in enumerate(args)}
+    shapes = {name: _shape_of(value) for name, value in arguments.items()}
+    return {name: shape for name, shape in shapes.items() if shape is not None}
 
 
 def _shape_of(value: Any) -> Any:

@@ -86,7 +86,7 @@ class Activity:
         timed = self.steps or [work for work in self.works if work.kind != "host"]
         if not timed:
             return 0.0, 0.0
-        return min(one.begin_s for one in timed), max(one.end_s for one in timed)
+        return min(event.begin_s for event in timed), max(event.end_s for event in timed)
 
     @property
     def windows(self) -> tuple[tuple[float, float], ...]:

@@ -71,8 +71,8 @@ class Plane:
     def stat(self, entry: Entry, name: str) -> Any:
         """Returns one stat of an event, or None."""
         number = self._numbers.get(name)
-        found = (stat for stat in entry.raw.stats if stat.metadata_id == number)
-        return next((self._read_value(stat) for stat in found), None)
+        matching = (stat for stat in entry.raw.stats if stat.metadata_id == number)
+        return next((self._read_value(stat) for stat in matching), None)
 
     def stats(self, entry: Entry) -> Mapping[str, Any]:
         """Returns all stats of an event by their names."""

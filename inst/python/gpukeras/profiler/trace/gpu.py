@@ -46,8 +46,8 @@ def read_scope(plane: Plane, entry: Entry, programs: Mapping[str, Program]) -> t
     stats = plane.stats(entry)
     if "hlo_op" in stats:
         named = (stats.get(name) for name in ("program_id", "hlo_module"))
-        found = find_instruction(programs, str(stats["hlo_op"]), *named)
-        return found.scope, found.type
+        instruction = find_instruction(programs, str(stats["hlo_op"]), *named)
+        return instruction.scope, instruction.type
     for name in OP_STATS:
         match = OP.match(str(stats.get(name, "")).partition("#")[0])
         if match:
@@ -57,8 +57,8 @@ def read_scope(plane: Plane, entry: Entry, programs: Mapping[str, Program]) -> t
 
 def read_copied(plane: Plane, entry: Entry) -> int | None:
     """Returns the bytes that an event of a stream copied, or None if not recorded."""
-    found = COPIED.search(str(plane.stat(entry, "memcpy_details") or ""))
-    return int(found[1]) if found else None
+    match = COPIED.search(str(plane.stat(entry, "memcpy_details") or ""))
+    return int(match[1]) if match else None
 
 
 def sum_bytes(copies: Iterable[tuple[str, int | None]]) -> dict[str, int]:

@@ -120,18 +120,18 @@ class Trace:
 
     def to_facts(self) -> dict[str, Any]:
         """Returns the trace as a plain dict; what is not determined is None."""
-        found = asdict(self.busiest) if self.busiest else {}
+        busiest = asdict(self.busiest) if self.busiest else {}
         return {
-            "device": found.get("device", ""),
-            "events": found.get("events", self._nothing(0)),
+            "device": busiest.get("device", ""),
+            "events": busiest.get("events", self._nothing(0)),
             "kernels": self.kernels,
-            "kernel_s": found.get("kernel_s", self._nothing(0.0)),
-            "busy_s": found.get("busy_s", self._nothing(0.0)),
-            "span_s": found.get("span_s"),
+            "kernel_s": busiest.get("kernel_s", self._nothing(0.0)),
+            "busy_s": busiest.get("busy_s", self._nothing(0.0)),
+            "span_s": busiest.get("span_s"),
             "busy_share": self.busy_share,
-            "median_kernel_us": found.get("median_kernel_us"),
-            "copied_bytes": found.get("copied_bytes", self._nothing(0)),
-            "top": list(found.get("top", ())),
+            "median_kernel_us": busiest.get("median_kernel_us"),
+            "copied_bytes": busiest.get("copied_bytes", self._nothing(0)),
+            "top": list(busiest.get("top", ())),
             "gpus": len(self.devices),
             "gpu_planes": self.gpu_planes,
             "empty_planes": self.empty_planes,
@@ -219,7 +219,7 @@ def _top_kernels(kernels: Sequence[Event]) -> tuple[Kernel, ...]:
     lengths: dict[str, list[int]] = defaultdict(list)
     for kernel in kernels:
         lengths[kernel.name].append(kernel.end_ps - kernel.begin_ps)
-    found = [
+    busiest = [
         Kernel(name[:200], len(each), sum(each) / PS_A_SECOND) for name, each in lengths.items()
     ]
-    return tuple(sorted(found, key=lambda kernel: -kernel.total_s)[:TOP])
+    return tuple(sorted(busiest, key=lambda kernel: -kernel.total_s)[:TOP])

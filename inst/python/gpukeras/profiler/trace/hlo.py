@@ -46,7 +46,7 @@ def read_programs(planes: Any) -> dict[str, Program]:
 
     Damaged programs are skipped: their instructions then have no scope.
     """
-    found: dict[str, Program] = {}
+    programs: dict[str, Program] = {}
     for plane in planes:
         if plane.name != METADATA_PLANE:
             continue
@@ -57,8 +57,8 @@ def read_programs(planes: Any) -> dict[str, Program]:
             except ValueError:
                 continue
             match = NUMBERED.match(entry.name)
-            found[match[1] if match else entry.name] = found[str(number)] = program
-    return found
+            programs[match[1] if match else entry.name] = programs[str(number)] = program
+    return programs
 
 
 def read_program(content: bytes) -> dict[str, Instruction]:
@@ -74,24 +74,24 @@ def read_program(content: bytes) -> dict[str, Instruction]:
         raise ValueError(f"The program is damaged: {type(error).__name__}.") from error
     computations = message.hlo_module.computations
     inside = {computation.id: computation.instructions for computation in computations}
-    everything = {one.id: one for ones in inside.values() for one in ones}
+    everything = {instruction.id: instruction for ones in inside.values() for instruction in ones}
     named = {}
-    for one in everything.values():
-        source = _find_source(one, everything, inside)
+    for instruction in everything.values():
+        source = _find_source(instruction, everything, inside)
         scope = from_jax(_scope(source))
         kind = source.metadata.op_type if scope else ""
-        named[one.name] = Instruction(one.opcode, scope, kind)
+        named[instruction.name] = Instruction(instruction.opcode, scope, kind)
     return named
 
 
-def _scope(one: Any) -> str:
-    name = one.metadata.op_name
+def _scope(instruction: Any) -> str:
+    name = instruction.metadata.op_name
     return "" if name.startswith(XLA_OWN) else name
 
 
-def _find_source(one: Any, everything: Mapping[int, Any], inside: Mapping[int, Any]) -> Any:
+def _find_source(instruction: Any, everything: Mapping[int, Any], inside: Mapping[int, Any]) -> Any:
     """Returns the instruction that names the op of `one`; `one` itself, if none does."""
-    level, known = [one], {one.id}
+    level, known = [instruction], {instruction.id}
     for _ in range(STEPS_BACK):
         for each in level:
             called = [
@@ -102,4 +102,4 @@ def _find_source(one: Any, everything: Mapping[int, Any], inside: Mapping[int, A
         before = {n for each in level for n in each.operand_ids} - known
         known |= before
         level = [everything[number] for number in sorted(before) if number in everything]
-    return one
+    return instruction

@@ -69,10 +69,10 @@ Span = TypeVar("Span", Ran, Region)
 def read_ops(plane: Plane, programs: Mapping[str, Program]) -> list[tuple[Line, list[Ran]]]:
     """Returns the ops of each thread; none lies within another op of the same thread."""
     compiled = plane.has_stat("hlo_op")
-    found = []
+    lines = []
     for line in plane.lines:
-        found.append((line, _keep_outermost(_each_op(plane, line, programs, compiled))))
-    return _add_regions(plane, found) if compiled else found
+        lines.append((line, _keep_outermost(_each_op(plane, line, programs, compiled))))
+    return _add_regions(plane, lines) if compiled else lines
 
 
 def _each_op(
@@ -115,10 +115,10 @@ def _read_instruction(entry: Entry, plane: Plane, programs: Mapping[str, Program
         return None
     program = plane.stat(entry, "program_id")
     module = plane.stat(entry, "hlo_module") if str(program) not in programs else ""
-    found = find_instruction(programs, name, program, module)
-    if found.opcode in HLO_HOLDERS:
+    instruction = find_instruction(programs, name, program, module)
+    if instruction.opcode in HLO_HOLDERS:
         return None
-    return Ran(name, found.scope, found.type, entry.begin, entry.end)
+    return Ran(name, instruction.scope, instruction.type, entry.begin, entry.end)
 
 
 def find_instruction(
@@ -149,12 +149,12 @@ def _keep_outermost(ops: Iterable[Ran]) -> list[Ran]:
 # Parts of ops on other threads -------------------------------------------------------------------
 
 
-def _add_regions(plane: Plane, found: list[tuple[Line, list[Ran]]]) -> list[tuple[Line, list[Ran]]]:
-    regions = {index: _read_regions(plane, line) for index, (line, _) in enumerate(found)}
-    givers = _find_givers(plane, found, regions)
+def _add_regions(plane: Plane, lines: list[tuple[Line, list[Ran]]]) -> list[tuple[Line, list[Ran]]]:
+    regions = {index: _read_regions(plane, line) for index, (line, _) in enumerate(lines)}
+    givers = _find_givers(plane, lines, regions)
     return [
         (line, sorted([*ops, *_fill(regions[index], ops, givers)], key=lambda op: op.begin))
-        for index, (line, ops) in enumerate(found)
+        for index, (line, ops) in enumerate(lines)
     ]
 
 
@@ -170,12 +170,12 @@ def _read_regions(plane: Plane, line: Line) -> list[Region]:
 
 
 def _find_givers(
-    plane: Plane, found: list[tuple[Line, list[Ran]]], regions: Mapping[int, list[Region]]
+    plane: Plane, lines: list[tuple[Line, list[Ran]]], regions: Mapping[int, list[Region]]
 ) -> dict[int, Ran]:
     """Returns by a region's number the op that it belongs to, also across nested regions."""
     givers: dict[int, Ran] = {}
     passed: dict[int, int] = {}
-    for index, (line, ops) in enumerate(found):
+    for index, (line, ops) in enumerate(lines):
         records = [entry for entry in line.entries if entry.name == f"{REGION}Record"]
         for entry, op in _match_times(records, ops):
             givers[_number(plane, entry, "_p")] = op

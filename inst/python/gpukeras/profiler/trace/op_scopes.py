@@ -53,11 +53,11 @@ def from_jax(name: str) -> str:
     if not name.startswith("jit("):
         return name
     inner = JITTED.sub("", name)
-    found = TRANSFORMED.match(inner)
-    if found is None:
+    match = TRANSFORMED.match(inner)
+    if match is None:
         return inner
-    way = "gradient_tape/" if found[1] else ""
-    return f"{way}{ANY_MODEL}/{found[2]}/{found[3]}"
+    way = "gradient_tape/" if match[1] else ""
+    return f"{way}{ANY_MODEL}/{match[2]}/{match[3]}"
 
 
 def build_tree(paths: Iterable[str]) -> dict[str, Node]:
@@ -98,14 +98,16 @@ def assign_scopes(layers: Sequence[str], seen: Iterable[str]) -> dict[str, str]:
     seen = set(seen)
     guesses = [_play(layers, times) for times in ENTERED]
     best = max(guesses, key=lambda guess: len(seen & guess.keys()))
-    found = {scope: layer for scope, layer in best.items() if scope in seen}
+    assigned = {scope: layer for scope, layer in best.items() if scope in seen}
     names = set(layers)
-    for scope in seen - found.keys():  # further calls of a shared layer, or another order of calls
+    for scope in (
+        seen - assigned.keys()
+    ):  # further calls of a shared layer, or another order of calls
         match = NUMBERED.match(scope)
         layer = scope if scope in names else match[1] if match else ""
         if layer in names:
-            found[scope] = layer
-    return found
+            assigned[scope] = layer
+    return assigned
 
 
 def _play(layers: Sequence[str], times: int) -> dict[str, str]:

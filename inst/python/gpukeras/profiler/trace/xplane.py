@@ -127,7 +127,7 @@ def _rank_devices(gpus: Mapping[str, Plane]) -> tuple[str, ...]:
         kernels = [entry for entry in entries if not gpu.is_copy(entry.name)]
         if entries:
             ranked.append((_union(kernels), _union(entries), name))
-    return tuple(name for *_, name in sorted(ranked, key=lambda one: one[:2], reverse=True))
+    return tuple(name for *_, name in sorted(ranked, key=lambda entry: entry[:2], reverse=True))
 
 
 def _union(entries: Iterable[Entry]) -> float:
@@ -157,7 +157,7 @@ def _read_gpu(
     programs: Mapping[str, Program],
     messages: tuple[str, ...],
 ) -> Activity:
-    clock = _Clock(_first_moment([one for one in (plane, host) if one]))
+    clock = _Clock(_first_moment([each for each in (plane, host) if each]))
     works = list(_stream_works(device, plane, programs, clock)) if plane else []
     steps, calls = _read_host(host, clock, launching=True) if host else ((), [])
     error = "" if any(work.kind == "kernel" for work in works) else explain_none(device, messages)

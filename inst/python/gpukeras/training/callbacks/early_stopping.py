@@ -61,19 +61,19 @@ class EarlyStoppingSpec(Spec):
     start_epoch: int = option(1, check_count)
 
 
-def parse_early_stopping(given: Any) -> EarlyStoppingSpec:
+def parse_early_stopping(value: Any) -> EarlyStoppingSpec:
     """Parses early stopping from a number of epochs, or a mapping of the fields of its record.
 
     Raises:
         SpecError: naming the option.
     """
-    if isinstance(given, (int, float)):
-        return EarlyStoppingSpec(check_count("early_stopping", given))
-    if not isinstance(given, Mapping) or "patience" not in given:
+    if isinstance(value, (int, float)):
+        return EarlyStoppingSpec(check_count("early_stopping", value))
+    if not isinstance(value, Mapping) or "patience" not in value:
         expected = "a number of epochs or a list with `patience`"
         hint = 'Such as list(patience = 5, monitor = "val_loss").'
-        raise refused_value("early_stopping", given, expected, hint)
-    return EarlyStoppingSpec.from_dict(given)
+        raise refused_value("early_stopping", value, expected, hint)
+    return EarlyStoppingSpec.from_dict(value)
 
 
 def choose_mode(metric: str) -> str:

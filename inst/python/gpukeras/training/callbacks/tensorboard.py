@@ -73,15 +73,15 @@ class BoardSpec(Spec):
     profile: bool = option(False, check_flag)
 
 
-def parse_board(given: str | Mapping[str, Any] | None) -> BoardSpec | None:
+def parse_board(value: str | Mapping[str, Any] | None) -> BoardSpec | None:
     """Parses a folder's path or a mapping of options; returns None for None.
 
     Raises:
         SpecError: naming the option.
     """
-    if given is None:
+    if value is None:
         return None
-    return BoardSpec.from_dict(given if isinstance(given, Mapping) else {"folder": given})
+    return BoardSpec.from_dict(value if isinstance(value, Mapping) else {"folder": value})
 
 
 # Events ------------------------------------------------------------------------------------------
@@ -316,8 +316,8 @@ class Board:
             self._files.add("validation", "scalars", validation, epoch)
         every = self.spec.histograms
         if every and epoch % every == 0:
-            weights = {f"{one.path}/histogram": one for one in self._model.weights}
-            counted = {tag: count_buckets(one.numpy()) for tag, one in weights.items()}
+            weights = {f"{weight.path}/histogram": weight for weight in self._model.weights}
+            counted = {tag: count_buckets(weight.numpy()) for tag, weight in weights.items()}
             self._files.add("train", "histograms", counted, epoch)
 
     def _figures(self) -> dict[str, np.float32]:
