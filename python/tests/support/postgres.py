@@ -78,7 +78,7 @@ def serve():
                 shutil.chown(path, "postgres")
         server = Server(folder, port := _free_port())
         login = ["-U", "tester", "-A", "scram-sha-256", "--pwfile", str(folder / "password")]
-        server.run("initdb", *login, "-E", "UTF8", "--no-sync")
+        server.run("initdb", *login, "-E", "UTF8", "--lc-messages=C", "--no-sync")
         how = f"-c listen_addresses=127.0.0.1 -c fsync=off -p {port} -k {folder}"
         server.run("pg_ctl", "-w", "-o", how, "start")
         try:

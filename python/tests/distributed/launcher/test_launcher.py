@@ -178,7 +178,8 @@ raise RuntimeError(f"worker 2 (127.0.0.1:7) failed: no good")
 
 
 @needs_rscript
-def test_an_error_of_r_is_told(script, tmp_path):
+def test_an_error_of_r_is_told(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("LANGUAGE", "en")  # R's own words differ by language
     path = script('f <- function() stop("no good")\nf()', "train.R", "")
     record = start_launch(path, 1, {"log_dir": str(tmp_path)}).wait(PATIENCE_S)
     assert record.failure.reason == "exit status 1"

@@ -125,6 +125,10 @@ TRACEBACK = ["Traceback (most recent call last):", '  File "x.py", line 1, in f'
             ["Error in `g()`:", "! no good", "i Do it.", "Backtrace:", " 1. g()"],
             "Error in `g()`: no good i Do it.",
         ),
+        (["Fehler in f() : no good", "Ruft auf: f"], "Fehler in f() : no good"),
+        (["Erreur : no good", "Exécution arrêtée"], "Erreur : no good"),
+        (["以下にエラー f() : no good", "実行が停止されました"], "以下にエラー f() : no good"),
+        (["Errors are no R errors", "Fehlerfrei"], ""),
         ([*TRACEBACK, "ValueError: no good"], "ValueError: no good"),
         ([*TRACEBACK, "A: 1", "", *TRACEBACK, "B: 2"], "B: 2"),
         (TRACEBACK, "Traceback (most recent call last):"),
@@ -133,6 +137,7 @@ TRACEBACK = ["Traceback (most recent call last):", '  File "x.py", line 1, in f'
 )
 def test_the_error_at_the_end_of_a_log(lines, error):
     assert parse_error(lines).startswith(error)
+    assert "Ruft auf" not in parse_error(lines)
     assert bool(parse_error(lines)) is bool(error)
     assert len(parse_error(lines)) <= 500
 

@@ -22,11 +22,24 @@ PROGRAM = Path(__file__).with_name("worker_main.py")
 STOP_S = 10.0  # `worker_main` kills it after 3 s
 LOG_END_BYTES = 65536  # bytes read of a log's end
 WORDS = 500  # most characters of an error in a message
-NO_ERROR = re.compile(r"(Execution halted|Calls:|In addition:|Backtrace:|Warning message)")
-# An R error; Python's traceback, whose last line names it; Python without a traceback; a crash.
-ERROR = re.compile(
-    r"Error\b|Traceback \(most recent|[\w.]+(?:Error|Exception)\b|Fatal | \*\*\* caught"
+# How an error of R begins and what R prints after it, in the languages of R's catalogues (R 4.2).
+R_ERROR = re.compile(
+    "(Error|Fehler|Erreur|Errore|Erro|Fejl|Feil|Klaida|Błąd|BŁĄD|Ошибка|Hata|错误|錯誤|エラー|"
+    "以下にエラー|에러|다음에 오류가)(?![A-Za-z])"
 )
+NO_ERROR = re.compile(
+    "Execution halted|Ausführung angehalten|Exécution arrêtée|Esecuzione interrotta|"
+    "Ejecución interrumpida|Execução interrompida|Kørsel stoppet|Stoppa køyring|"
+    "Vykdymas sustabdytas|Wykonywanie wstrzymane|Выполнение остановлено|Çalıştırma durduruldu|"
+    "停止执行|停止執行|実行が停止されました|실행이 정지되었습니다|"
+    "Calls:|Ruft auf:|Appels :|Chiamate:|Kald:|Iškvietimai:|Wywołania:|Вызовы:|"
+    "呼叫：|呼び出し:|호출:|"
+    "In addition:|Zusätzlich:|De plus :|In aggiunta:|Además:|Além disso:|I tillegg:|Be to:|"
+    "Dodatkowo:|Вдобавок:|Ek olarak:|此外:|追加情報:|추가정보:|"
+    "Backtrace:|Warning message"
+)
+# Python's traceback, whose last line names the error; Python without a traceback; a crash.
+ERROR = re.compile(r"Traceback \(most recent|[\w.]+(?:Error|Exception)\b|Fatal | \*\*\* caught")
 
 
 class WorkerProcess:
@@ -152,11 +165,11 @@ def parse_error(lines: Sequence[str]) -> str:
     Returns:
         One line, at most 500 characters; "" where there is no error.
     """
-    starts = [place for place, line in enumerate(lines) if ERROR.match(line)]
+    starts = [place for place, line in enumerate(lines) if R_ERROR.match(line) or ERROR.match(line)]
     if not starts:
         return ""
     error = lines[starts[-1] :]
-    words = _error_of_r(error) if error[0].startswith("Error") else _error_of_python(error)
+    words = _error_of_r(error) if R_ERROR.match(error[0]) else _error_of_python(error)
     return " ".join(" ".join(words).split())[:WORDS]
 
 
