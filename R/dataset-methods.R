@@ -7,9 +7,9 @@
 #' `dim()`, `nrow()`, `ncol()` and `names()` count and name the columns of the original data frame
 #' (without the label), those of an array, or the inputs of a named list. Rows include those for
 #' validation; their number is `NA` for streamed rows. `x[1:3, ]` returns rows as the model gets
-#' them, in their original order: `list(x, y)`, or `list(x, y, weights)`; of several inputs `x` is a
-#' list with an element for each. `summary()` returns a data frame of the columns and what the recipe
-#' learned about them.
+#' them, in their original order: `list(x, y)`, or `list(x, y, weights)`; of several inputs `x` is
+#' a list with an element for each. `summary()` returns a data frame of the columns and what the
+#' recipe learned about them.
 #' @rdname gpu_dataset
 #' @export
 dim.gpu_dataset <- function(x) {

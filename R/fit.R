@@ -237,9 +237,9 @@
 #' Outside of such a training, the signals do what they always do to R: SIGTERM ends it without
 #' cleaning up (status 143 in a shell), and SIGUSR1 saves the workspace and ends it. So let the
 #' queue send SIGTERM, and run a job again for 75 and for 143. [gpu_tune()] with `folder` and
-#' [gpu_fit_many()] with `checkpoint` are saved by these signals in the same way. Recipes for Slurm
-#' and for Kubernetes are in `vignette("more-than-one-gpu", package = "gpukeras")`. There are no such
-#' signals on Windows.
+#' [gpu_fit_many()] with `checkpoint` are saved by these signals in the same way. Recipes for
+#' Slurm and for Kubernetes are in `vignette("more-than-one-gpu", package = "gpukeras")`. There are
+#' no such signals on Windows.
 #' @section Errors:
 #' `gpukeras_error_model` for a model that is not compiled or does not fit the data,
 #' `gpukeras_error_data` for labels out of the output's range, `gpukeras_error_out_of_memory`,

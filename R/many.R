@@ -93,10 +93,10 @@
 #'   workers of a plan of future, if you have set one, else one for each GPU where there are
 #'   several.
 #' @param checkpoint A folder in which the models are kept while they train, `NULL` for none. It is
-#'   created if it is missing. The same call goes on from it after a kill or an interrupt, and trains
-#'   nothing again that has ended; models that stack are saved every 20 seconds. A queue's signal
-#'   ends the call saved, as in the section Queues of [gpu_fit()]. A folder with other trainings is
-#'   refused. A function `model` must build the same models again.
+#'   created if it is missing. The same call goes on from it after a kill or an interrupt, and
+#'   trains nothing again that has ended; models that stack are saved every 20 seconds. A queue's
+#'   signal ends the call saved, as in the section Queues of [gpu_fit()]. A folder with other
+#'   trainings is refused. A function `model` must build the same models again.
 #' @param verbose Whether to show progress.
 #' @return A `gpu_fits`: a table of models.
 #' - `as.data.frame()` has a row for each model: its settings, seed, fold and group, the numbers of
