@@ -137,7 +137,8 @@ def test_a_search_that_is_asked_to_end_goes_on_where_it_was(tmp_path, way):
             signal.raise_signal(signal.SIGUSR1)
 
     options = {**options, "folder": str(tmp_path / "study")}
-    with pytest.raises(PreemptedError, match="its search is saved|its training is saved") as refused:
+    either = "its search is saved|its training is saved"
+    with pytest.raises(PreemptedError, match=either) as refused:
         tune(options=options, on_event=ask)
     assert refused.value.details["status"] == REQUEUE_STATUS
     assert told
