@@ -235,7 +235,7 @@ format_measure <- function(value, unit) {
     "%" = sprintf("%.0f %%", value),
     "bytes" = format_bytes(value),
     "bytes/s" = paste0(format_bytes(value), "/s"),
-    "degrees C" = sprintf("%.0f \u00b0C", value),
+    "degrees C" = sprintf("%.0f %s", value, if (cli::is_utf8_output()) "\u00b0C" else "C"),
     sprintf("%.0f %s", value, unit)
   )
 }

@@ -81,6 +81,8 @@ test_that("a monitor prints its verdict and a table for each device", {
   expect_snapshot(monitored())
   expect_snapshot(without_gpu())
   expect_snapshot(monitored(cards = lapply(0:2, a_card)))
+  withr::local_options(cli.unicode = TRUE)
+  expect_identical(format_measure(40, "degrees C"), "40 \u00b0C")
 })
 
 test_that("a monitor without a sample prints what is known", {
