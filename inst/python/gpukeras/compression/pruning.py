@@ -280,7 +280,9 @@ def _take_units(
         norm=spec.norm,
         excluded=lambda path: is_named(path, spec.exclude),
     )
-    small, trained, notes = narrowed.model, None, list(narrowed.notes)
+    small = narrowed.model
+    trained = None
+    notes = list(narrowed.notes)
     if read_masks(model):
         apply_masks(small, find_zeros(small))
     if spec.epochs and data is not None:

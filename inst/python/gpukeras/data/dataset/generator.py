@@ -226,7 +226,9 @@ def learn_chunk(first: Chunk, request: Request, groups: Any = None) -> Recipe:
     Raises:
         DataError: for rows that cannot be trained on.
     """
-    spec, na, arg = request.spec, request.na, request.arg
+    spec = request.spec
+    na = request.na
+    arg = request.arg
     opened = open_features(first.features, arg, spec, None, request.text)
     opened.check_policy(na)
     _check_chunk(first, opened.rows, arg)

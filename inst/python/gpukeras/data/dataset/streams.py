@@ -100,7 +100,10 @@ def _needs_rows(arg: str, what: str) -> SpecError:
 
 
 def _build_generator(features: Mapping[str, Any], request: Request) -> IterableDataset:
-    spec, recipe, na, arg = request.spec, request.recipe, request.na, request.arg
+    spec = request.spec
+    recipe = request.recipe
+    na = request.na
+    arg = request.arg
     generator = Generator(features["call"], features.get("steps"))
     first = generator.peek()
     try:
@@ -137,7 +140,9 @@ def _learned_text(recipe: Recipe, rows: int) -> str:
 
 
 def _build_tfdata(features: Mapping[str, Any], request: Request) -> IterableDataset:
-    spec, recipe, na = request.spec, request.recipe, request.na
+    spec = request.spec
+    recipe = request.recipe
+    na = request.na
     if na != "error":
         raise _needs_rows("na", f'`na` = "{na}"')
     stream = _open_tf(features, recipe)
