@@ -96,7 +96,8 @@
 #'   created if it is missing. The same call goes on from it after a kill or an interrupt, and
 #'   trains nothing again that has ended; models that stack are saved every 20 seconds. A queue's
 #'   signal ends the call saved, as in the section Queues of [gpu_fit()]. A folder with other
-#'   trainings is refused. A function `model` must build the same models again.
+#'   trainings is refused: a function `model` must build the same models again, and
+#'   [gpu_dataset()] have the same `seed`, such as after [set.seed()].
 #' @param verbose Whether to show progress.
 #' @return A `gpu_fits`: a table of models.
 #' - `as.data.frame()` has a row for each model: its settings, seed, fold and group, the numbers of
@@ -148,7 +149,8 @@ gpu_fit_many <- function(data, model, ..., folds = NULL, seeds = NULL, grid = NU
     seeds = if (!built$seeded && !is.null(seeds)) as.list(seeds),
     folds = as_resamples(folds, given$data),
     groups = as_groups_of_rows(given$group), together = as_group_codes(together),
-    times = as_times(time), checkpoint = checkpoint, on_event = progress_listener(verbose)
+    times = as_times(time), on_event = progress_listener(verbose),
+    checkpoint = check_no_na_options(list(checkpoint = expand_folder(checkpoint)))$checkpoint
   )))), built$settings, column)
 }
 

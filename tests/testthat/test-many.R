@@ -171,4 +171,6 @@ test_that("models that are kept in a folder are not trained again", {
   expect_identical(second$predictions, first$predictions)
   expect_identical(file.mtime(list.files(file.path(folder, "models"), full.names = TRUE)), written)
   expect_error(train(epochs = 3), "`epochs` was 2 and is 3", class = "gpukeras_error_checkpoint")
+  folder <- NA_character_
+  expect_error(train(), "`checkpoint` must be a value, not NA", class = "gpukeras_error_spec")
 })

@@ -1,15 +1,19 @@
 """Many trainings that are kept in a folder go on where they were ended, and end the same."""
 
+import json
 import os
 import signal
+import warnings
 from contextlib import suppress
 
 import numpy as np
 import pytest
+from permissions import obeying_permissions
 from small_fits import make_dataset, make_model
 from stacked import fit_many
 
-from gpukeras.core.errors import CheckpointError, PreemptedError, SpecError
+from gpukeras.checkpoint.format import read_file, write_file
+from gpukeras.core.errors import CheckpointError, NotSavedWarning, PreemptedError, SpecError
 from gpukeras.core.preemption import REQUEUE_STATUS
 
 pytestmark = pytest.mark.tf
@@ -21,13 +25,19 @@ WAYS = {
         "schedule": PLATEAU,
         "early_stopping": {"patience": 2, "restore_best": True},
     },
-    "one after another": {"most": 1},
+    "stacks of one": {"most": 1},
+    "one alone after another": {"averages": True},
+    "workers": {"averages": True, "workers": 2},
 }
 
 
-def train(folder=None, on_event=None, epochs=6, **options):
-    return fit_many(
-        [make_model()],
+def train(folder=None, on_event=None, epochs=6, averages=False, **options):
+    """Trains four models; those whose optimizer averages weights do not stack."""
+    import keras
+
+    optimizer = keras.optimizers.Adam(use_ema=True) if averages else "sgd"
+    fits = fit_many(
+        [make_model(optimizer=optimizer)],
         make_dataset(rows=60),
         epochs=epochs,
         seeds=[1, 2],
@@ -36,6 +46,8 @@ def train(folder=None, on_event=None, epochs=6, **options):
         checkpoint=None if folder is None else str(folder),
         **options,
     )
+    assert len(fits.plan.alone) == (4 if averages else 0), fits.plan
+    return fits
 
 
 def send(number, after):
@@ -106,6 +118,105 @@ def test_other_trainings_are_refused_by_what_differs(tmp_path):
     assert os.listdir(tmp_path / "mine") == ["notes.txt"]
     with pytest.raises(SpecError, match="`checkpoint` must be the path of a folder, not 3"):
         fit_many([make_model()], make_dataset(rows=20), checkpoint=3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"models": [{"rate": 0.01}]}, "a model changed"),
+        ({"data": {"seed": 9}}, "the seed of `data` was 1 and is 9"),
+        ({"data": {"shuffle": False}}, "`shuffle`, `drop_last` or `augment` of `data` changed"),
+        ({"early_stopping": 2}, "`early_stopping` changed"),
+    ],
+)
+def test_what_would_change_the_models_is_refused(tmp_path, changed, says):
+    def fit(models=({"rate": 0.1},), data=(), **options):
+        made = [make_model(optimizer=SGD(each["rate"])) for each in models]
+        rows = make_dataset(rows=40, **{"seed": 1, **dict(data)})
+        return fit_many(made, rows, epochs=1, checkpoint=str(tmp_path / "fits"), **options)
+
+    from keras.optimizers import SGD
+
+    fit()
+    with pytest.raises(CheckpointError, match=says):
+        fit(**changed)
+    fit()
+
+
+PLANS = {
+    "of too few models": {"stacks": [[0, 1]], "alone": []},
+    "with a model twice": {"stacks": [[0, 1, 2, 3]], "alone": [3]},
+    "of numbers that are none": {"stacks": [["x"]], "alone": [1]},
+    "that is missing": None,
+}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_forged_index_is_refused(tmp_path, plan):
+    train(tmp_path / "fits", epochs=1)
+    index = tmp_path / "fits" / "fits.json"
+    index.write_text(json.dumps({**json.loads(index.read_text()), "plan": PLANS[plan]}))
+    with pytest.raises(CheckpointError, match=r"has a damaged file, fits\.json"):
+        train(tmp_path / "fits", epochs=1)
+
+
+def test_an_index_that_is_a_pipe_is_refused_and_never_read(tmp_path):
+    (tmp_path / "fits").mkdir()
+    os.mkfifo(tmp_path / "fits" / "fits.json")
+    with pytest.raises(CheckpointError, match="it is a pipe, not a file"):
+        train(tmp_path / "fits", epochs=1)
+
+
+def other_shape(entry, arrays):
+    arrays[entry["state"]["weights"][0]] = np.zeros((1, 1), np.float32)
+
+
+def fewer_outputs(entry, arrays):
+    arrays[entry["outputs"]] = arrays[entry["outputs"]][:1]
+
+
+FORGED = {
+    "a state of another shape": other_shape,
+    "fewer outputs": fewer_outputs,
+    "an epoch before the first": lambda entry, _: entry.update(epoch=-5),
+    "more epochs than asked": lambda entry, _: entry["history"]["metrics"].update(
+        {name: [1.0] * 9 for name in entry["history"]["metrics"]}
+    ),
+    "a history of texts": lambda entry, _: entry["history"]["metrics"].update(loss=["x"]),
+    "a history with gaps": lambda entry, _: entry["history"]["metrics"].update(loss=[1.0]),
+    "an end that is none": lambda entry, _: entry["history"].update(stopped="\x1b[2J"),
+    "a monitor without its state": lambda entry, _: entry["monitors"].update(plateau={}),
+    "no state": lambda entry, _: entry.pop("state"),
+}
+
+
+@pytest.mark.parametrize("way", FORGED)
+def test_what_a_file_forges_is_trained_again(tmp_path, way):
+    whole = train(tmp_path / "fits", epochs=2, most=1)
+    path = sorted((tmp_path / "fits" / "models").glob("*.npz"))[0]
+    plain, arrays = read_file(path)
+    (entry,) = plain["models"].values()
+    FORGED[way](entry, arrays)
+    write_file(path, plain, arrays)
+    (path.parent / "1x.npz").write_bytes(b"not ours")
+    again = train(tmp_path / "fits", epochs=2, most=1)
+    np.testing.assert_equal(everything(again), everything(whole))
+    assert (path.parent / "1x.npz").read_bytes() == b"not ours"
+
+
+def test_what_cannot_be_saved_keeps_the_checkpoints_of_its_model(tmp_path):
+    for part in ("models", "states"):
+        (tmp_path / "fits" / part).mkdir(parents=True)
+    (tmp_path / "fits" / "models").chmod(0o500)
+    with obeying_permissions(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NotSavedWarning)
+        train(tmp_path / "fits", epochs=1, averages=True)
+    told = [str(each.message) for each in caught if each.category is NotSavedWarning]
+    assert len(told) == 1
+    assert told[0].startswith(
+        "The models are not saved any more, and train on: `checkpoint` cannot"
+    )
+    assert len(list((tmp_path / "fits" / "states").glob("*/checkpoint-*.npz"))) == 4
 
 
 def test_a_damaged_file_costs_its_models_their_training_and_no_more(tmp_path):

@@ -57,6 +57,14 @@ def test_files_are_plain_and_say_what_was_done(tmp_path):
     }
 
 
+def test_an_index_that_is_a_pipe_is_refused_and_never_read(tmp_path):
+    keep(tmp_path)
+    (tmp_path / "study.json").unlink()
+    os.mkfifo(tmp_path / "study.json")
+    with pytest.raises(CheckpointError, match="it is a pipe, not a file"), open_study(tmp_path):
+        pass
+
+
 def test_without_a_folder_nothing_is_written():
     with open_study(None) as study:
         study.begin(IDENTITY, DRAWN)

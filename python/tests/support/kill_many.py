@@ -14,15 +14,19 @@ from stacked import fit_many
 from gpukeras import PreemptedError
 from gpukeras.backend import devices
 
-WAYS = {"stack": {"most": 8}, "alone": {"most": 1}, "workers": {"most": 1, "workers": 2}}
+# Models whose optimizer averages weights do not stack.
+WAYS = {"stack": {"most": 8}, "alone": {}, "workers": {"workers": 2}}
 
 
 def main(folder, way):
+    import keras
+
     devices.setup(seed=7, deterministic=True)
     print("begin", flush=True)
+    optimizer = "sgd" if way == "stack" else keras.optimizers.Adam(use_ema=True)
     try:
         fits = fit_many(
-            [make_model()],
+            [make_model(optimizer=optimizer)],
             make_dataset(rows=60),
             epochs=30,
             seeds=[1, 2],
@@ -34,6 +38,7 @@ def main(folder, way):
         )
     except PreemptedError as error:
         sys.exit(error.details["status"])
+    assert len(fits.plan.alone) == (0 if way == "stack" else 4), fits.plan
     print(json.dumps(list(map(describe, fits.fitted))))
 
 

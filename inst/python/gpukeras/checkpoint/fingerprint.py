@@ -52,7 +52,7 @@ def describe_training(
         **_describe_data(data, plan),
         **{name: options.get(name) for name in OPTIONS},
         "epochs": options.get("epochs") if spans else None,
-        "learning_rate": _learning_rate(model),
+        "learning_rate": learning_rate(model),
         "versions": read_versions(),
     }
     return json.loads(json.dumps(described, default=as_number))  # as it is read back from a file
@@ -118,7 +118,7 @@ def _unnumber(name: str) -> str:
     return re.sub(r"_\d+(?=/|$)", "", name)
 
 
-def _learning_rate(model: Model) -> float | None:
+def learning_rate(model: Model) -> float | None:
     """Returns the optimizer's current learning rate, or None for a Keras schedule."""
     optimizer = keras_private.without_scaling(model.optimizer)
     rate = (_ask(optimizer.get_config) or {}).get("learning_rate")
@@ -134,12 +134,18 @@ def _describe_data(data: Dataset, plan: PipelinePlan) -> dict[str, Any]:
     common = {
         "batch_size": plan.batch_size,
         "seed": spec.seed,
-        "shuffle": spec.shuffle,
-        "drop_last": spec.drop_last,
         "shard": spec.shard,
+    }
+    return {**common, **describe_order(data), **describe_rows(data, by_number)}
+
+
+def describe_order(data: Dataset) -> dict[str, Any]:
+    """Returns JSON values that say how a dataset's rows enter batches, but for seed and sizes."""
+    return {
+        "shuffle": data.spec.shuffle,
+        "drop_last": data.spec.drop_last,
         "augment": None if data.augment is None else asdict(data.augment),
     }
-    return {**common, **describe_rows(data, by_number)}
 
 
 def describe_rows(data: Dataset, by_number: bool = True) -> dict[str, Any]:

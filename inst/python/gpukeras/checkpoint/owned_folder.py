@@ -21,7 +21,7 @@ from gpukeras.core.atomic_dir import partial_file, write_text
 from gpukeras.core.errors import CheckpointError
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import system_reason
-from gpukeras.core.safe_files import DiskFault, find_disk_fault
+from gpukeras.core.safe_files import DiskFault, find_disk_fault, open_regular
 
 LOCK = "lock"
 ANEW = "Give another folder, or delete this one to begin anew."
@@ -89,11 +89,12 @@ class OwnedFolder:
         """Returns a JSON object.
 
         Raises:
-            CheckpointError: if the file is damaged.
+            CheckpointError: if the file is damaged, or is no file.
         """
         try:
-            value = json.loads(path.read_text("utf-8"))
-        except ValueError as error:
+            with self.errors("read"), open_regular(path) as file:
+                value = json.loads(file.read().decode("utf-8"))
+        except (ValueError, RecursionError) as error:
             raise self.damaged(path) from error
         if not isinstance(value, dict):
             raise self.damaged(path)

@@ -24,7 +24,6 @@ from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import make_initial, prepare
 from gpukeras.many.fits import Fitted, FittedModels, Start
 from gpukeras.many.group_scaling import GroupScaling, choose_scaling, find_table
-from gpukeras.many.keeper import Keeper, check_folder
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import (
@@ -42,7 +41,8 @@ from gpukeras.many.resamples import (
     read_classes,
     split_dataset,
 )
-from gpukeras.many.saved import SavedModels, describe_trainings, fits, open_saved
+from gpukeras.many.saved import SavedModels, describe_trainings, open_saved
+from gpukeras.many.saving_listener import SavingListener, check_folder
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import StackingError, Task, train_stack
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
@@ -116,13 +116,13 @@ def fit_many(
     shifts = [start.member.shift(first_rows[_split(start.member)]) for start in starts]
     shifted = [replace(start, member=member) for start, member in zip(starts, shifts, strict=True)]
     with catch_preemption(checkpoint is not None) as notice, open_saved(checkpoint) as saved:
-        trained = describe_trainings(models, rows, spec, members)
-        saved.compare(trained)
-        plan = saved.plan or _plan(models, structures, members, task)
-        saved.begin(trained, plan)
-        keeper = Keeper(saved, notice, on_event, spec.epochs)
-        fitted, plan = _train(shifted, plan, keeper.watch(task), saved)
-        keeper.end()
+        plan = _plan(models, structures, members, task)
+        if checkpoint is not None:
+            plan = saved.begin(describe_trainings(models, rows, spec, members), plan)
+            saved.drop_unfit(starts, spec.epochs)
+        listener = SavingListener(saved, notice, on_event, spec.epochs)
+        fitted, plan = _train(shifted, plan, listener.listen_to(task), saved)
+        listener.end()
     return FittedModels(
         rows,
         starts,
@@ -171,7 +171,7 @@ def _train(
             for begun, epochs in _resume(waiting, saved):
                 trained = train_stack(begun, replace(task, first_epoch=epochs))
                 fitted |= trained
-                saved.finish_all(trained)
+                saved.finish(trained)
         except StackingError as error:
             plan = plan.without([stack], f"a stack of them failed: {error}")
     left = [starts[place] for place in plan.alone if starts[place].member.number not in fitted]
@@ -184,8 +184,6 @@ def _resume(starts: Sequence[Start], saved: SavedModels) -> Iterator[tuple[list[
     by_epochs: dict[int, list[Start]] = {}
     for start in starts:
         begun = saved.progress.get(start.member.number)
-        if begun is not None and not fits(begun.fitted.state, start.model):
-            begun = None  # of a file that was made otherwise: the model begins anew
         if begun is not None:
             start = replace(start, state=begun.fitted.state, begun=begun)
         by_epochs.setdefault(0 if begun is None else begun.epoch, []).append(start)

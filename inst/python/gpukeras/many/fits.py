@@ -71,7 +71,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ModelProgress:
     """Where a model's training stands.
 
     Args:
@@ -109,7 +109,7 @@ class Start:
     structure: Structure
     state: State | None = None
     learned: LabelNumbers = NOTHING
-    begun: Progress | None = None
+    begun: ModelProgress | None = None
 
 
 class FittedModels:

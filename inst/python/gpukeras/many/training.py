@@ -33,7 +33,7 @@ from gpukeras.many.callbacks import (
     StackPlateau,
     StoppedError,
 )
-from gpukeras.many.fits import Fitted, ModelHistory, Progress, Start
+from gpukeras.many.fits import Fitted, ModelHistory, ModelProgress, Start
 from gpukeras.many.options import ManySpec
 from gpukeras.many.partitions import PartitionedStack, count_cores, count_partitions, split_evenly
 from gpukeras.many.rates import StackRates
@@ -66,7 +66,7 @@ class Task:
     device: str
     listener: ProgressReporter
     first_epoch: int = 0
-    after_epoch: Callable[[Callable[[], dict[int, Progress]]], None] | None = None
+    after_epoch: Callable[[Callable[[], dict[int, ModelProgress]]], None] | None = None
     states: Path | None = None
     after_model: Callable[[int, Fitted], None] | None = None
 
@@ -135,7 +135,7 @@ def _may_mix(model: Model) -> bool:
     return bool(rowwise.find_unknown_layer(model) or rowwise.explain_results(model))
 
 
-def _read_history(begun: Progress | None) -> ModelHistory:
+def _read_history(begun: ModelProgress | None) -> ModelHistory:
     """Returns the history that a model goes on with, as one that trains unless it has stopped."""
     if begun is None:
         return ModelHistory()
@@ -207,7 +207,7 @@ class StackTraining:
             *([other(on_epoch_end=lambda *_: after(self._read_progress))] if after else []),
         ]
 
-    def _resume(self, begun: Sequence[Progress | None]) -> None:
+    def _resume(self, begun: Sequence[ModelProgress | None]) -> None:
         """Goes on from where an earlier process has left the models."""
         self._epochs = self._task.first_epoch
         known = [progress for progress in begun if progress is not None]
@@ -228,13 +228,13 @@ class StackTraining:
     def _count_epoch(self, epoch: int, logs: Any = None) -> None:
         self._epochs = epoch + 1
 
-    def _read_progress(self) -> dict[int, Progress]:
+    def _read_progress(self) -> dict[int, ModelProgress]:
         """Returns where each model stands."""
         best: list[Any] = [None] * len(self._members)
         if self._early and self._early.best is not None:
             best = self._stack.read(self._early.best)
         return {
-            number: Progress(
+            number: ModelProgress(
                 replace(fitted, history=deepcopy(fitted.history)),
                 self._epochs,
                 best=best[place] if fitted.history.best_epoch else None,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.checkpoint.fingerprint import describe_rows, read_versions
+from gpukeras.checkpoint.fingerprint import describe_order, describe_rows, read_versions
 from gpukeras.core.errors import CheckpointError, GpuKerasError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED
@@ -98,6 +98,7 @@ class Request:
             "seed": seed,
             "builder": self.builder,
             "data": {**describe_rows(data), "batch_size": data.spec.batch_size},
+            "order": describe_order(data),
             "resamples": {
                 each.name: [digest_numbers(each.train), digest_numbers(each.held_out)]
                 for each in resamples

@@ -19,7 +19,7 @@ from gpukeras.core.messages import count_of, find_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
-from gpukeras.many.fits import Fitted, Progress, Start
+from gpukeras.many.fits import Fitted, ModelProgress, Start
 from gpukeras.many.members import Member
 from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import (
@@ -334,7 +334,7 @@ class _Rung:
         member = member.shift(self._models.joined[1][place])
         return Start(member, entry.model, structure, state, entry.learned[place])
 
-    def _save_now_and_then(self, read: Callable[[], dict[int, Progress]]) -> None:
+    def _save_now_and_then(self, read: Callable[[], dict[int, ModelProgress]]) -> None:
         if time.monotonic() - self._saved > SAVE_S:
             self.note({number: progress.fitted for number, progress in read().items()})
             self.save()

@@ -41,6 +41,7 @@ WORDS = {
     "seed": "`seed`",
     "builder": "`builder`",
     "data": "the rows of `data`",
+    "order": "`shuffle`, `drop_last` or `augment` of `data`",
     "resamples": "`resamples`",
 }
 SHOWN = ("design", "metric", "mode", "epochs", "min_epochs", "eta", "seed")

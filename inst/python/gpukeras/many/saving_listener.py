@@ -1,4 +1,4 @@
-"""Saves many trainings while they run, and ends them where the process is asked to end."""
+"""Listens to many trainings: saves them, and ends them where the process is asked to end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpukeras.core.errors import CheckpointError, SpecError
 from gpukeras.core.options import describe
 from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.core.progress import OnEvent
-from gpukeras.many.fits import Fitted, Progress
+from gpukeras.many.fits import Fitted, ModelProgress
 from gpukeras.many.saved import SavedModels
 from gpukeras.many.training import Task
 from gpukeras.training.listener import ProgressReporter
@@ -31,7 +31,7 @@ def check_folder(checkpoint: Any) -> None:
 
 
 @dataclass
-class Keeper:
+class SavingListener:
     """Listens to the trainings of a table.
 
     Args:
@@ -47,8 +47,8 @@ class Keeper:
     epochs: int
     _ended: bool = False  # by the user or by a signal
 
-    def watch(self, task: Task) -> Task:
-        """Returns what the trainings share, with this keeper as their listener."""
+    def listen_to(self, task: Task) -> Task:
+        """Returns what the trainings share, with this as their listener."""
         listener = ProgressReporter(self._hear, self.epochs)
         if self.saved.home is None:
             return replace(task, listener=listener)
@@ -81,10 +81,12 @@ class Keeper:
         self._ended = self._ended or asked or bool(self.notice.signal)
         return self._ended
 
-    def _after_epoch(self, read: Callable[[], dict[int, Progress]]) -> None:
-        if self.saved.due or self._ended:
+    def _after_epoch(self, read: Callable[[], dict[int, ModelProgress]]) -> None:
+        ends = self._ended or bool(self.notice.signal)
+        if self.saved.due or ends:
             self.saved.save(read())
-        self.end()
+        if ends:  # a signal that comes now ends the next epoch: nothing is lost
+            self.end()
 
     def _after_model(self, number: int, fitted: Fitted) -> None:
-        self.saved.finish(number, fitted)
+        self.saved.finish({number: fitted})
