@@ -178,10 +178,9 @@ class LoopWay(Way):
         self._engines = engines(self.model, "train", case.batch, given.device, static=static)
 
     def warm(self, limit_s: float) -> None:
-        """Traces and compiles the programs of all lengths."""
+        """Traces and compiles the program of a call as long as the epoch."""
         self._run(1)
-        if runtime.backend() == "tensorflow":  # XLA compiles in a thread
-            self._engines.warm(self._block, self.engine, self._run(1))
+        self._engines.warm(self._block, self.engine, self.given.case.steps)
         self.train(1)
 
     def train(self, epochs: int) -> list[float]:

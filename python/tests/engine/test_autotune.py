@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -239,9 +241,21 @@ def test_calls_have_the_length_of_a_block_where_programs_have_fixed_lengths():
         left = block
         while left:
             counts.append(chooser.count(left, block))
-            chooser.record(counts[-1], 0.01 * counts[-1])
+            chooser.record(counts[-1], 0.09 * counts[-1])
             left -= counts[-1]
-    assert counts == [1, 1, 20, 22, 22, 18]  # 0.2 s would be 20 batches
+    assert counts == [1, 1, 20, 22, 22, 18]  # 0.2 s would be 2 batches
+
+
+def test_a_call_that_waited_for_a_program_is_no_trial():
+    chooser = EngineAutotuner(("compiled",), 10**3)
+    chooser.record(chooser.count(22, 22), 5.0)  # starts
+    chooser.record(chooser.count(21, 22), 1e-3)
+    chooser.record(20, math.inf)
+    assert chooser.choice is None
+    assert chooser.batch_s == 1e-3
+    for _ in range(3):
+        chooser.record(chooser.count(22, 22), 22 * 1e-3)
+    assert chooser.choice.reason == "1,000 us a batch"
 
 
 def test_calls_of_a_users_own_step_that_repeats_have_one_length_whatever_the_block():

@@ -11,9 +11,10 @@ from small_fits import make_dataset, make_model
 
 from gpukeras import ModelError
 from gpukeras.backend import runtime, tensor_ops
-from gpukeras.engine import engine_cache
+from gpukeras.data import plan as data_plan
+from gpukeras.engine import engine_cache, jax_engines
 from gpukeras.engine import engines as engine_module
-from gpukeras.engine.trip_counts import LoopChoice
+from gpukeras.engine.trip_counts import LoopChoice, ProgramSizes
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -132,6 +133,31 @@ def test_every_row_is_trained_once_by_programs_of_known_length(monkeypatch):
     forced = LoopChoice(True, "as on a GPU")
     monkeypatch.setattr(engine_module, "choose_loop", lambda device, deterministic: forced)
     test_every_row_is_trained_once_an_epoch("compiled", 97, 10)
+
+
+def test_a_block_takes_at_most_two_calls_of_programs_of_known_length(monkeypatch):
+    forced, parts = LoopChoice(True, "as on a GPU"), []
+    split = ProgramSizes.split
+
+    def record(sizes, count):
+        parts.append(split(sizes, count))
+        return parts[-1]
+
+    for module in (engine_module, jax_engines):
+        monkeypatch.setattr(module, "choose_loop", lambda device, deterministic: forced)
+    monkeypatch.setattr(ProgramSizes, "split", record)
+    data, blocks = make_dataset(400, batch_size=8), 2
+    monkeypatch.setattr(data_plan, "BLOCK_BYTES", 25 * 8 * data.row_bytes)
+    model = make_model()
+    options = {"epochs": 1, "engine": "compiled"}
+    fit.fit(model, data, options)
+    assert parts[:3] == [[1], [1], [1] * 23]  # times are unknown, then no program is as long
+    while 25 not in parts[-1]:  # XLA compiles it in a thread
+        fit.fit(model, data, options)
+    parts.clear()
+    fit.fit(model, data, options)
+    assert sum(map(sum, parts)) == 50
+    assert sum(map(len, parts)) <= 2 * blocks
 
 
 @pytest.mark.nightly

@@ -13,7 +13,7 @@ from gpukeras.backend import runtime
 from gpukeras.data.loader.loader import Block
 from gpukeras.engine import async_compile
 from gpukeras.engine.autotune import EngineAutotuner
-from gpukeras.engine.epoch_loop import EpochLoop
+from gpukeras.engine.epoch_loop import EpochLoop, calibrate
 from gpukeras.engine.programs import cut, read_shapes
 
 pytestmark = pytest.mark.tf
@@ -95,13 +95,20 @@ def test_a_large_model_gets_the_program_of_a_single_batch_alone(monkeypatch):
 
 
 @pytest.mark.slow
-def test_before_something_is_timed_all_lengths_are_compiled():
-    block = make_block()
+def test_before_something_is_timed_its_program_is_compiled():
+    block, counts = make_block(), []
     engines = make_engines(make_model(), block, static=True)
-    engines.run("compiled", block, 0, 1)
-    engines.warm(block, "compiled", 1e-4)
-    engines.run("compiled", block, 0, 8)
-    assert engines._made["compiled"].sizes == (8, 1)
+
+    def take(count):
+        engines.run("compiled", block, 0, count)
+        counts.append(count)
+        return 1e-3 * count
+
+    assert calibrate(engines, "compiled", block, take) == (40, 0.04)
+    assert counts == [1, 40]
+    assert engines._made["compiled"].sizes == (40, 1)
+    engines.warm(block, "compiled", 20)
+    assert engines._made["compiled"].sizes == (40, 20, 1)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 2, 3), (0, 3)])

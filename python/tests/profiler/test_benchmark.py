@@ -8,9 +8,12 @@ from profiled import SlowFunction, make_sleepy_model
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError
+from gpukeras.data import plan as data_plan
 from gpukeras.data.loader import loader
 from gpukeras.data.stage_timer import Clock
+from gpukeras.engine import engines
 from gpukeras.engine.epoch_loop import draw
+from gpukeras.engine.trip_counts import LoopChoice
 from gpukeras.models.variables import build_variables
 from gpukeras.profiler.benchmark import Bench
 from gpukeras.profiler.trace.xplane import read_activity
@@ -37,6 +40,21 @@ def test_every_engine_is_timed_and_traced(engine, tmp_path):
     assert 0 <= times.wait_s <= times.real_s
     assert calls == 7 if engine == "keras" else calls == -(-7 // bench.count)
     assert len(read_activity(tmp_path).steps) in (calls, 2 * calls, 3 * calls)
+
+
+@pytest.mark.slow
+def test_what_is_timed_and_traced_is_what_trains_where_programs_have_a_known_length(
+    monkeypatch, tmp_path
+):
+    forced = LoopChoice(True, "as on a GPU")
+    monkeypatch.setattr(engines, "choose_loop", lambda device, deterministic: forced)
+    data = make_dataset(rows=1632)  # 51 batches
+    monkeypatch.setattr(data_plan, "BLOCK_BYTES", 26 * 32 * data.row_bytes)  # blocks of 26 and 25
+    with open_bench(data, "compiled") as bench:
+        assert bench.count == 26
+        bench.measure()
+        assert bench.trace(str(tmp_path), 7) == 1
+        assert bench._engines._made["compiled"].sizes == (26, 7, 1)
 
 
 def test_waiting_is_what_the_function_took():

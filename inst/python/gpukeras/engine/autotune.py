@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass, replace
 
 from gpukeras.core.errors import SpecError
-from gpukeras.engine.trip_counts import round_count
+from gpukeras.engine.trip_counts import choose_size
 
 ALL_ENGINES = ("graph_loop", "keras", "compiled")
 # Batches per call where a user's own step must repeat bit by bit: the last batch of each call
@@ -292,10 +291,10 @@ class EngineAutotuner:
         self._kept_off = ""
 
     @property
-    def longest(self) -> int:
-        """Batches of the longest call, as far as times are known; 1 before."""
+    def batch_s(self) -> float:
+        """Seconds of a batch, as far as they are known; infinity before."""
         batches, seconds = self._measured
-        return choose_count(self._batch_s or (seconds / batches if batches else None), sys.maxsize)
+        return self._batch_s or (seconds / batches if batches else math.inf)
 
     def count(self, left: int, batches: int = 0) -> int:
         """Returns the number of batches for the next call, at most `left`.
@@ -306,8 +305,9 @@ class EngineAutotuner:
         """
         if self._fixed:
             return min(left, self._fixed)
-        count = self._count_by_time(left)
-        return round_count(count, left, batches, self.longest) if batches else count
+        if batches and (self.choice or self._start_s is not None):
+            return min(left, choose_size(batches, self.batch_s))
+        return self._count_by_time(left)
 
     def _count_by_time(self, left: int) -> int:
         if self.choice:
@@ -329,7 +329,7 @@ class EngineAutotuner:
             self.started_s = self.started_s or seconds
             if self._settled or self._repeats:
                 self.choice = EngineChoice(self.engine, self._reason, self.trials)
-        else:
+        elif seconds < math.inf:
             self._record_trial(count, seconds)
 
     def try_prepared(self, took_s: float) -> None:

@@ -21,6 +21,7 @@ traced for batches of any size, which makes each of them slower, and Keras too t
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -29,7 +30,6 @@ from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loader.loader import Block
-from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.program_cache import make_key, open_traced
 from gpukeras.engine.program_names import repeatable_names
 from gpukeras.engine.programs import (
@@ -72,7 +72,7 @@ class Engines:
         started_s: Seconds that the start of the first engine took; 0 before.
         chosen: The engine that was chosen last, or "".
         prepared_s: Seconds from the beginning to the end of the last preparation.
-        longest: Batches of the longest call to prepare for; 1 while the time of a batch is unknown.
+        batch_s: Seconds of a batch, for which calls are prepared; infinity while they are unknown.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Engines:
         self.started_s = self.prepared_s = 0.0
         self._any_size = False
         self._variable_batch_size = False
-        self.longest = 1
+        self.batch_s = math.inf
         self._size, self._asks = batch_size, True  # in tracing; `_size` may be a tensor
         self._began = 0.0  # start of the current preparation
 
@@ -196,7 +196,7 @@ class Engines:
             self._began = time.perf_counter()
             made = self._make(engine, block, rows)
             made.check(block)
-            made.prepare(block.arrays, choose_size(rows // self.batch_size, self.longest))
+            made.prepare(block.arrays, choose_size(rows // self.batch_size, self.batch_s))
         if not made.is_ready():
             return False
         if self._began:
@@ -204,17 +204,23 @@ class Engines:
             host.trim_memory()
         return True
 
-    def warm(self, block: Block, engine: str, batch_s: float) -> None:
-        """Compiles all that calls of any length need, and waits: later ones can be timed.
+    def is_settled(self, engine: str, count: int) -> bool:
+        """Whether a call of so many batches runs as later ones will, so that its time tells."""
+        made = self._made.get(engine)
+        return made is None or made.is_settled(count)
+
+    def warm(self, block: Block, engine: str, count: int) -> None:
+        """Compiles what calls of so many batches need, and waits: later ones can be timed.
 
         Args:
             block: A block.
             engine: The engine; it has run a batch of the block.
-            batch_s: Seconds of a batch.
+            count: The number of batches.
         """
         made = self._made.get(engine)
         if made is not None:
-            made.grow(block, choose_count(batch_s, block.batches))
+            made.wait()
+            made.grow(block, count)
             made.wait()
 
     def run_tail(self, engine: str, block: Block) -> Logs:

@@ -27,6 +27,7 @@ from gpukeras.engine.refusals import (
     is_inability,
     raise_explained,
 )
+from gpukeras.engine.trip_counts import choose_size
 from gpukeras.models.losses import weighing_rows
 from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
 
@@ -144,7 +145,7 @@ class EpochLoop:
         left = block.batches - self._first
         if block.whole and self.chooser.engine != "keras":
             self.chooser.settle("keras", block.whole)
-        self.engines.longest = self.chooser.longest
+        self.engines.batch_s = self.chooser.batch_s
         if not block.tail:
             self._prepare(block)
         with self._retry_on_oom(block) as survived:
@@ -226,6 +227,7 @@ class EpochLoop:
         before = self._logs
         known = self.engines.knows_count(chooser.engine)
         count = chooser.count(left, block.batches if known else 0)
+        settled = self.engines.is_settled(chooser.engine, count)
         began = time.perf_counter()
         try:
             self._logs = self.engines.run(chooser.engine, block, self._first, count)
@@ -238,7 +240,7 @@ class EpochLoop:
             if not trying or not chooser.refuse(find_reason(error)):
                 raise explain_inability(chooser.engine, error) from error
             return 0
-        timed = trying or not self._early or count < left
+        timed = settled if trying else not self._early or count < left
         if trying or (self._early and timed):
             wait_for(self._logs)
         elif self._early:  # a call as long as its block tells nothing: the device need not idle
@@ -304,18 +306,24 @@ def draw(loader: DataLoader) -> Drawn:
 
 
 def calibrate(
-    take: Callable[[int], float], most: int, warm: Callable[[float], None] = lambda batch_s: None
+    engines: Engines, engine: str, block: Block, take: Callable[[int], float]
 ) -> tuple[int, float]:
-    """Returns the number of batches of a call that takes about `CALL_S`, and its seconds.
+    """Returns the number of batches of a call that can be timed, and its seconds.
+
+    It takes about `CALL_S`; where XLA has to know the number, it is that of a training's calls.
 
     Args:
-        take: Runs a call of so many batches, and returns its seconds.
-        most: Largest number of batches per call.
-        warm: Called with the seconds of a batch, before longer calls are timed.
+        engines: The model's engines.
+        engine: The engine; it has run a batch of the block.
+        block: A block.
+        take: Runs a call of so many batches of the block, and returns its seconds.
     """
     count, run_s = 1, take(1)
-    warm(run_s)
-    while run_s < CALL_S / 2 and count < most:
-        count = min(8 * count, most, int(CALL_S * count / run_s) + 1)
+    if engines.knows_count(engine):
+        count = choose_size(block.batches, run_s)
+        engines.warm(block, engine, count)
+        return count, take(count)
+    while run_s < CALL_S / 2 and count < block.batches:
+        count = min(8 * count, block.batches, int(CALL_S * count / run_s) + 1)
         run_s = take(count)
     return count, run_s

@@ -23,11 +23,10 @@ from gpukeras.backend.jax_state import State, find_variables
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loader.loader import Block
-from gpukeras.engine.autotune import choose_count
 from gpukeras.engine.optimizer import find_rates
 from gpukeras.engine.programs import Logs, Shapes, UntraceableError, count_rows, cut, read_shapes
 from gpukeras.engine.train_step import TrainingStep
-from gpukeras.engine.trip_counts import ProgramSizes, choose_loop, choose_sizes
+from gpukeras.engine.trip_counts import ProgramSizes, choose_loop
 from gpukeras.models.losses import sums_rows
 
 _NONE: Logs = {}
@@ -90,18 +89,21 @@ class JaxEngines:
         """Returns True: the first call compiles."""
         return True
 
-    def warm(self, block: Block, engine: str, batch_s: float) -> None:
-        """Compiles the programs of a known length, by training: later calls can be timed.
+    def is_settled(self, engine: str, count: int) -> bool:
+        """Whether a call of so many batches runs as later ones will, so that its time tells."""
+        return not self.knows_count(engine) or self._sizes.is_settled(count)
+
+    def warm(self, block: Block, engine: str, count: int) -> None:
+        """Compiles the program of calls of so many batches, by training: later ones can be timed.
 
         Args:
             block: A block.
             engine: The engine.
-            batch_s: Seconds of a batch.
+            count: The number of batches.
         """
-        if self.knows_count(engine):
-            self._sizes.add(*choose_sizes(choose_count(batch_s, block.batches)))
-            for size in self._sizes.made:
-                self._run_loop(block, 0, size)
+        if self.knows_count(engine) and count not in self._sizes.made:
+            self._sizes.add(count)
+            self._run_loop(block, 0, count)
 
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
         """Runs batches of a block; returns the metrics after them.

@@ -11,7 +11,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.data.loader.loader import Block
 from gpukeras.engine.async_compile import Compilation, begin_compiling
 from gpukeras.engine.program_cache import Traced
-from gpukeras.engine.trip_counts import ProgramSizes, choose_sizes
+from gpukeras.engine.trip_counts import ProgramSizes
 
 Logs = Mapping[str, Any]
 Step = Callable[[Any], Logs]
@@ -74,13 +74,17 @@ class Program:
         """
         self._begin(arrays, (0,))  # which changes no variable
 
-    def grow(self, block: Block, batches: int) -> None:
-        """Begins to prepare calls of all lengths; does nothing, where one program runs any.
+    def grow(self, block: Block, count: int) -> None:
+        """Begins to prepare calls of so many batches; does nothing, where one program runs any.
 
         Args:
             block: A block that it takes.
-            batches: The number of batches.
+            count: The number of batches.
         """
+
+    def is_settled(self, count: int) -> bool:
+        """Whether calls of so many batches run as they always will, see `ProgramSizes`."""
+        return True
 
     def is_ready(self) -> bool:
         """Whether it can run without waiting for the compiler.
@@ -131,11 +135,14 @@ class StaticProgram(Program):
         """Begins to compile the programs, largest first; see `Program.prepare()`."""
         self._compile(arrays, sorted({batches, 1}, reverse=True))
 
-    def grow(self, block: Block, batches: int) -> None:
-        """Begins to compile programs for calls of any length; see `Program.grow()`."""
-        sizes = choose_sizes(min(batches, block.batches))
-        if self.is_ready():
-            self._compile(block.arrays, [size for size in sizes if size not in self.sizes])
+    def grow(self, block: Block, count: int) -> None:
+        """Begins to compile the program of such calls; see `Program.grow()`."""
+        if count not in self.sizes:
+            self._compile(block.arrays, [count])
+
+    def is_settled(self, count: int) -> bool:
+        """Whether calls of so many batches run as they always will."""
+        return self.is_ready() and self._sizes.is_settled(count)
 
     def is_ready(self) -> bool:
         """Whether no program is being compiled; then those that were are used."""

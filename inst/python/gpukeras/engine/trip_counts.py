@@ -27,8 +27,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_PROGRAMS = 6  # of one shape of blocks: each costs seconds, or a minute, of compiling
-# Batches of programs for calls of any length, which are timed or come from a stack, largest first.
-PROGRAM_BATCHES = (512, 64, 8, 1)
+# Seconds of a call of a program, at most. Progress, interrupts and checkpoints wait for its end,
+# and for that of the call before, which a GPU may still run: 4 s, of the 30 s or more that queues
+# leave between a signal and the kill. A call costs 0.3 ms, so shorter ones would gain a program's
+# compilation and lose nothing; longer ones would gain nothing.
+LONGEST_CALL_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -54,37 +57,22 @@ def choose_loop(device: str, deterministic: bool) -> LoopChoice:
     return LoopChoice(True, "a GPU would wait for the host in each step")
 
 
-def choose_sizes(batches: int) -> tuple[int, ...]:
-    """Returns the batches of the programs for calls of any length up to `batches`."""
-    return tuple(size for size in PROGRAM_BATCHES if size <= max(1, batches))
-
-
-def choose_size(batches: int, longest: int) -> int:
+def choose_size(batches: int, batch_s: float) -> int:
     """Returns the batches of a block's calls: all of them, or an equal part where batches are slow.
 
-    Parts are halves of halves, so that a time that varies changes them seldom. A call may have
-    twice the batches that were foreseen: short calls, by which they were, take longer a batch.
+    A block of up to twice `LONGEST_CALL_S` takes at most two calls. A slower one takes more, each
+    of a second at least, if a batch does not take longer. Parts are halves of halves, so that a
+    time that varies changes them seldom.
 
     Args:
         batches: Batches of the block.
-        longest: Batches of the longest call, by the time of a batch.
+        batch_s: Seconds of a batch; infinity while they are unknown.
     """
-    parts = 1
-    while batches // parts > 2 * longest:
+    parts, size = 1, max(1, batches)
+    while size > 1 and size * batch_s > LONGEST_CALL_S:
         parts *= 2
-    return max(1, batches // parts)
-
-
-def round_count(count: int, left: int, batches: int, longest: int) -> int:
-    """Returns the number of batches of the next call: one that comes again in other blocks.
-
-    Args:
-        count: The number wanted.
-        left: Batches that are left of the block, or of what the call may run.
-        batches: Batches of the block.
-        longest: See `choose_size()`.
-    """
-    return count if count in (1, left) else min(left, choose_size(batches, longest))
+        size = -(-batches // parts)
+    return size
 
 
 class ProgramSizes:
@@ -112,6 +100,13 @@ class ProgramSizes:
         self._asked[count] += 1
         again = self._asked[count] == 2 and count not in self.made
         return again and len(self.made) < MOST_PROGRAMS
+
+    def is_settled(self, count: int) -> bool:
+        """Whether calls of so many batches run as they will: their program is there, or none comes.
+
+        Before that their time tells nothing: they take many calls, or wait for the compiler.
+        """
+        return count in self.made or self._asked[count] > 2
 
     def split(self, count: int) -> list[int]:
         """Splits a call into those of programs."""

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 
 from gpukeras.backend import tensor_ops, tracing
@@ -96,9 +95,10 @@ class Bench:
         with closing(draw(self._loader)) as blocks:
             self._block, _ = next(blocks)
         self._time(1)  # traces and compiles
-        warm = partial(self._engines.warm, self._block, engine)
-        count, run_s = calibrate(self._time, self._block.batches, warm)
-        self.count, self.step_s = choose_count(run_s / count, self._block.batches), run_s / count
+        count, run_s = calibrate(self._engines, engine, self._block, self._time)
+        self.step_s = run_s / count
+        self._known = self._engines.knows_count(engine)
+        self.count = count if self._known else choose_count(self.step_s, self._block.batches)
 
     def measure(self) -> StepTimes:
         """Runs passes with real input, each followed by a pass that repeats its last rows."""
@@ -141,6 +141,8 @@ class Bench:
         """
         self._emit("tracing")
         calls = self._split_calls(steps)
+        for count in set(calls):
+            self._engines.warm(self._block, self.engine, count)
         rounds = max(1, min(ROUNDS, int(ROUNDS_S / (steps * self.step_s))))
         marks = list(enumerate(calls * rounds))
         with tracing.profile(folder):
@@ -179,7 +181,11 @@ class Bench:
         counts, waited, unused = list[int](), 0.0, 0.0
         began = time.perf_counter()
         while time.perf_counter() - began - unused < PASS_S or len(counts) < PASS_BLOCKS:
-            self._block, wait_s = next(blocks)
+            block, wait_s = next(blocks)
+            if self._known and block.batches < self.count:
+                unused += wait_s  # an epoch's last block: its call would need a program of its own
+                continue
+            self._block = block
             counts.append(min(self.count, self._block.batches))
             part = counts[-1] / self._block.batches
             waited, unused = waited + part * wait_s, unused + (1.0 - part) * wait_s

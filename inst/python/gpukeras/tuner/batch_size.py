@@ -231,8 +231,7 @@ class _Search:
         blocks = draw(loader)
         block, _ = next(blocks)
         self._time(engines, block, 1)  # traces and places ops
-        warm = partial(engines.warm, block, self.engine)
-        count, _ = calibrate(partial(self._time, engines, block), block.batches, warm)
+        count, _ = calibrate(engines, self.engine, block, partial(self._time, engines, block))
         rates: list[float] = []
         total_s = 0.0
         while total_s < MEASURE_S or (len(rates) < SAMPLES and total_s < LONGEST_S):
