@@ -1,5 +1,5 @@
 # Datasets of a database's rows: DBI connections and dplyr's lazy tables. The core asks for one
-# chunk of rows after another and stores them; see files/r_chunks.py.
+# chunk of rows after another and stores them; see reader/table/stream.py.
 
 chunk_cells <- 5e5 # of a chunk; as doubles 4 MB
 chunk_rows <- c(first = 1000, least = 256, most = 50000)

@@ -7,12 +7,12 @@ from sparse_slots import slots
 from gpukeras import DataError
 from gpukeras.data import arrays
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.dataset.generator import Chunk, encode_chunk
-from gpukeras.data.dataset.materialize import _Array
+from gpukeras.data.dataset.iterable_dataset import Chunk, encode_chunk
+from gpukeras.data.dataset.streams import _Array
 from gpukeras.data.reader import registry
 from gpukeras.data.recipe import targets
-from gpukeras.data.recipe.compatibility import check_order
 from gpukeras.data.recipe.recipe import ArrayEncoding, Input, InputsEncoding, Recipe
+from gpukeras.data.recipe.serialization import check_order
 from gpukeras.models import model_recipes
 
 X = np.arange(12.0).reshape(4, 3)

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from gpukeras.data.reader.rows import MemoryRows
-from gpukeras.data.row_digests import digest_rows, sample_rows
+from gpukeras.data.reader.rows import MemoryRows, digest_rows, sample_rows
 
 
 def digest(x, y=None, rows=None):

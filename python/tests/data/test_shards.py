@@ -8,11 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpukeras import DataError, SpecError
-from gpukeras.data.builder import assemble
+from gpukeras.data.builder import WorkerShard, assemble
 from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.data.loader.loader import open_loader
 from gpukeras.data.loader.sharding import BatchSharding
-from gpukeras.data.shards import WorkerShard
 
 ROWS, GROUP = 1050, 100
 

@@ -3,7 +3,7 @@ import pytest
 from explained_frames import FRAME, encode_frame, fit_frame
 
 from gpukeras import DataError, ModelError, SpecError
-from gpukeras.data.recipe.weights import ClassWeights
+from gpukeras.data.recipe.multi_output import ClassWeights
 from gpukeras.explain import effects
 from gpukeras.explain.effects import measure_effects
 

@@ -31,7 +31,7 @@ from gpukeras.data import builder
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.loader import profile
 from gpukeras.data.loader.loader import open_loader, sample_rows
-from gpukeras.data.recipe.compatibility import same_encoding
+from gpukeras.data.recipe.serialization import same_encoding
 from gpukeras.data.saved.writer import save_dataset
 from gpukeras.export import recipe_json
 from gpukeras.models import mlp

@@ -21,10 +21,9 @@ from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.arrays import row_blocks
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.plan import PipelinePlan
-from gpukeras.data.reader.rows import RowSource
+from gpukeras.data.reader.rows import SAMPLED_ROWS, RowSource, round_floats
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.serialization import to_portable
-from gpukeras.data.row_digests import SAMPLED_ROWS, round_floats
 from gpukeras.models.identity import describe_optimizer, describe_settings, read_config
 
 WHOLE_BYTES = 64 * 2**20  # of rows in memory; up to this size all rows are hashed (0.1 s)

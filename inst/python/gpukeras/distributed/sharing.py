@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpukeras.core.errors import SpecError
-from gpukeras.data.shards import WorkerShard
+from gpukeras.data.builder import WorkerShard
 from gpukeras.distributed import session
 from gpukeras.distributed.failures import propagate_failures
 

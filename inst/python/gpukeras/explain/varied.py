@@ -22,8 +22,8 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource, row_numbers
+from gpukeras.data.recipe.multi_output import check_weights, own_weights
 from gpukeras.data.recipe.recipe import Recipe
-from gpukeras.data.recipe.weights import check_weights, own_weights
 from gpukeras.engine.predict import explain_rows, predict_rows
 from gpukeras.engine.predict_loop import count_row_bytes
 from gpukeras.models import compatibility, model_checks, model_recipes

@@ -14,8 +14,8 @@ from gpukeras.core.options import refused_value
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.loader.loader import iterate_rows
-from gpukeras.data.recipe.compatibility import check_numbers
 from gpukeras.data.recipe.recipe import BatchesEncoding
+from gpukeras.data.recipe.serialization import check_numbers
 from gpukeras.data.recipe.targets import NO_WEIGHTS, LabelRule, outputs_by_name
 from gpukeras.models.compatibility import check_fit, read_variable_axes, weighed_outputs
 from gpukeras.models.compilation import require_known_layers, require_no_strategy

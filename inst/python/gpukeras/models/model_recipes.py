@@ -9,8 +9,8 @@ from typing import Any
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
-from gpukeras.data.recipe.compatibility import check_labels, check_order, same_encoding
 from gpukeras.data.recipe.recipe import BatchesEncoding, Recipe
+from gpukeras.data.recipe.serialization import check_labels, check_order, same_encoding
 from gpukeras.models.model_checks import check_model
 
 _RECIPES: weakref.WeakKeyDictionary[Any, Recipe] = weakref.WeakKeyDictionary()

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.keras_types import Model
+from gpukeras.data.builder import ShardedDataset
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
-from gpukeras.data.recipe.weights import own_weights
-from gpukeras.data.row_digests import can_digest, digest_rows, sample_rows
-from gpukeras.data.shards import ShardedDataset
+from gpukeras.data.reader.rows import can_digest, digest_rows, sample_rows
+from gpukeras.data.recipe.multi_output import own_weights
 
 MOST_TRAININGS = 8  # the last ones
 MOST_ASKED = 100_000  # rows that are looked up

@@ -18,7 +18,7 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED
 from gpukeras.core.preemption import PreemptionNotice, catch_preemption
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset.generator import GeneratorInterrupt
+from gpukeras.data.dataset.iterable_dataset import GeneratorInterrupt
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.many.resamples import (
     Resample,

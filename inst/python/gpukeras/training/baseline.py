@@ -6,7 +6,7 @@ import numpy as np
 
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
-from gpukeras.data.recipe.weights import gather_weights
+from gpukeras.data.recipe.multi_output import gather_weights
 from gpukeras.engine.predict import predict_rows
 from gpukeras.models.families.keras_classes import family_layer
 from gpukeras.models.families.survival import baseline_hazard

@@ -16,7 +16,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_fraction, is_number
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.recipe import decoding
-from gpukeras.data.recipe.weights import gather_weights
+from gpukeras.data.recipe.multi_output import gather_weights
 from gpukeras.models import compatibility, conformal, model_checks, model_recipes
 from gpukeras.models import temperature as scaling
 from gpukeras.models.calibration import (

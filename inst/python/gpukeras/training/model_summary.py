@@ -12,9 +12,9 @@ import numpy as np
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset.map_dataset import Dataset
+from gpukeras.data.recipe.multi_output import gather_weights
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.targets import LabelRule
-from gpukeras.data.recipe.weights import gather_weights
 from gpukeras.engine.predict import predict_rows
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.families import coefficients, deviance

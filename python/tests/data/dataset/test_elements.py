@@ -6,9 +6,9 @@ import pytest
 from gpukeras import DataError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.data import builder
-from gpukeras.data.dataset.elements import parse_elements, unname_pairs
 from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.dataset.streams import build_stream
+from gpukeras.data.dataset.tfdata import parse_elements, unname_pairs
 
 pytestmark = pytest.mark.tf
 

@@ -8,7 +8,7 @@ from object_servers import objects
 
 from gpukeras import DataError
 from gpukeras.data.dataset.map_dataset import build_dataset
-from gpukeras.data.files.stores import http_store
+from gpukeras.data.files import stores
 from gpukeras.data.reader import npy
 from gpukeras.data.reader.npy import open_npy, open_npy_anywhere
 
@@ -24,7 +24,7 @@ def written(array=ARRAY):
 @pytest.fixture(autouse=True)
 def scratch(tmp_path, monkeypatch):
     monkeypatch.setenv("R_SESSION_TMPDIR", str(tmp_path))
-    monkeypatch.setattr(http_store, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(stores, "PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(npy, "CHUNK_BYTES", 2000)
     return tmp_path
 

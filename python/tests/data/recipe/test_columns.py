@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.recipe import columns, compatibility, encoding
+from gpukeras.data.recipe import columns, encoding, serialization
 from gpukeras.data.recipe.recipe import Recipe
 
 values = st.one_of(st.just(NAN), st.integers(-1000, 1000).map(float))
@@ -260,7 +260,7 @@ def test_dropping_and_imputing_differ_only_where_values_are_missing():
     assert dropped.indicators == ()
     imputed = learn_columns(given_columns, np.ones(3, bool), True, "onehot", impute=True)
     assert imputed.indicators == ("size",)
-    assert not compatibility.same_encoding(Recipe(dropped), Recipe(imputed))
+    assert not serialization.same_encoding(Recipe(dropped), Recipe(imputed))
 
 
 def test_notes_name_columns_and_arrays_through_a_recipe():

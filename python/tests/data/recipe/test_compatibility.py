@@ -8,7 +8,6 @@ from rules import label_rule
 
 from gpukeras import DataError
 from gpukeras.data.recipe.columns import NumberRule
-from gpukeras.data.recipe.compatibility import check_labels, check_order, same_encoding
 from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     BatchesEncoding,
@@ -18,6 +17,7 @@ from gpukeras.data.recipe.recipe import (
     TableEncoding,
     TextEncoding,
 )
+from gpukeras.data.recipe.serialization import check_labels, check_order, same_encoding
 
 PLAIN = Recipe(ArrayEncoding((4,)))
 SCALED = Recipe(ArrayEncoding((4,), center=(0.0,) * 4, scale=(1.0,) * 4))

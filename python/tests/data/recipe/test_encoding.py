@@ -5,7 +5,7 @@ import pytest
 from frames import learn_array, learn_columns
 
 from gpukeras import DataError
-from gpukeras.data.recipe import compatibility, encoding
+from gpukeras.data.recipe import encoding, serialization
 from gpukeras.data.recipe.recipe import Recipe
 
 ALL = np.ones(4, dtype=bool)
@@ -216,5 +216,5 @@ def test_same_encoding_ignores_the_labels_statistics_and_names():
     one = learn_array(x, ALL, False, ["a", "b"])
     unnamed = learn_array(x, ALL, False, [])
     scaled = learn_array(x, ALL, True, [])
-    assert compatibility.same_encoding(Recipe(one), Recipe(unnamed))
-    assert not compatibility.same_encoding(Recipe(one), Recipe(scaled))
+    assert serialization.same_encoding(Recipe(one), Recipe(unnamed))
+    assert not serialization.same_encoding(Recipe(one), Recipe(scaled))

@@ -26,9 +26,9 @@ from gpukeras import DataError, SpecError
 from gpukeras.data import builder
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.recipe import serialization
-from gpukeras.data.recipe.compatibility import same_encoding
 from gpukeras.data.recipe.encoding import group_columns
 from gpukeras.data.recipe.recipe import ArrayEncoding
+from gpukeras.data.recipe.serialization import same_encoding
 
 # Packing -----------------------------------------------------------------------------------------
 

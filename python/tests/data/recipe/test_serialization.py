@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rules import label_rule
 
 from gpukeras import DataError
-from gpukeras.data.recipe import compatibility, encoding, serialization
+from gpukeras.data.recipe import encoding, serialization
 from gpukeras.data.recipe.columns import ColumnRule, NumberRule
 from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
@@ -342,4 +342,4 @@ def test_replacing_keeps_a_recipe_portable():
     recipe = replace(TABLE, formula="y ~ größe", label=label_rule("class", 2, ("ä", "日本")))
     again = serialization.from_portable(json.loads(json.dumps(serialization.to_portable(recipe))))
     assert again == recipe
-    assert compatibility.same_encoding(again, recipe)
+    assert serialization.same_encoding(again, recipe)

@@ -11,8 +11,8 @@ from gpukeras import DataError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.dataset.map_dataset import Request
+from gpukeras.data.recipe.multi_output import pack_weights, weigh_outputs
 from gpukeras.data.recipe.targets import NO_WEIGHTS
-from gpukeras.data.recipe.weights import pack_weights, weigh_outputs
 from gpukeras.data.saved import reader, writer
 from gpukeras.training import evaluate, fit
 

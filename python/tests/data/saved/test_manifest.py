@@ -8,11 +8,11 @@ from savings import opened, save
 from small_fits import make_dataset
 
 from gpukeras import DataError
-from gpukeras.data.saved import manifest
+from gpukeras.data.saved import reader
 
 
 def edit(folder, change):
-    file = folder / manifest.MANIFEST
+    file = folder / reader.MANIFEST
     plain = json.loads(file.read_text())
     change(plain)
     file.write_text(json.dumps(plain))
@@ -38,18 +38,18 @@ def test_a_changed_manifest_is_an_error(tmp_path, change, message):
 @pytest.mark.parametrize("text", [b"", b"not json", b"[]", b"\xff\xfe{", b"3"])
 def test_a_manifest_that_is_none_is_an_error(tmp_path, text):
     path = save(tmp_path, make_dataset())
-    (tmp_path / "saved" / manifest.MANIFEST).write_bytes(text)
-    with pytest.raises(DataError, match=f"{manifest.MANIFEST} in saved is not as"):
+    (tmp_path / "saved" / reader.MANIFEST).write_bytes(text)
+    with pytest.raises(DataError, match=f"{reader.MANIFEST} in saved is not as"):
         opened(path)
 
 
 def forge(folder, change):
     """A manifest that somebody has changed who knows how its checksum is made."""
-    file = folder / manifest.MANIFEST
+    file = folder / reader.MANIFEST
     plain = json.loads(file.read_text())
     del plain["crc32"]
     change(plain)
-    file.write_text(json.dumps({**plain, "crc32": manifest._sum_of(plain)}))
+    file.write_text(json.dumps({**plain, "crc32": reader._sum_of(plain)}))
 
 
 def put(*path):
@@ -140,6 +140,6 @@ def test_files_that_hold_other_rows_than_told_are_refused(tmp_path, shape):
 
 def test_a_manifest_that_is_too_deep_is_an_error(tmp_path):
     path = save(tmp_path, make_dataset())
-    (tmp_path / "saved" / manifest.MANIFEST).write_text("[" * 10**5)
+    (tmp_path / "saved" / reader.MANIFEST).write_text("[" * 10**5)
     with pytest.raises(DataError, match="is not as gpu_dataset_save"):
         opened(path)

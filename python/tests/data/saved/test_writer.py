@@ -16,7 +16,7 @@ from small_fits import make_dataset
 from gpukeras import DataError, SpecError
 from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.dataset.streams import build_stream
-from gpukeras.data.saved import manifest
+from gpukeras.data.saved import reader
 from gpukeras.data.saved import reader as saved
 from gpukeras.data.saved import writer as storage
 
@@ -31,7 +31,7 @@ def test_numpy_alone_reads_the_files(tmp_path):
     assert (record["rows"], record["bytes"]) == (10, 10 * (24 + 4 + 4 + 1))
     marks = np.isin(np.arange(10), [2, 5]).astype(np.uint8)
     expected = {"x": x, "y": y, "weights": weights, "validation": marks}
-    assert entries(path) == sorted([manifest.MANIFEST, *(f"{name}.npy" for name in expected)])
+    assert entries(path) == sorted([reader.MANIFEST, *(f"{name}.npy" for name in expected)])
     for name, values in expected.items():
         found = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         assert (found.dtype, found.flags.c_contiguous) == (values.dtype, True)
@@ -55,9 +55,9 @@ def test_every_row_is_once_in_its_file_in_order(tmp_path, monkeypatch, rows, sha
 
 @pytest.mark.parametrize("rows", [1, 10**9, 2**53])
 @pytest.mark.parametrize("shape", [(), (7,), (2**20,) * 31])
-@pytest.mark.parametrize("kind", manifest.DTYPES)
+@pytest.mark.parametrize("kind", reader.DTYPES)
 def test_a_header_is_one_of_numpy(shape, kind, rows):
-    field = manifest.Field(kind, shape)
+    field = reader.Field(kind, shape)
     header = io.BytesIO(field.header(rows))
     assert np.lib.format.read_magic(header) == (1, 0)
     found = np.lib.format.read_array_header_1_0(header)
@@ -148,17 +148,17 @@ def test_bad_arguments_are_named(tmp_path, dataset, change, error, message):
 def test_a_folder_that_is_there_stays(tmp_path, dataset):
     path = tmp_path / "saved"
     storage.save_dataset(dataset, str(path))
-    before = (path / manifest.MANIFEST).read_bytes()
+    before = (path / reader.MANIFEST).read_bytes()
     with pytest.raises(DataError, match="`path`: saved exists already"):
         storage.save_dataset(dataset, str(path))
-    assert (path / manifest.MANIFEST).read_bytes() == before
+    assert (path / reader.MANIFEST).read_bytes() == before
 
 
 def test_our_own_folder_is_replaced(tmp_path):
     path = tmp_path / "saved"
     storage.save_dataset(make_dataset(rows=50, validation=0.2), str(path))
     storage.save_dataset(make_dataset(rows=70), str(path), overwrite=True)
-    assert entries(path) == [manifest.MANIFEST, "x.npy", "y.npy"]
+    assert entries(path) == [reader.MANIFEST, "x.npy", "y.npy"]
     assert entries(tmp_path) == ["saved"]
     assert len(saved.build_saved({"path": str(path)}, Request({}))) == 70
 
@@ -166,7 +166,7 @@ def test_our_own_folder_is_replaced(tmp_path):
 def test_an_empty_folder_is_taken(tmp_path, dataset):
     (tmp_path / "saved").mkdir()
     storage.save_dataset(dataset, str(tmp_path / "saved"))
-    assert manifest.MANIFEST in entries(tmp_path / "saved")
+    assert reader.MANIFEST in entries(tmp_path / "saved")
 
 
 def make_file(path):
@@ -185,7 +185,7 @@ def make_mixed_folder(path):
 
 def make_broken_folder(path):
     storage.save_dataset(make_dataset(), str(path))
-    (path / manifest.MANIFEST).write_text("{}")
+    (path / reader.MANIFEST).write_text("{}")
 
 
 @pytest.mark.parametrize(

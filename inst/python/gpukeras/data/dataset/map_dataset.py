@@ -1,4 +1,4 @@
-"""Datasets, and those whose rows have numbers: splits them, encodes them by a recipe, and plans.
+"""Datasets of rows by number: what all datasets have, how they are built, windows of series.
 
     features, labels --recipe--> row sources --plan_pipeline()--> resident | staged | streamed
 
@@ -21,31 +21,49 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import Notes, check_some, epoch_order, split_rows
 from gpukeras.data.plan import PipelineFacts, PipelinePlan, choose_batch_size, plan_pipeline
-from gpukeras.data.reader.image.masks import read_masks, refuse_without_images
+from gpukeras.data.reader.image.source import read_masks, refuse_without_images
 from gpukeras.data.reader.registry import open_features, open_labels, place_rows
 from gpukeras.data.reader.rows import Features, MemoryRows, RowSource
+from gpukeras.data.reader.windows import Span, WindowFeatures, WindowRows
 from gpukeras.data.recipe.augmentation import AugmentSpec
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.encoding import check_settled, group_columns
 from gpukeras.data.recipe.imputation import check_labels, choose_policy
 from gpukeras.data.recipe.multi_output import (
+    ClassWeights,
+    Weights,
     check_label_rows,
+    check_weights,
     encode_labels,
     learn_labels,
     measure_ranges,
     note_empty_classes,
-    take_labels,
-)
-from gpukeras.data.recipe.recipe import Encoding, Recipe
-from gpukeras.data.recipe.targets import MASKS, describe_label, note_number_labels
-from gpukeras.data.recipe.weights import (
-    ClassWeights,
-    Weights,
-    check_weights,
     pack_weights,
     row_weights,
+    take_labels,
     weigh_outputs,
 )
+from gpukeras.data.recipe.recipe import Encoding, Recipe
+from gpukeras.data.recipe.targets import (
+    MASKS,
+    LabelRule,
+    MatrixLabel,
+    NumberLabel,
+    describe_label,
+    encode_label,
+    learn_label,
+    measure_range,
+    note_number_labels,
+)
+from gpukeras.data.recipe.windows import (
+    WindowRule,
+    find_windows,
+    note_short,
+    split_windows,
+    training_rows,
+)
+
+# Datasets, and those whose rows have numbers: splits them, encodes them by a recipe, and ----------
 
 # The base class of datasets, whose rows have numbers or come in sequence --------------------------
 
@@ -523,3 +541,94 @@ def _weigh_masks(
     label = weigh_outputs(recipe.label, weights)
     packed = [] if weights is None else [pack_weights(label, weights, complete)]
     return replace(recipe, label=label), [masks, *packed]
+
+
+# Builds a dataset of windows of time series, split by time ----------------------------------------
+
+
+def build_windows(features: Mapping[str, Any], request: Request) -> MapDataset:
+    """Builds a dataset of windows: orders the rows, learns the recipe, and encodes each row once.
+
+    A window's features are (window, columns), its labels the targets of the rows after it:
+    (horizon, targets), without dimensions of 1. Validation is the last share of each group's rows,
+    and the recipe learns from the rows before.
+
+    Args:
+        features: See `WindowFeatures`; labels are columns of these.
+        request: How the dataset is to be made; neither labels, weights nor class weights are taken.
+
+    Raises:
+        SpecError: for a bad option, or one that windows do not take.
+        DataError: for data that cannot be trained on.
+    """
+    spec, recipe = request.spec, request.recipe
+    _refuse_others(
+        {
+            "y": request.labels,
+            "weights": request.weights,
+            "class_weight": request.class_weight,
+            "inputs": features.get("groups"),
+            "cache": spec.cache if spec.cache == "disk" else None,
+        }
+    )
+    opened = open_features(features, request.arg, spec, request.encoding, request.text)
+    assert isinstance(opened, WindowFeatures)
+    opened.check_policy(request.na)
+    rule, notes = opened.rule, Notes()
+    starts = find_windows(opened.series, rule)
+    parts = split_windows(opened.series, rule, starts, spec.validation)
+    shares = [take_shard(part, spec.shard) for part in parts]
+    keep = training_rows(opened.series, spec.validation, opened.rows)
+    remarks = note_short(opened.series, rule)
+    if recipe is None:
+        recipe = Recipe(
+            opened.learn(Learning(keep, spec)), label=_learn_label(opened, keep), na=spec.na
+        )
+        remarks = (*remarks, *opened.remarks(recipe.features, spec))
+    sources = [opened.windows(recipe.features, starts, notes)]
+    if recipe.label is not None:
+        targets = _encode_targets(opened, notes)
+        recipe = replace(recipe, label=measure_range(recipe.label, targets))
+        sources.append(WindowRows(MemoryRows(targets), starts, [_label_span(rule)]))
+    said = (*remarks, *notes.sentences)
+    return MapDataset(tuple(sources), recipe, spec, *shares, na=recipe.na, notes=said)
+
+
+def _refuse_others(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            said = '`cache` = "disk"' if name == "cache" else f"`{name}`"
+            raise SpecError(
+                f"{said} does not apply to windows of time series.",
+                hint="Name the columns to predict: `y`." if name == "y" else "",
+                arg=name,
+            )
+
+
+def _learn_label(opened: WindowFeatures, keep: np.ndarray) -> LabelRule | None:
+    """Returns the rule of a window's labels: of one number, or of several."""
+    rule = opened.rule
+    if not rule.targets:
+        return None
+    if not rule.label_shape:
+        return learn_label(opened.columns[rule.targets[0]], keep, rule.targets[0])
+    shape = rule.label_shape
+    names = rule.targets if shape == (len(rule.targets),) and rule.horizon == 1 else ()
+    return MatrixLabel(shape, names)
+
+
+def _encode_targets(opened: WindowFeatures, notes: Notes) -> np.ndarray:
+    """Returns the targets of each row of the series: a column for each, a vector for one."""
+    names = opened.rule.targets
+    targets = aligned_empty((opened.series.rows, len(names)))
+    for place, name in enumerate(names):
+        if name not in opened.columns:
+            raise DataError(f"`{opened.arg}` lacks the column `{name}` to predict.", arg=opened.arg)
+        column, plain = opened.take(name), NumberLabel()
+        targets[:, place] = encode_label(plain, column, notes, name)
+    return targets if len(names) > 1 else targets[:, 0]
+
+
+def _label_span(rule: WindowRule) -> Span:
+    ahead = np.arange(rule.window, rule.span)
+    return Span(ahead if rule.horizon > 1 else ahead[0])

@@ -28,11 +28,11 @@ from gpukeras.backend.keras_batches import KerasBatches
 from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.options import DatasetSpec, check_flag
 from gpukeras.core.pulling import Puller
-from gpukeras.data.dataset.elements import choose_batched
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
 from gpukeras.data.dataset.rebatch import HostBlock, Pass
 from gpukeras.data.dataset.tfdata import (
     check_steps,
+    choose_batched,
     disable_prefetch,
     prefetch_one,
     pull_element,

@@ -1,9 +1,13 @@
-"""Builds datasets from a user's function or tf.data pipeline."""
+"""Builds datasets of rows that come in sequence, or keeps those rows.
+
+Rows are collected before encoding, so that the recipe is learned from all of them. Large arrays go
+to a scratch file; the columns of data frames stay in memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,31 +15,380 @@ import numpy as np
 from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.memory import aligned_empty
-from gpukeras.core.messages import count_of
+from gpukeras.core.messages import count_of, mib
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.dataset.generator import (
+from gpukeras.data.arrays import Notes, check_features, check_some, order_columns, row_blocks
+from gpukeras.data.dataset.iterable_dataset import (
     Chunk,
     Generator,
+    GeneratorDataset,
+    IterableDataset,
+    Parts,
+    PipelineDataset,
+    check_parts,
     encode_chunk,
     learn_chunk,
     measure_labels,
     read_parts,
     weigh_chunk,
 )
-from gpukeras.data.dataset.iterable_dataset import (
-    GeneratorDataset,
-    IterableDataset,
-    PipelineDataset,
-)
 from gpukeras.data.dataset.map_dataset import Dataset, Request, build_rows
-from gpukeras.data.dataset.materialize import Materializer, Record
 from gpukeras.data.dataset.passthrough import build_as_is, why_not_batchable
 from gpukeras.data.dataset.tfdata import TfStream
 from gpukeras.data.plan import StreamFacts
-from gpukeras.data.reader.registry import open_features
-from gpukeras.data.recipe.encoding import check_settled
-from gpukeras.data.recipe.recipe import InputsEncoding, Recipe, check_array, check_kind
-from gpukeras.data.recipe.weights import Weights
+from gpukeras.data.reader.npy import MEMORY_BYTES, STORAGES, RowsWriter, check_disk, scratch_folder
+from gpukeras.data.reader.registry import OPENERS, ArrayFeatures, open_features
+from gpukeras.data.reader.rows import MemoryRows, RowSource
+from gpukeras.data.reader.table.columns import WholeColumn
+from gpukeras.data.recipe.columns import kind_of
+from gpukeras.data.recipe.encoding import check_settled, transform
+from gpukeras.data.recipe.multi_output import Weights, check_label_rows, check_weights, each_weights
+from gpukeras.data.recipe.recipe import Encoding, InputsEncoding, Recipe, check_array, check_kind
+from gpukeras.data.recipe.targets import SEVERAL
+from gpukeras.system import host
+
+# Collects chunks in sequence into features, labels and weights of rows by number ------------------
+
+Record = dict[str, Any]
+STORED = "stored"
+ENDLESS = "Give `steps`, the calls of an epoch, if the function has no end."
+
+
+class Materializer:
+    """A collector of the chunks of one pass.
+
+    Args:
+        arg: The user's name for the features.
+
+    Attributes:
+        rows: Rows collected so far.
+    """
+
+    def __init__(self, arg: str) -> None:
+        """Starts without rows."""
+        self._arg = arg
+        self._features: _Array | _Columns | _Several | None = None
+        self._labels: _Column | _Array | _Several | None = None
+        self._weights: dict[str, list[np.ndarray]] = {}
+        self._shown: Parts | None = None
+        self.rows = 0
+
+    def run(self, chunks: Iterable[Chunk]) -> tuple[Record, Record | None, Weights | None]:
+        """Returns features, labels and weights of all chunks.
+
+        Raises:
+            DataError: for a chunk that does not fit the first one; names the chunk. Also for more
+                rows than memory and disk can hold.
+        """
+        try:
+            for chunk in chunks:
+                self._add(chunk)
+        except BaseException:
+            self.close()
+            raise
+        if self._features is None:
+            raise DataError("There are no rows.", arg=self._arg)
+        labels = None if self._labels is None else self._labels.finish()
+        return self._features.finish(), labels, self._finish_weights()
+
+    def _finish_weights(self) -> Weights | None:
+        weights = {name: np.concatenate(parts) for name, parts in self._weights.items()}
+        outputs = [{"name": name, "values": values} for name, values in weights.items()]
+        return weights.get("", {"outputs": outputs}) if weights else None
+
+    def close(self) -> None:
+        """Discards the rows collected, and removes scratch files."""
+        if self._features is not None:
+            self._features.close()
+
+    def _add(self, chunk: Chunk) -> None:
+        try:
+            features = _dense(chunk.features, self._arg)
+            rows = open_features(features, self._arg).rows
+            self._check_parts(chunk, rows)
+            self._features = self._features or _collector(features, self._arg)
+            self._features.add(features)
+            if chunk.labels is not None:
+                self._labels = self._labels or _label_collector(chunk.labels)
+                self._labels.add(chunk.labels)
+        except DataError as error:
+            raise chunk.blame(error) from error
+        for name, _, values in [] if chunk.weights is None else each_weights(chunk.weights):
+            self._weights.setdefault(name, []).append(np.array(values, np.float64))
+        self.rows += rows
+        self._check_room(features)
+
+    def _check_parts(self, chunk: Chunk, rows: int) -> None:
+        check_some(rows, self._arg)
+        if chunk.labels is not None:
+            check_label_rows(chunk.labels, rows, self._arg)
+        check_weights(chunk.weights, rows, self._arg)
+        check_parts(self._shown, chunk)
+        self._shown = read_parts(chunk)
+
+    def _check_room(self, features: Mapping[str, Any]) -> None:
+        held = self._features.held if self._features else 0
+        if held < MEMORY_BYTES:
+            return
+        try:
+            if not isinstance(self._features, _Columns):
+                check_disk(scratch_folder(), MEMORY_BYTES, self._arg)
+            else:
+                _check_memory(held)
+        except DataError as error:
+            raise DataError(
+                f"The first {self.rows:,} rows fill the place there is: {error.message}",
+                hint=ENDLESS,
+                arg="steps",
+            ) from error
+
+
+def _check_memory(held: int) -> None:
+    free = host.read_free_memory()
+    if free is not None and free < held:  # joining and encoding need more memory
+        raise DataError(f"{mib(held)}, of {mib(free)} that are free.")
+
+
+def _dense(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
+    """Converts a sparse matrix or a file to an array."""
+    if features["kind"] in ("array", "columns"):
+        return features
+    if features["kind"] == "inputs":
+        inputs = [
+            {**part, "features": _dense(part["features"], f"{arg}${part['name']}")}
+            for part in features["inputs"]
+        ]
+        return {**features, "inputs": inputs}
+    opened = open_features(features, arg)
+    values = opened.encode(opened.plain_encoding()).gather(slice(None))
+    return {"kind": "array", "values": values, "names": features.get("names") or ()}
+
+
+def _collector(features: Mapping[str, Any], arg: str) -> _Array | _Columns | _Several:
+    if features["kind"] == "inputs":
+        return _Several(features, arg, ("inputs", "features"), _collector)
+    return _Array(features, arg) if features["kind"] == "array" else _Columns(features, arg)
+
+
+def _label_collector(labels: Mapping[str, Any], arg: str = "y") -> _Array | _Column | _Several:
+    if labels["kind"] == SEVERAL:
+        return _Several(labels, arg, ("outputs", "labels"), _label_collector)
+    return _Array(labels, arg, "memory") if labels["kind"] == "matrix" else _Column(labels, arg)
+
+
+class _Several:
+    """A collector of several inputs, or of the labels of several outputs.
+
+    Args:
+        first: The first chunk.
+        arg: The user's name for the inputs or labels.
+        fields: Key of the list of parts, and key of a part's data.
+        make: Makes the collector of a part.
+    """
+
+    def __init__(
+        self,
+        first: Mapping[str, Any],
+        arg: str,
+        fields: tuple[str, str],
+        make: Callable[[Mapping[str, Any], str], _Array | _Columns | _Column | _Several],
+    ) -> None:
+        self._record = dict(first)
+        self._arg = arg
+        self._list, self._field = fields
+        self._parts = {
+            part["name"]: make(part[self._field], f"{arg}${part['name']}")
+            for part in first[self._list]
+        }
+
+    @property
+    def held(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.held for part in self._parts.values())
+
+    def add(self, batch: Mapping[str, Any]) -> None:
+        """Appends rows; the parts may be in another order."""
+        if batch["kind"] != self._record["kind"]:
+            raise _changed(self._arg, self._record["kind"], batch["kind"])
+        parts = {part["name"]: part[self._field] for part in batch[self._list]}
+        if set(parts) != set(self._parts):
+            raise DataError(
+                f"`{self._arg}` must have {', '.join(self._parts)}, as in the first batch, "
+                f"not {', '.join(parts)}.",
+                arg=self._arg,
+            )
+        for name, part in parts.items():
+            self._parts[name].add(part)
+
+    def finish(self) -> Record:
+        """Returns all rows."""
+        parts = [
+            {**part, self._field: self._parts[part["name"]].finish()}
+            for part in self._record[self._list]
+        ]
+        return {**self._record, self._list: parts}
+
+    def close(self) -> None:
+        """Closes the parts, which removes their scratch files."""
+        for part in self._parts.values():
+            part.close()
+
+
+class _Array:
+    """A collector of an array."""
+
+    def __init__(self, first: Mapping[str, Any], arg: str, keep: str = "auto") -> None:
+        values = check_features(first["values"], arg)
+        self._record = dict(first)
+        self._arg = arg
+        self.held = 0
+        # Integers in R become doubles as soon as one of them is NA.
+        exact = values.dtype if values.dtype in (np.float32, np.uint8) else np.dtype(np.float64)
+        self._shape, self._dtype = values.shape[1:], exact
+        self._writer = RowsWriter(self._shape, exact, keep, arg)
+
+    def add(self, features: Mapping[str, Any]) -> None:
+        """Appends rows."""
+        if features["kind"] != self._record["kind"]:
+            raise _changed(self._arg, self._record["kind"], features["kind"])
+        features = order_columns(features, self._record.get("names") or (), self._arg)
+        values = check_features(features["values"], self._arg)
+        if values.shape[1:] != self._shape or not np.can_cast(values.dtype, self._dtype, "safe"):
+            raise DataError(
+                f"Each row of `{self._arg}` must have shape {self._shape} and type {self._dtype}, "
+                f"as in the first batch, not {values.shape[1:]} and {values.dtype}.",
+                arg=self._arg,
+            )
+        self._writer.write(values)
+        self.held += len(values) * int(np.prod(self._shape)) * self._dtype.itemsize
+
+    def finish(self) -> Record:
+        """Returns all rows."""
+        rows = self._writer.finish()
+        if isinstance(rows, MemoryRows):
+            return {**self._record, "values": rows.array}
+        return {**self._record, "kind": STORED, "values": _map_whole(rows)}
+
+    def close(self) -> None:
+        """Removes the scratch file."""
+        self._writer.close()
+
+
+class _Columns:
+    """A collector of a data frame."""
+
+    def __init__(self, first: Mapping[str, Any], arg: str) -> None:
+        self._arg = arg
+        self._columns = [_Column(column, arg) for column in first["columns"]]
+
+    @property
+    def held(self) -> int:
+        """Bytes of all columns."""
+        return sum(column.held for column in self._columns)
+
+    def add(self, features: Mapping[str, Any]) -> None:
+        """Appends rows; the columns may be in another order."""
+        if features["kind"] != "columns":
+            raise _changed(self._arg, "columns", features["kind"])
+        by_name = {column["name"]: column for column in features["columns"]}
+        names = [column.name for column in self._columns]
+        odd = sorted(set(names) ^ set(by_name))
+        if odd or len(features["columns"]) != len(names):
+            raise DataError(
+                f"`{self._arg}` must have the columns of the first batch"
+                f"{f': `{odd[0]}` is one too many or lacks' if odd else ''}.",
+                arg=self._arg,
+                column=odd[0] if odd else names[0],
+            )
+        for column in self._columns:
+            column.add(by_name[column.name])
+
+    def finish(self) -> Record:
+        """Returns all rows."""
+        return {"kind": "columns", "columns": [column.finish() for column in self._columns]}
+
+    def close(self) -> None:
+        """Does nothing, as all values are in memory."""
+
+
+class _Column:
+    """A collector of one column of a data frame, or of a vector of labels."""
+
+    def __init__(self, first: Mapping[str, Any], arg: str) -> None:
+        self._first, self._whole = first, WholeColumn({"name": arg, **first})
+        self.name = self._whole.name
+
+    @property
+    def held(self) -> int:
+        """Bytes of the values."""
+        return self._whole.held
+
+    def add(self, column: Mapping[str, Any]) -> None:
+        """Appends values."""
+        if column["kind"] in ("matrix", SEVERAL) or kind_of(column) != kind_of(self._first):
+            raise _changed(self.name, self._first["kind"], column["kind"])
+        self._whole.add(column)
+
+    def finish(self) -> Record:
+        """Returns all values; the levels of texts are sorted."""
+        return self._whole.take()
+
+    def close(self) -> None:
+        """Does nothing, as all values are in memory."""
+
+
+@dataclass(frozen=True)
+class StoredArray(ArrayFeatures):
+    """A collected array in a scratch file, which is encoded in blocks of rows.
+
+    Args:
+        keep: Where encoded rows are stored, see `RowsWriter`.
+    """
+
+    keep: str = "auto"
+
+    def encode(
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
+    ) -> RowSource:
+        """Encodes the rows, in memory or in another scratch file; see `Features.encode()`."""
+        values = self.features["values"]
+        with RowsWriter(encoding.staged_shape, keep=self.keep, arg=self.arg) as writer:
+            for rows in row_blocks(len(values), 8 * values[0].size):
+                taken = None if complete is None else complete[rows]
+                part = {**self.features, "values": values[rows]}
+                writer.write(transform(encoding, part, self.arg, taken, notes))
+        return writer.finish()
+
+
+def _open_stored(
+    features: Mapping[str, Any], arg: str, spec: DatasetSpec | None, *_: Any
+) -> StoredArray:
+    keep = "auto" if spec is None else STORAGES.get(spec.cache, "auto")
+    return StoredArray({**features, "kind": "array"}, arg, keep=keep)
+
+
+OPENERS[STORED] = _open_stored
+
+
+def _map_whole(rows: Any) -> np.ndarray:
+    """Maps a scratch file's rows as an array; the file is removed with the array."""
+    values = np.memmap(rows.file.path, rows.dtype, "r", shape=rows.shape)
+    values.owner = rows  # type: ignore[attr-defined] # arrays of a subclass take attributes
+    return values
+
+
+def _changed(name: str, before: str, now: str) -> DataError:
+    kinds = {
+        "columns": "a data frame",
+        "array": "a matrix or array",
+        "inputs": "a list of inputs",
+        SEVERAL: "a list of outputs",
+    }
+    found, first = kinds.get(now, now), kinds.get(before, before)
+    return DataError(f"`{name}` is {found}, in the first batch it was {first}.", arg=name)
+
+
+# Builds datasets from a user's function or tf.data pipeline ---------------------------------------
 
 STREAM_KINDS = ("generator", "tfdata")
 

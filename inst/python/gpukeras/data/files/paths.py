@@ -63,7 +63,7 @@ def _find(path: str | AnyFile, arg: str, stores: dict[Any, Any]) -> Sequence[Any
     if isinstance(path, RemoteFile):
         return [path]
     if is_url(path):
-        from gpukeras.data.files.stores.find import find_objects  # imports pyarrow
+        from gpukeras.data.files.stores import find_objects  # imports pyarrow
 
         return find_objects(str(path), arg, stores)
     return _expand(os.fspath(path), arg)

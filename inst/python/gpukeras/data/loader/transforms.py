@@ -27,10 +27,9 @@ from gpukeras.data.recipe.augmentation import (
     draws_moves,
     image_encoding,
 )
-from gpukeras.data.recipe.multi_output import each_place
+from gpukeras.data.recipe.multi_output import each_place, each_weight_place
 from gpukeras.data.recipe.recipe import ImageEncoding, Part, PixelEncoding, Recipe
 from gpukeras.data.recipe.targets import SEVERAL, LabelRule
-from gpukeras.data.recipe.weights import each_weight_place
 from gpukeras.data.stage_timer import end_stage
 
 # Any block ---------------------------------------------------------------------------------------

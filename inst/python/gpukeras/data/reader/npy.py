@@ -589,7 +589,7 @@ def open_npy_anywhere(path: str, arg: str) -> NpyFile:
     """
     if not is_url(path):
         return open_npy(path, arg)
-    from gpukeras.data.files.stores.find import find_objects  # imports pyarrow
+    from gpukeras.data.files.stores import find_objects  # imports pyarrow
 
     objects = find_objects(path, arg)
     if len(objects) != 1:

@@ -1,30 +1,407 @@
-"""Opens features and labels of every kind."""
+"""Opens features of all kinds; those that are in memory, texts and several inputs live here.
+
+    {image: array, table: columns} --encode()--> rows of float32: [image, flattened | table]
+
+Rows of image files stay bytes, and are put beside the others block by block, see `input_rows`.
+`unpacking` splits each row into one tensor per input, on the device.
+
+    character matrix or columns --encode()--> rows of codes, and the strings they stand for
+
+A row stays one row of numbers, so that all data movement handles a single array. `unpacking`
+replaces the codes by the strings in host memory, the only place where TensorFlow stores strings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import DataError
+from gpukeras.backend.features import require_feature
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_empty
+from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import Notes, check_features, order_columns
-from gpukeras.data.reader.image.paths import list_column
+from gpukeras.data.arrays import (
+    EXACT_FLOAT32,
+    Notes,
+    check_features,
+    check_lengths,
+    column_fault,
+    order_columns,
+    row_blocks,
+)
+from gpukeras.data.reader.image.files import list_column
 from gpukeras.data.reader.image.source import open_images
-from gpukeras.data.reader.inputs import InputsFeatures
 from gpukeras.data.reader.npy import DiskRows, keep_rows, open_npy_anywhere, read_npy_labels
-from gpukeras.data.reader.rows import Features, MemoryRows, Rows, RowSource
+from gpukeras.data.reader.rows import Features, InputRows, MemoryRows, Rows, RowSource
 from gpukeras.data.reader.sparse import open_sparse
-from gpukeras.data.reader.strings import StringFeatures, keeps_text, open_kept
 from gpukeras.data.reader.windows import WindowFeatures
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.encoding import count_rows, learn_array, learn_columns, transform
 from gpukeras.data.recipe.imputation import count_missing
-from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_form
+from gpukeras.data.recipe.multi_output import check_part_names
+from gpukeras.data.recipe.recipe import (
+    ArrayEncoding,
+    Encoding,
+    Input,
+    InputsEncoding,
+    TextEncoding,
+    check_form,
+    check_kind,
+    check_names,
+    lacking_column,
+)
 from gpukeras.data.recipe.targets import MASKS, SEVERAL
 from gpukeras.data.recipe.text_vectorization import TextSpec
+
+# Several inputs given as a list: each has its own encoding, and encoded rows lie side by ----------
+
+Opener = Callable[..., Features]
+INSIDE = (
+    "array",
+    "columns",
+    "sparse",
+    "npy",
+    "stored",
+    "strings",
+)  # kinds of features that an input may have, beside a column of images
+
+
+class InputsFeatures(Features):
+    """Several inputs of one model.
+
+    Args:
+        features: `{kind: "inputs", inputs: [{name, features, scale}], listed}`: per input, its
+            features in the format of `reader` and whether to standardise its numbers (default: as
+            in `spec`; images are scaled to 0 to 1); `listed` is true if the inputs had no names and
+            are called "input_1", "input_2" and so on.
+        arg: Name of the user's argument, for error messages.
+        open_part: Opens the features of one input: `registry.open_features()`.
+        spec: The dataset options for reading.
+        encoding: The learned encoding, or None.
+
+    Raises:
+        DataError: for inputs without names, or of a kind that cannot be combined.
+    """
+
+    def __init__(
+        self,
+        features: Mapping[str, Any],
+        arg: str,
+        open_part: Opener,
+        spec: DatasetSpec | None = None,
+        encoding: Encoding | None = None,
+    ) -> None:
+        """Opens each input."""
+        self.arg, inputs = arg, features["inputs"]
+        check_part_names([part["name"] for part in inputs], arg)
+        own = {} if encoding is None else {part.name: part.encoding for part in encoding.inputs}
+        self.inputs = {
+            part["name"]: open_part(
+                _check_kind(part["features"], f"{arg}${part['name']}"),
+                f"{arg}${part['name']}",
+                spec,
+                own.get(part["name"]),
+            )
+            for part in inputs
+        }
+        self._listed = bool(features.get("listed"))
+        self._scales = {part["name"]: part.get("scale") for part in inputs}
+        self._columns = {part["name"]: _column_names(part["features"]) for part in inputs}
+        self.refuses = next((each.refuses for each in self.inputs.values() if each.refuses), "")
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, the same for each input.
+
+        Raises:
+            DataError: if the numbers differ; names the input.
+        """
+        first, *others = self.inputs.values()
+        rows = first.rows
+        for each in others:
+            check_lengths(rows, each.rows, each.arg, first.arg)
+        return rows
+
+    @property
+    def row_shape(self) -> tuple[int, ...] | None:
+        """Shape of a row with all inputs, or None if only an encoding defines it."""
+        shapes = [each.row_shape for each in self.inputs.values()]
+        if any(shape is None for shape in shapes):
+            return None
+        return (sum(math.prod(shape) for shape in shapes if shape is not None),)
+
+    def plain_encoding(self) -> Encoding:
+        """Returns an encoding that uses the numbers of arrays unchanged."""
+        return self._join({name: each.plain_encoding() for name, each in self.inputs.items()})
+
+    def check_policy(self, na: str) -> None:
+        """Checks that each input supports a policy for missing values."""
+        for each in self.inputs.values():
+            each.check_policy(na)
+
+    def learn(self, how: Learning) -> InputsEncoding:
+        """Learns the encoding, one per input; see `Features.learn()`.
+
+        Raises:
+            SpecError: if `encode` names a column that no input has.
+        """
+        self._check_encode(how.spec)
+        return self._join(
+            {
+                name: each.learn(replace(how, spec=self._spec_of(name, how.spec)))
+                for name, each in self.inputs.items()
+            }
+        )
+
+    def remarks(self, encoding: Encoding, spec: DatasetSpec) -> tuple[str, ...]:
+        """Returns sentences about surprising properties of each input's encoding."""
+        each = (self.inputs[part.name].remarks(part.encoding, spec) for part in encoding.inputs)
+        return tuple(sentence for part in each for sentence in part)
+
+    def encode(
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
+    ) -> RowSource:
+        """Returns the rows, all inputs side by side; see `Features.encode()`.
+
+        Raises:
+            DataError: if the inputs differ from those in training, or as each input's `encode()`
+                raises.
+        """
+        encoding = self._check_inputs(encoding)
+        if encoding.images is not None:
+            encoded = ((part.encoding, self.inputs[part.name]) for part in encoding.inputs)
+            return InputRows([each.encode(own, complete, notes) for own, each in encoded])
+        rows = self.rows if complete is None else int(complete.sum())
+        packed, start = aligned_empty((rows, *encoding.shape)), 0
+        texts: dict[str, Sequence[str]] = {}
+        for part in encoding.inputs:
+            source = self.inputs[part.name].encode(part.encoding, complete, notes)
+            stop = start + math.prod(part.encoding.shape)
+            for block in row_blocks(rows, source.row_bytes):
+                packed[block, start:stop] = source.gather(block).reshape(-1, stop - start)
+            texts.update((part.name, own) for own in source.texts.values())
+            start = stop
+        made = MemoryRows(packed)
+        made.texts = texts
+        return made
+
+    def images(self, complete: np.ndarray | None = None) -> tuple[Any, Any] | None:
+        """Returns the image files of the rows to use and the form of their rows, or None."""
+        sources = (each.images(complete) for each in self.inputs.values())
+        return next((images for images in sources if images is not None), None)
+
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Returns the mask of rows without a missing feature, and the incomplete rows per input."""
+        complete = self._each_complete(known)
+        counts = {f"`{self.arg}${name}`": int((~each).sum()) for name, each in complete.items()}
+        return np.logical_and.reduce([*complete.values()]), counts
+
+    def _each_complete(self, known: Collection[str] | None) -> dict[str, np.ndarray]:
+        complete = {}
+        for name, each in self.inputs.items():
+            prefix = f"{name}$"
+            own = known and [column[len(prefix) :] for column in known if column.startswith(prefix)]
+            complete[name] = each.find_complete(own)
+        return complete
+
+    def _spec_of(self, name: str, spec: DatasetSpec) -> DatasetSpec:
+        """Returns the options for one input: its scaling, and the encodings of its columns."""
+        scale = self._scales[name]
+        encode = spec.encode
+        if not isinstance(encode, str):
+            encode = {column: encode[column] for column in encode if column in self._columns[name]}
+        return replace(spec, scale=spec.scale if scale is None else scale, encode=encode)
+
+    def _check_encode(self, spec: DatasetSpec) -> None:
+        known = {column for columns in self._columns.values() for column in columns}
+        for column in () if isinstance(spec.encode, str) else spec.encode:
+            if column not in known:
+                raise SpecError(
+                    f"`encode` names `{column}`, which is no column of `{self.arg}`.",
+                    arg="encode",
+                    column=column,
+                )
+
+    def _join(self, encodings: Mapping[str, Encoding]) -> InputsEncoding:
+        inputs = tuple(map(Input, encodings, encodings.values()))
+        return InputsEncoding(inputs, listed=self._listed)
+
+    def _check_inputs(self, encoding: Encoding) -> InputsEncoding:
+        checked = check_kind(encoding, InputsEncoding, self.arg)
+        expected = [part.name for part in checked.inputs]
+        if set(expected) != set(self.inputs):
+            raise DataError(
+                f"`{self.arg}` must have the inputs {', '.join(expected)}, as in training, "
+                f"not {', '.join(self.inputs)}.",
+                arg=self.arg,
+            )
+        return checked
+
+
+def _check_kind(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
+    column = features["kind"] == "images" and features.get("column")
+    if features["kind"] not in INSIDE and not column:
+        raise DataError(
+            f"`{arg}` cannot be one of several inputs: it is not rows in memory.",
+            hint="Inputs are matrices, arrays, data frames, sparse matrices and .npy files.",
+            arg=arg,
+        )
+    return features
+
+
+def _column_names(features: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(column["name"] for column in features.get("columns") or ())
+
+
+# Strings that reach the model as strings: for models with layers such as TextVectorization --------
+
+NUMBERS = ("numeric", "integer", "logical")
+TEXTS = ("character", "factor")
+
+
+class StringFeatures(Features):
+    """Strings in memory: `{kind: "strings", values, levels, names}` with R's codes as `values`."""
+
+    refuses = "text"
+
+    def __init__(self, features: Mapping[str, Any], arg: str) -> None:
+        """Stores the features."""
+        require_feature("texts")
+        self.features, self.arg = features, arg
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.features["values"])
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Number of strings per row."""
+        return tuple(np.shape(self.features["values"])[1:])
+
+    def learn(self, how: Learning) -> TextEncoding:
+        """Returns the encoding; there is nothing to learn."""
+        return TextEncoding(self.row_shape, names=tuple(self.features.get("names") or ()))
+
+    def plain_encoding(self) -> TextEncoding:
+        """Returns an encoding that passes texts on."""
+        return TextEncoding(self.row_shape)
+
+    def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+        """Returns an all-true mask: missing strings are an error, see `encode()`."""
+        return np.ones(self.rows, dtype=bool), {}
+
+    def encode(
+        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
+    ) -> MemoryRows:
+        """Returns rows of codes, with the strings that they stand for.
+
+        Raises:
+            DataError: if the row shape differs from training, strings are missing, or there are too
+                many distinct strings.
+        """
+        check_form(encoding, TextEncoding, self.row_shape, self.arg)
+        codes, levels = np.asarray(self.features["values"]), list(self.features["levels"])
+        missing = int((codes < 1).any(axis=1).sum())
+        if missing:
+            rows = count_of(missing, "row")
+            raise DataError(f"`{self.arg}` has missing texts in {rows}.", arg=self.arg)
+        if len(levels) >= EXACT_FLOAT32:
+            raise DataError(
+                f"`{self.arg}` has {len(levels):,} different texts, more than {EXACT_FLOAT32:,}.",
+                hint="Give them as a tf.data pipeline.",
+                arg=self.arg,
+            )
+        out = aligned_empty(codes.shape)
+        out[...] = codes
+        kept = MemoryRows(out)
+        kept.texts = {"": ["", *levels]}
+        return kept
+
+
+def keeps_text(spec: DatasetSpec | None, encoding: Encoding | None) -> bool:
+    """Whether a data frame's columns reach the model unencoded, strings as strings."""
+    if encoding is not None:
+        return isinstance(encoding, (TextEncoding, InputsEncoding))
+    return spec is not None and spec.encode == "none"
+
+
+def open_kept(
+    columns: Sequence[Mapping[str, Any]],
+    arg: str,
+    encoding: Encoding | None,
+    open_part: Callable[..., Features],
+) -> StringFeatures | InputsFeatures:
+    """Opens unencoded columns: one input if all are strings, else one input per column.
+
+    Args:
+        columns: Columns of a data frame, see `columns`.
+        arg: Name of the user's argument, for error messages.
+        encoding: The learned encoding, or None to use all columns.
+        open_part: Opens the features of one input: `registry.open_features()`.
+
+    Raises:
+        DataError: for a column that is missing, or holds neither strings nor numbers.
+    """
+    check_names([column["name"] for column in columns], arg)
+    columns = _choose(columns, arg, encoding)
+    single = isinstance(encoding, TextEncoding)
+    if single or (encoding is None and all(c["kind"] in TEXTS for c in columns)):
+        return StringFeatures(_join_texts(columns, arg), arg)
+    inputs = [
+        {"name": column["name"], "features": _as_input(column, arg), "scale": False}
+        for column in columns
+    ]
+    return InputsFeatures({"kind": "inputs", "inputs": inputs}, arg, open_part, None, encoding)
+
+
+def _choose(
+    columns: Sequence[Mapping[str, Any]], arg: str, encoding: Encoding | None
+) -> Sequence[Mapping[str, Any]]:
+    """Selects the columns of an encoding, in its order."""
+    names = () if encoding is None else encoding.names or [part.name for part in encoding.parts]
+    by_name = {column["name"]: column for column in columns}
+    for name in names:
+        if name not in by_name:
+            raise lacking_column(name, arg)
+    return [by_name[name] for name in names] or columns
+
+
+def _as_input(column: Mapping[str, Any], arg: str) -> dict[str, Any]:
+    if column["kind"] in TEXTS:
+        return _join_texts([column], f"{arg}${column['name']}")
+    if column["kind"] not in NUMBERS:
+        raise _refuse(column, arg, "numbers or texts")
+    return {"kind": "array", "values": np.asarray(column["values"]).reshape(-1, 1), "names": []}
+
+
+def _join_texts(columns: Sequence[Mapping[str, Any]], arg: str) -> dict[str, Any]:
+    """Joins string columns side by side, with shared levels."""
+    levels: dict[str, int] = {}
+    parts = []
+    for column in columns:
+        if column["kind"] not in TEXTS:
+            raise _refuse(column, arg, "texts, as in training")
+        own = [levels.setdefault(level, len(levels) + 1) for level in column["levels"]]
+        codes = np.asarray(column["values"]).reshape(-1).astype(np.int64)
+        parts.append(np.array([0, *own])[codes])
+    names = [column["name"] for column in columns]
+    values = np.stack(parts, axis=1)
+    return {"kind": "strings", "values": values, "levels": list(levels), "names": names}
+
+
+def _refuse(column: Mapping[str, Any], arg: str, expected: str) -> DataError:
+    problem = f"must hold {expected}, not {column['kind']}."
+    hint = 'With `encode = "none"` columns are given to the model as they are.'
+    return column_fault(column["name"], arg, problem, hint)
+
+
+# Opens features and labels of every kind ----------------------------------------------------------
 
 Given = Mapping[str, Any]
 

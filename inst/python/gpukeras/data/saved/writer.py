@@ -32,7 +32,7 @@ from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.files.files import path_error
 from gpukeras.data.recipe.recipe import BatchesEncoding, SeriesEncoding
 from gpukeras.data.recipe.serialization import to_portable
-from gpukeras.data.saved.manifest import DTYPES, FIELDS, MANIFEST, Field, Manifest, read_manifest
+from gpukeras.data.saved.reader import DTYPES, FIELDS, MANIFEST, Field, Manifest, read_manifest
 
 # Rows that are written, and have a checksum, at a time: the processor's cache holds them.
 BLOCK_BYTES = 4 * 2**20

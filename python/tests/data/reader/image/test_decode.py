@@ -9,7 +9,7 @@ from tabled import palette_png, png
 
 from gpukeras import DataError
 from gpukeras.data.reader.image.decode import MASK, ImageForm, decode
-from gpukeras.data.reader.image.paths import list_images
+from gpukeras.data.reader.image.files import list_images
 
 NEAREST = {"interpolation": "nearest"}
 

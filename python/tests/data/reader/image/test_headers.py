@@ -6,7 +6,7 @@ from pictures import encode, encode_bmp, encode_gif, picture, write
 from tabled import png
 
 from gpukeras.backend import runtime
-from gpukeras.data.reader.image.formats import Header, has_deep, read_header, read_headers
+from gpukeras.data.reader.image.files import Header, has_deep, read_header, read_headers
 
 
 @pytest.mark.tf

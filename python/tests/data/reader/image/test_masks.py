@@ -6,7 +6,7 @@ from pictures import write
 from tabled import SIZE, build, counts, image_features, mask_labels, png, square, write_table
 
 from gpukeras import DataError, SpecError
-from gpukeras.data.reader.image import masks
+from gpukeras.data.reader.image import source
 from gpukeras.data.reader.npy import DiskRows
 from gpukeras.data.reader.rows import MemoryRows
 
@@ -128,15 +128,15 @@ def masks_weighed(table):
 
 
 def test_the_table_of_values_covers_every_byte():
-    assert masks._tabulate(()).tolist() == list(range(256))
-    table = masks._tabulate((9, 4))
+    assert source._tabulate(()).tolist() == list(range(256))
+    table = source._tabulate((9, 4))
     assert (table[9], table[4]) == (0, 1)
-    assert (np.delete(table, (4, 9)) == masks.OUTSIDE).all()
+    assert (np.delete(table, (4, 9)) == source.OUTSIDE).all()
     seen = np.zeros(256, bool)
     seen[[0, 255]] = True
-    assert masks._find_pixels(seen) == (0, 255)
+    assert source._find_pixels(seen) == (0, 255)
     seen[3] = True
-    assert masks._find_pixels(seen) == tuple(range(256))
+    assert source._find_pixels(seen) == tuple(range(256))
 
 
 def test_pixels_of_16_bits_are_classes_too(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from pictures import write
 
 from gpukeras import DataError
-from gpukeras.data.reader.image.paths import list_column
+from gpukeras.data.reader.image.files import list_column
 
 
 def test_files_of_a_column_keep_the_numbers_of_their_rows(tmp_path):

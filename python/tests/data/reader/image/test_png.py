@@ -6,7 +6,7 @@ from pictures import encode, picture
 from tabled import palette_png, png
 
 from gpukeras.backend import runtime
-from gpukeras.data.reader.image.formats import is_palette, read_bits, read_palette_as_grey
+from gpukeras.data.reader.image.files import is_palette, read_bits, read_palette_as_grey
 
 
 @pytest.mark.tf

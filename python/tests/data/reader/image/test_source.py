@@ -25,13 +25,13 @@ from gpukeras import DataError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.reader.image import decode as image_rows
-from gpukeras.data.reader.image import paths as image_files
+from gpukeras.data.reader.image import files as image_files
 from gpukeras.data.reader.image import source as images
 from gpukeras.data.reader.npy import DiskRows
 from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.data.recipe.columns import Learning
-from gpukeras.data.recipe.compatibility import same_encoding
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
+from gpukeras.data.recipe.serialization import same_encoding
 
 # Listing -----------------------------------------------------------------------------------------
 

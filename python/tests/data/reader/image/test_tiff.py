@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras.core.errors import RuntimeMissingError
-from gpukeras.data.reader.image import formats
+from gpukeras.data.reader.image import files
 
 BANDS = {"photometric": "minisblack", "planarconfig": "contig"}
 
@@ -18,7 +18,7 @@ BANDS = {"photometric": "minisblack", "planarconfig": "contig"}
 def test_a_missing_tifffile_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "tifffile", None)
     with pytest.raises(RuntimeMissingError, match="tifffile is needed to read TIFF") as caught:
-        formats.require_tifffile()
+        files.require_tifffile()
     assert "pip install tifffile" in caught.value.hint
 
 
@@ -46,7 +46,7 @@ def random(shape, dtype):
 )
 def test_pixels_are_those_of_the_file(raw, shape, dtype, options):
     pixels = random(shape, dtype)
-    found = formats.read_tiff(written(pixels, **options), raw)
+    found = files.read_tiff(written(pixels, **options), raw)
     expected = pixels.reshape(*shape[:2], -1).astype(np.uint16)
     if dtype == np.uint8 and not raw:
         expected = expected * 257
@@ -57,48 +57,46 @@ def test_pixels_are_those_of_the_file(raw, shape, dtype, options):
 def test_planes_pages_and_bits():
     planes = random((3, 7, 5), np.uint8)
     content = written(planes, photometric="rgb", planarconfig="separate")
-    np.testing.assert_array_equal(formats.read_tiff(content, True), np.moveaxis(planes, 0, -1))
+    np.testing.assert_array_equal(files.read_tiff(content, True), np.moveaxis(planes, 0, -1))
     pages = random((2, 7, 5), np.uint16)
     content = written(pages, photometric="minisblack")
-    np.testing.assert_array_equal(formats.read_tiff(content)[..., 0], pages[0])
+    np.testing.assert_array_equal(files.read_tiff(content)[..., 0], pages[0])
     bits = random((7, 5), np.uint8) > 100
     content = written(bits, photometric="minisblack")
-    np.testing.assert_array_equal(formats.read_tiff(content)[..., 0], bits * 65535)
-    np.testing.assert_array_equal(formats.read_tiff(content, True)[..., 0], bits)
+    np.testing.assert_array_equal(files.read_tiff(content)[..., 0], bits * 65535)
+    np.testing.assert_array_equal(files.read_tiff(content, True)[..., 0], bits)
 
 
 def test_white_that_is_zero_is_turned_and_a_palette_looked_up_unless_raw():
     pixels = random((7, 5), np.uint8)
     content = written(pixels, photometric="miniswhite")
     np.testing.assert_array_equal(
-        formats.read_tiff(content)[..., 0], 65535 - 257 * pixels.astype(int)
+        files.read_tiff(content)[..., 0], 65535 - 257 * pixels.astype(int)
     )
-    np.testing.assert_array_equal(formats.read_tiff(content, True)[..., 0], pixels)
+    np.testing.assert_array_equal(files.read_tiff(content, True)[..., 0], pixels)
     colours = random((3, 256), np.uint16)
     content = written(pixels, photometric="palette", colormap=colours)
-    np.testing.assert_array_equal(
-        formats.read_tiff(content), np.moveaxis(colours[:, pixels], 0, -1)
-    )
-    np.testing.assert_array_equal(formats.read_tiff(content, True)[..., 0], pixels)
+    np.testing.assert_array_equal(files.read_tiff(content), np.moveaxis(colours[:, pixels], 0, -1))
+    np.testing.assert_array_equal(files.read_tiff(content, True)[..., 0], pixels)
 
 
 def test_other_pixels_and_damage_are_refused():
     cases = [
-        (written(np.zeros((4, 4), np.float32)), formats.OTHER_PIXELS),
-        (written(np.zeros((4, 4), np.int16)), formats.OTHER_PIXELS),
-        (written(np.zeros((4, 4, 5), np.uint8), **BANDS), formats.OTHER_CHANNELS),
+        (written(np.zeros((4, 4), np.float32)), files.OTHER_PIXELS),
+        (written(np.zeros((4, 4), np.int16)), files.OTHER_PIXELS),
+        (written(np.zeros((4, 4, 5), np.uint8), **BANDS), files.OTHER_CHANNELS),
         (written(np.zeros((40, 40), np.uint8))[:200], None),
         (b"II*\0", None),
     ]
     for content, message in cases:
         with pytest.raises(ValueError, match=message):
-            formats.read_tiff(content)
+            files.read_tiff(content)
 
 
 def test_sizes_are_read(tmp_path):
     path = tmp_path / "a.tif"
     path.write_bytes(written(np.zeros((7, 5, 3), np.uint16), photometric="rgb"))
-    assert formats.read_size(str(path)) == (7, 5, 16)
+    assert files.read_size(str(path)) == (7, 5, 16)
 
 
 def forge(content, tag, value):
@@ -122,12 +120,12 @@ def test_no_memory_is_taken_for_more_pixels_than_the_file_can_hold(options, tags
     for tag in tags:
         content = forge(content, tag, 10_000)
     with pytest.raises(ValueError, match="larger than its data"):
-        formats.read_tiff(content)
+        files.read_tiff(content)
 
 
 def test_a_blank_page_that_is_compressed_is_read():
     blank = np.zeros((3000, 3000), np.uint16)
-    assert (formats.read_tiff(written(blank, compression="zlib")) == 0).all()
+    assert (files.read_tiff(written(blank, compression="zlib")) == 0).all()
 
 
 @settings(deadline=None)
@@ -143,6 +141,6 @@ def test_a_damaged_file_is_read_or_a_classed_error(tmp_path_factory, changes, en
     path = tmp_path_factory.mktemp("damaged") / "a.tif"
     path.write_bytes(content[:end])
     with suppress(ValueError):
-        formats.read_size(str(path))
+        files.read_size(str(path))
     with suppress(ValueError):
-        assert formats.read_tiff(bytes(content[:end])).dtype == np.uint16
+        assert files.read_tiff(bytes(content[:end])).dtype == np.uint16

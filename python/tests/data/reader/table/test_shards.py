@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpukeras import DataError
-from gpukeras.data.reader.table.base import split_units
+from gpukeras.data.reader.table.columnar import split_units
 from gpukeras.data.reader.table.features import open_table
 
 

@@ -15,7 +15,7 @@ from gpukeras import DataError, GpuKerasError
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.reader import npy
 from gpukeras.data.reader.table import scan
-from gpukeras.data.reader.table.base import TableReader
+from gpukeras.data.reader.table.columnar import TableReader
 from gpukeras.data.reader.table.schema import to_column
 from gpukeras.data.recipe.columns import ScaledRule
 

@@ -19,9 +19,16 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.prefetch import count_cores, map_ahead
-from gpukeras.data.reader.image import formats
-from gpukeras.data.reader.image.formats import is_palette, read_bits, read_palette_as_grey
-from gpukeras.data.reader.image.paths import ImageFiles
+from gpukeras.data.reader.image.files import (
+    MAGICS,
+    OTHER_CHANNELS,
+    OTHER_PIXELS,
+    ImageFiles,
+    is_palette,
+    read_bits,
+    read_palette_as_grey,
+    read_tiff,
+)
 from gpukeras.data.reader.rows import Rows, RowSource, row_numbers
 from gpukeras.data.stage_timer import end_stage, is_watched
 
@@ -38,8 +45,8 @@ PROBLEMS = {  # part of TensorFlow's message, or of a decoder's of ours: what we
     "Unknown image file format": "is no JPEG, PNG, GIF, BMP or TIFF image.",
     "tifffile is needed": "is a TIFF, which needs the Python package tifffile.",
     "'imagecodecs' package": "is a compressed TIFF, which needs the Python package imagecodecs.",
-    formats.OTHER_PIXELS: "has other pixels than unsigned integers of 8 or 16 bits.",
-    formats.OTHER_CHANNELS: "has more than 4 channels.",
+    OTHER_PIXELS: "has other pixels than unsigned integers of 8 or 16 bits.",
+    OTHER_CHANNELS: "has more than 4 channels.",
     JPEG_MASK: "is a JPEG, which changes the classes of a mask: save masks as PNG or TIFF.",
     COLOURS: "has colours: a mask has one channel, whose values are the classes.",
     TOO_HIGH: "has values above 255: the classes of a mask are numbers from 0 to 255.",
@@ -255,12 +262,12 @@ def _tiff_as_png(tf: Any, content: Any, form: ImageForm) -> Any:
     """Replaces a TIFF by a PNG of 16 bits: 8 bits are multiplied by 257, but not in masks."""
 
     def convert() -> Any:
-        read = partial(formats.read_tiff, raw=form.values == MASK)
+        read = partial(read_tiff, raw=form.values == MASK)
         pixels = tf.numpy_function(read, [content], tf.uint16)
         pixels.set_shape((None, None, None))
         return tf.io.encode_png(pixels, compression=0)
 
-    known = _begins(tf, content, formats.MAGICS)
+    known = _begins(tf, content, MAGICS)
     return tf.cond(known, convert, lambda: content)
 
 

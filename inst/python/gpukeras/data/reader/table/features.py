@@ -25,10 +25,9 @@ from gpukeras.data.files.files import AnyFile, Skipped
 from gpukeras.data.files.paths import find_files
 from gpukeras.data.reader.npy import STORAGES, RowsWriter
 from gpukeras.data.reader.rows import Features, RowSource
-from gpukeras.data.reader.table.base import Reader, TableReader
-from gpukeras.data.reader.table.columnar import open_columnar
+from gpukeras.data.reader.table.columnar import Reader, TableReader, open_columnar
 from gpukeras.data.reader.table.columns import Encoder, LevelUnion, TableLearner
-from gpukeras.data.reader.table.csv.reader import open_delimited
+from gpukeras.data.reader.table.csv import open_delimited
 from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column
 from gpukeras.data.reader.table.schema import Asked, utc_offsets
 from gpukeras.data.reader.table.stream import open_stream

@@ -296,6 +296,7 @@ def _offset(zone: tzinfo, second: float) -> float:
 
 # Columns ------------------------------------------------------------------------------------------
 
+EXACT = 2.0**53  # float64 represents all integers up to here
 PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 DAY_MS = 86_400_000.0
 
@@ -321,6 +322,17 @@ def to_column(name: str, array: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
         found = str(array.type).split("<")[0]
         raise DataError(f"Column `{name}` has the type {found}: it cannot be read.", column=name)
     return {"name": name, **make(array, name)}
+
+
+def reaches(values: pa.Array, limit: float) -> bool:
+    """Whether any absolute value exceeds a limit."""
+    if values.null_count or pa.types.is_integer(values.type):
+        ends = pc.min_max(values)
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        return low is not None and (high > limit or low < -limit)
+    numbers = values.to_numpy()
+    high, low = np.fmax.reduce(numbers, initial=0.0), np.fmin.reduce(numbers, initial=0.0)
+    return bool(high > limit or low < -limit)
 
 
 def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:

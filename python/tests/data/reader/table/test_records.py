@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras.data.reader.table.csv.records import (
+from gpukeras.data.reader.table.csv_records import (
     choose_separator,
     has_header,
     parse_header,

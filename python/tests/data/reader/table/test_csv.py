@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpukeras import DataError
-from gpukeras.data.reader.table.csv import records
+from gpukeras.data.reader.table import csv_records
 from gpukeras.data.reader.table.features import open_table
 from gpukeras.data.reader.table.schema import to_column
 
@@ -36,8 +36,8 @@ def write(tmp_path):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(records, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(records, "COLUMN_BYTES", 1)
+    monkeypatch.setattr(csv_records, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(csv_records, "COLUMN_BYTES", 1)
 
 
 def read(paths, **options):
@@ -213,10 +213,10 @@ def test_any_chunking_gives_the_same_rows(write, monkeypatch, rows, size, cuts, 
         write("n,t,l,d\n" + "".join(map(to_csv, rows[start:end])), f"{index}{suffix}")
         for index, (start, end) in enumerate(zip(edges, edges[1:], strict=False))
     ]
-    monkeypatch.setattr(records, "BLOCK_BYTES", 2**20)
+    monkeypatch.setattr(csv_records, "BLOCK_BYTES", 2**20)
     whole = read(paths)
-    monkeypatch.setattr(records, "BLOCK_BYTES", size)
-    monkeypatch.setattr(records, "COLUMN_BYTES", 0)
+    monkeypatch.setattr(csv_records, "BLOCK_BYTES", size)
+    monkeypatch.setattr(csv_records, "COLUMN_BYTES", 0)
     assert read(paths).to_pylist() == whole.to_pylist()
     assert [tuple(row.values()) for row in whole.to_pylist()] == rows
 
@@ -310,7 +310,7 @@ def test_a_header_may_be_wide(write):
 
 @pytest.mark.parametrize("packed", [".gz", ".bz2"])
 def test_a_truncated_compressed_file_is_named(write, tmp_path, monkeypatch, packed):
-    monkeypatch.setattr(records, "BLOCK_BYTES", 100_000)
+    monkeypatch.setattr(csv_records, "BLOCK_BYTES", 100_000)
     rng = np.random.default_rng(1)
     text = "a\n" + "\n".join(map(str, rng.normal(size=150_000)))
     path = write(text, "x.csv" + packed)

@@ -1,4 +1,4 @@
-"""Splits the bytes of a CSV file into its header and blocks of complete records."""
+"""Cuts CSV files into blocks of complete records, and reads their header."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from gpukeras.core.prefetch import read_ahead
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.files import AnyFile, RemoteFile
 from gpukeras.data.files.paths import compression_of
+
+# Splits the bytes of a CSV file into its header and blocks of complete records --------------------
 
 # Records ------------------------------------------------------------------------------------------
 

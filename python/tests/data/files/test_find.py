@@ -4,9 +4,9 @@ import pytest
 from pyarrow import fs
 
 from gpukeras import DataError
+from gpukeras.data.files import stores
 from gpukeras.data.files.paths import find_files
-from gpukeras.data.files.stores import arrow_store
-from gpukeras.data.files.stores.find import find_objects, matches_glob
+from gpukeras.data.files.stores import find_objects, matches_glob
 
 NAMES = ("b.csv", "a.csv", "_SUCCESS", ".hid.csv", "2024/c.csv", "2024/07/d.csv", "a b/é.csv")
 
@@ -24,7 +24,7 @@ def bucket(tmp_path, monkeypatch):
         opened.append(url.shown)
         return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
 
-    monkeypatch.setitem(arrow_store.FILE_SYSTEMS, "s3", open_folder)
+    monkeypatch.setitem(stores.FILE_SYSTEMS, "s3", open_folder)
     return opened
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from gpukeras import DataError
-from gpukeras.data.files.stores.url import parse_url
+from gpukeras.data.files.stores import parse_url
 
 
 @pytest.mark.parametrize(

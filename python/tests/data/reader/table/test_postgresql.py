@@ -6,8 +6,7 @@ import pytest
 from postgres import explain_missing, serve
 
 from gpukeras import DataError
-from gpukeras.data.files.postgresql import plan_query
-from gpukeras.data.reader.table.stream import open_stream
+from gpukeras.data.reader.table.stream import open_stream, plan_query
 
 TYPES = {"a": "float8", "b": "numeric", "s": "text"}
 

@@ -14,9 +14,8 @@ from table_files import read, write_bytes
 from gpukeras import DataError, RuntimeMissingError
 from gpukeras.checkpoint.fingerprint import _digest_rows
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.files.stores import arrow_store
-from gpukeras.data.files.stores.arrow_store import ArrowStore
-from gpukeras.data.files.stores.url import parse_url
+from gpukeras.data.files import stores
+from gpukeras.data.files.stores import ArrowStore, parse_url
 from gpukeras.data.reader.table import columnar
 from gpukeras.data.reader.table.features import open_table
 from gpukeras.data.recipe.serialization import to_portable
@@ -73,8 +72,8 @@ def bucket(server, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("R_SESSION_TMPDIR", str(tmp_path))
-    monkeypatch.setattr(arrow_store, "ATTEMPTS", 2)
-    monkeypatch.setattr(arrow_store, "READ_SECONDS", 1.0)
+    monkeypatch.setattr(stores, "STORE_ATTEMPTS", 2)
+    monkeypatch.setattr(stores, "READ_SECONDS", 1.0)
     server.answers.rule = None
     server.answers.requests.clear()
     server.answers.sent = 0
@@ -260,8 +259,8 @@ def test_public_objects_need_no_key(bucket, monkeypatch):
     ["s3://b/c.csv?endpoint_override=nothing://x", "gs://b/c.csv?endpoint_override=no://x"],
 )
 def test_options_that_arrow_refuses_are_an_error(given, monkeypatch):
-    monkeypatch.setattr(arrow_store, "ATTEMPTS", 1)
-    monkeypatch.setattr(arrow_store, "RETRY_SECONDS", 1)
+    monkeypatch.setattr(stores, "STORE_ATTEMPTS", 1)
+    monkeypatch.setattr(stores, "RETRY_SECONDS", 1)
     with pytest.raises(DataError, match=r"`x`: (s3|gs)://b|the file c\.csv"):
         read(given)
 
@@ -270,7 +269,7 @@ def test_a_pyarrow_without_the_store_is_named(monkeypatch):
     def absent(url):
         raise ImportError("The pyarrow installation is not built with support for it")
 
-    monkeypatch.setitem(arrow_store.FILE_SYSTEMS, "abfs", absent)
+    monkeypatch.setitem(stores.FILE_SYSTEMS, "abfs", absent)
     with pytest.raises(RuntimeMissingError, match="is built without abfs://"):
         read("abfs://container@account.dfs.core.windows.net/rows.csv")
 

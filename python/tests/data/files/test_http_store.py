@@ -7,8 +7,8 @@ from object_servers import objects
 from table_files import read, write_bytes
 
 from gpukeras import DataError, RuntimeMissingError
-from gpukeras.data.files.stores import http_store
-from gpukeras.data.files.stores.http_store import is_loopback
+from gpukeras.data.files import stores
+from gpukeras.data.files.stores import is_loopback
 from gpukeras.data.reader.table.features import open_table
 
 RANDOM = np.random.default_rng(1)
@@ -21,10 +21,10 @@ def written(suffix, table=TABLE):
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch):
-    monkeypatch.setattr(http_store, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(http_store, "ATTEMPTS", 3)
-    monkeypatch.setattr(http_store, "SILENT_SECONDS", 0.3)
-    monkeypatch.setattr(http_store, "SLOWEST_BYTES", 2**24)
+    monkeypatch.setattr(stores, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(stores, "HTTP_ATTEMPTS", 3)
+    monkeypatch.setattr(stores, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(stores, "SLOWEST_BYTES", 2**24)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet", ".arrow"])
@@ -180,9 +180,9 @@ class Dripping:
 
 def test_a_server_that_begins_to_drip_is_given_up_soon_however_much_is_asked_for(monkeypatch):
     answer = Dripping(2**26)
-    monkeypatch.setattr(http_store, "SILENT_SECONDS", 20.0)
-    monkeypatch.setattr(http_store, "SLOWEST_BYTES", 2**13)
-    monkeypatch.setattr(http_store.time, "monotonic", lambda: answer.seconds)
-    with pytest.raises(http_store._Transient, match="the server sends too slowly"):
-        http_store._take(answer, 0, answer.count)
+    monkeypatch.setattr(stores, "SILENT_SECONDS", 20.0)
+    monkeypatch.setattr(stores, "SLOWEST_BYTES", 2**13)
+    monkeypatch.setattr(stores.time, "monotonic", lambda: answer.seconds)
+    with pytest.raises(stores._Transient, match="the server sends too slowly"):
+        stores._take(answer, 0, answer.count)
     assert answer.seconds == 40

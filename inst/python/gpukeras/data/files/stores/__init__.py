@@ -1,1 +1,0 @@
-"""Opens objects of S3, Google Cloud Storage, Azure and web servers."""

@@ -1,1 +1,0 @@
-"""Reads CSV files in blocks of complete records, parsed in several threads."""
