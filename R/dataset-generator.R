@@ -34,8 +34,7 @@
 gpu_dataset.function <- function(x, y = NULL, ..., steps = NULL) { # nolint: object_name_linter.
   check_no_labels(y)
   options <- list(...)
-  bar <- if (isTRUE(options$cache)) caching_bar(steps)
-  caller <- batch_function(x, zones_of(options$recipe), bar, options$scale)
+  caller <- batch_function(x, zones_of(options$recipe), options$scale)
   features <- list(kind = "generator", call = caller$call, steps = steps)
   gpu_dataset.default(new_source(features, scale = caller$frame), ...)
 }
@@ -116,7 +115,7 @@ check_no_labels <- function(y, call = caller_env()) {
 
 # The function that Python calls for each batch, and whether `x` is a data frame. The first batch is
 # made at once to find out, and kept for Python's first call.
-batch_function <- function(f, zones = list(), bar = NULL, scale = NULL, call = caller_env()) {
+batch_function <- function(f, zones = list(), scale = NULL, call = caller_env()) {
   parts <- attr(f, "parts", exact = TRUE)
   first <- as_batch(f(), 1, 1, zones, call, scale, parts)
   frame <- identical(first$features$kind, "columns")
@@ -128,7 +127,6 @@ batch_function <- function(f, zones = list(), bar = NULL, scale = NULL, call = c
       return(first)
     }
     first <<- NULL
-    if (!is.null(bar)) bar(batch)
     as_batch(f(), epoch, batch, zones, NULL, scale, parts)
   }
   list(call = function(epoch, batch) keep_condition(give(epoch, batch)), frame = frame)
@@ -171,16 +169,4 @@ check_batch <- function(value, call) {
       code = "data", hint = "NULL ends an epoch.", arg = "x", call = call
     )
   }
-}
-
-# A progress bar while all batches are cached; NULL in a session that is not interactive.
-caching_bar <- function(steps, frame = caller_env()) {
-  if (!interactive()) {
-    return(NULL)
-  }
-  cli::cli_progress_bar(
-    "Keeping batches",
-    total = if (is.null(steps)) NA else steps, clear = TRUE, .envir = frame
-  )
-  function(batch) cli::cli_progress_update(set = batch, .envir = frame)
 }

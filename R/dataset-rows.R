@@ -56,7 +56,7 @@ gpu_dataset.list <- function(x, ...) { # nolint: object_name_linter.
 # Rows given as a dataset, a data frame, a matrix, or list(x, y), encoded as the training rows of
 # `source`: a dataset's handle or a model with this `recipe`.
 as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "data",
-                       model = NULL, call = caller_env()) {
+                       model = NULL, verbose = TRUE, call = caller_env()) {
   check_given(data, arg, call)
   data <- open_saved(data)
   if (inherits(data, "gpu_dataset")) {
@@ -87,7 +87,9 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
   }
   labels <- if (!is.null(y)) as_recipe_labels(y, own, recipe, call)
   rows <- new_source(features, labels, FALSE, formula, arg)
-  inform_dropped(stage_rows(rows, list(shuffle = FALSE), weights, recipe = source, call = call))
+  inform_dropped(stage_rows(
+    rows, list(shuffle = FALSE), weights, recipe = source, verbose = verbose, call = call
+  ))
 }
 
 # New rows as arguments of the core, with the columns that the recipe names.

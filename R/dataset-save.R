@@ -48,10 +48,11 @@ gpu_dataset_save <- function(data, path, overwrite = FALSE, verbose = TRUE) {
   check_string(path)
   check_local_path(path)
   check_no_na_options(list(overwrite = overwrite))
+  check_flag(verbose)
   # The listener handles interrupts between two blocks, where no file is half written.
   record <- suspendInterrupts(call_core("save_dataset", list(
     data = data$handle, path = path.expand(path), overwrite = overwrite,
-    on_event = saving_listener(verbose)
+    on_event = call_listener(verbose, "saving", "rows")
   )))
   if (record$stopped == "interrupted") {
     rlang::interrupt()
@@ -67,18 +68,6 @@ format_saved <- function(record) {
     "saved %s, %s, in %.1f s", count_of(record$rows, "rows"), format_bytes(record$bytes),
     record$elapsed_s
   )
-}
-
-# The function that Python calls while it saves; TRUE stops it.
-saving_listener <- function(verbose, call = caller_env()) {
-  check_flag(verbose, call = call)
-  interruptible(if (verbose && cli::is_dynamic_tty()) saving_bar(call) else identity)
-}
-
-saving_bar <- function(frame) {
-  new_bar(frame, "rows", verb = "saving ", function(event) {
-    list(total = event$steps, done = event$step, status = format_bytes(event$bytes))
-  })
 }
 
 # Opening ------------------------------------------------------------------------------------------

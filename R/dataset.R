@@ -102,6 +102,8 @@
 #'   `data` and none are given here.
 #' @param seed Seed of the split and the shuffles. The default draws it from R's generator, so
 #'   `set.seed()` fixes it.
+#' @param verbose Whether reading and encoding that take more than two seconds show a progress bar,
+#'   where R's output is a terminal.
 #' @return A `gpu_dataset`: the prepared rows and their plan, which `print()` shows with its reasons
 #'   (`print(cost = TRUE)` measures the cost of each stage of the pipeline). The rows live in
 #'   Python, so `saveRDS()` cannot save the object; [gpu_dataset_save()] writes the rows, and
@@ -202,7 +204,8 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
                                 new_levels = "error", text = NULL, scale = NULL, na = "error",
                                 augment = NULL, map = NULL, drop_last = FALSE, shard = c(1, 1),
                                 on_error = "stop", buffer = "auto", weights = NULL,
-                                class_weight = NULL, recipe = NULL, seed = NULL, inputs = NULL) {
+                                class_weight = NULL, recipe = NULL, seed = NULL, inputs = NULL,
+                                verbose = TRUE) {
   check_no_dots(...)
   source <- as_source(x, y, recipe, scale)
   source$features$groups <- as_groups(inputs)
@@ -218,7 +221,7 @@ gpu_dataset.default <- function(x, y = NULL, ..., batch_size = "auto", shuffle =
   stage_rows(
     source, options,
     weights = weights, class_weight = class_weight, recipe = check_prepared(recipe, source),
-    augment = as_augment(augment), map = map, text = as_text(text)
+    augment = as_augment(augment), map = map, text = as_text(text), verbose = verbose
   )
 }
 
@@ -241,7 +244,8 @@ as_source <- function(x, y, recipe, scale = NULL, call = caller_env()) {
 
 # Makes the dataset in one call of the core.
 stage_rows <- function(source, options, weights = NULL, class_weight = NULL, recipe = NULL,
-                       augment = NULL, map = NULL, text = NULL, call = caller_env()) {
+                       augment = NULL, map = NULL, text = NULL, verbose = TRUE,
+                       call = caller_env()) {
   record <- call_core("dataset", list(
     features = source$features,
     options = check_no_na_options(options, call),
@@ -253,7 +257,8 @@ stage_rows <- function(source, options, weights = NULL, class_weight = NULL, rec
     arg = source$arg,
     augment = augment,
     map = map,
-    text = text
+    text = text,
+    on_event = call_listener(verbose, call = call)
   ), call = call)
   warn_notes(new_result(record, "gpu_dataset"))
 }

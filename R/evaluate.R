@@ -40,11 +40,14 @@ gpu_evaluate <- function(model, data, y = NULL, part = "all", batch_size = NULL,
   recipe <- use_recipe(model, recipe)
   check_no_na_options(list(batch_size = batch_size))
   data <- if (missing(data)) words$x else data
-  data <- as_dataset(data, model, recipe, y, words$sample_weight, model = model)
+  verbose <- words$verbose %||% TRUE
+  data <- as_dataset(
+    data, model, recipe, y, words$sample_weight, model = model, verbose = verbose
+  )
   result <- call_core("evaluate", list(
     model = model, data = data$handle, part = part, batch_size = batch_size,
     devices = as_devices(devices), callbacks = as_keras_callbacks(words$callbacks),
-    on_event = call_listener(words$verbose %||% TRUE, "evaluating", "rows")
+    on_event = call_listener(verbose, "evaluating", "rows")
   ))
   warn_unweighed(result$unweighed)
   metrics <- unlist(result$metrics)

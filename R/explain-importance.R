@@ -59,7 +59,7 @@ gpu_importance <- function(model, data, y = NULL, columns = NULL, groups = NULL,
   check_no_na_options(list(columns = columns, repeats = repeats, seed = seed))
   groups <- check_options(groups, "groups", "a named list of columns")
   recipe <- use_recipe(model, recipe)
-  data <- as_dataset(data, model, recipe, y, model = model)
+  data <- as_dataset(data, model, recipe, y, model = model, verbose = verbose)
   record <- call_core("importance", list(
     model = model, data = data$handle, columns = as_names(columns),
     groups = lapply(groups, as_names), metric = metric, repeats = repeats, part = part, seed = seed,

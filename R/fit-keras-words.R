@@ -42,7 +42,8 @@ check_keras_arguments <- function(words, taken, call = caller_env()) {
 
 # The data, epochs, validation and Keras' options of gpu_fit(): list(data, epochs, validation,
 # options). For data with labels, a number in the place of `y` is `epochs`.
-as_fit_rows <- function(data, y, epochs, validation, words, model, call = caller_env()) {
+as_fit_rows <- function(data, y, epochs, validation, words, model, verbose = TRUE,
+                        call = caller_env()) {
   data <- data %||% words$x
   if (length(y) == 1) y <- plain_number(y, call = call)
   epochs <- plain_number(epochs, call = call)
@@ -65,7 +66,8 @@ as_fit_rows <- function(data, y, epochs, validation, words, model, call = caller
   }
   words <- words[intersect(names(keras_row_arguments), names(drop_null(words)))]
   list(
-    data = as_training(data, y, words, model, call), epochs = epochs, validation = validation,
+    data = as_training(data, y, words, model, verbose, call), epochs = epochs,
+    validation = validation,
     options = lapply(options, function(value) if (length(value) > 1) as.list(value) else value)
   )
 }
@@ -78,7 +80,8 @@ has_labels <- function(data) {
 }
 
 # The rows to train on as a dataset.
-as_training <- function(data, y = NULL, words = list(), model = NULL, call = caller_env()) {
+as_training <- function(data, y = NULL, words = list(), model = NULL, verbose = TRUE,
+                        call = caller_env()) {
   check_given(data, "data", call)
   data <- resolve_saved(data, call)
   if (inherits(data, "gpu_dataset")) {
@@ -105,7 +108,7 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, call = cal
   asked <- lapply(
     rlang::set_names(names(options)), function(name) call("[[", quote(.options), name)
   )
-  rlang::inject(gpu_dataset(data, y, !!!asked))
+  rlang::inject(gpu_dataset(data, y, !!!asked, verbose = verbose))
 }
 
 # Refuses labels and options if the data is already a dataset.

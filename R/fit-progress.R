@@ -4,7 +4,7 @@
 progress_listener <- function(verbose, call = caller_env()) {
   show <- if (!shows_progress(verbose, call)) {
     function(event) NULL
-  } else if (cli::is_dynamic_tty()) {
+  } else if (can_draw()) {
     bar_printer(frame = call)
   } else {
     line_printer()
@@ -22,18 +22,31 @@ shows_progress <- function(verbose, call = caller_env()) {
   verbose > 0
 }
 
+# Whether a line can be drawn anew: at a terminal, and not in a document, which would keep each.
+can_draw <- function() {
+  cli::is_dynamic_tty() && !isTRUE(getOption("knitr.in.progress"))
+}
+
 # The listener of a call that is no training, whose steps are so many `units`. A bar of cli appears
-# after two seconds, and only at a terminal.
-call_listener <- function(verbose, verb, units, call = caller_env()) {
-  bar <- shows_progress(verbose, call) && cli::is_dynamic_tty()
+# after two seconds, and only where it can be drawn. Passes over rows that come before the call's
+# own steps name their verb and units themselves.
+call_listener <- function(verbose, verb = "", units = "rows", call = caller_env()) {
+  bar <- shows_progress(verbose, call) && can_draw()
   interruptible(if (bar) call_bar(call, verb, units) else identity)
 }
 
 call_bar <- function(frame, verb, units) {
-  new_bar(frame, units, verb = paste0(verb, " "), function(event) {
-    status <- if (is.null(event$steps)) "" else count_of(event$steps, units)
-    list(total = event$steps, done = event$step, status = status)
+  new_bar(frame, function(event) {
+    units <- event$units %||% units
+    list(
+      verb = event$verb %||% verb, units = units, total = event$steps, done = event$step,
+      status = if (is.null(event$steps)) "" else format_steps(event$steps, units)
+    )
   })
+}
+
+format_steps <- function(steps, units) {
+  if (units == "bytes") format_bytes(steps) else count_of(steps, units)
 }
 
 # Says that the first epoch finds out how many batches there are.
@@ -64,33 +77,41 @@ interruptible <- function(show) {
 
 # The length of a first epoch may be unknown; then there is no share to show.
 bar_printer <- function(frame) {
-  new_bar(frame, "batches", function(event) {
+  new_bar(frame, function(event) {
     list(
+      verb = "", units = "batches",
       total = if (!is.null(event$steps)) event$epochs * event$steps,
       done = (event$epoch - 1) * (event$steps %||% 0) + event$step, status = format_event(event)
     )
   })
 }
 
-# A bar that is removed when `frame`, that of the exported function, ends. `read` returns the total
-# or NULL, the number done, and a text for an event; `verb` stands before the bar.
-new_bar <- function(frame, units, read, verb = "") {
-  started <- FALSE
+# A bar that is removed when `frame`, that of the exported function, ends. Each pass over the rows
+# has a bar, as what is left is reckoned for each by itself. `read` returns of an event the verb,
+# the units, the total or NULL, the number done, and a text.
+new_bar <- function(frame, read) {
+  bar <- before <- NULL
   function(event) {
     state <- read(event)
-    if (!started) {
-      cli::cli_progress_bar(
-        total = state$total %||% NA, clear = TRUE, .envir = frame,
-        format = paste0(verb, if (is.null(state$total)) {
-          sprintf("{cli::pb_spin} {cli::pb_current} %s {cli::pb_status}", units)
-        } else {
-          "{cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
-        })
-      )
-      started <<- TRUE
+    if (is.null(bar) || state$verb != before$verb || state$done < before$done) {
+      if (!is.null(bar)) cli::cli_progress_done(bar, .envir = frame)
+      bar <<- start_bar(frame, state)
     }
-    cli::cli_progress_update(set = state$done, status = state$status, .envir = frame)
+    before <<- state
+    cli::cli_progress_update(set = state$done, status = state$status, id = bar, .envir = frame)
   }
+}
+
+start_bar <- function(frame, state) {
+  shown <- if (is.null(state$total)) {
+    sprintf("{cli::pb_spin} {cli::pb_current} %s {cli::pb_status}", state$units)
+  } else {
+    "{cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
+  }
+  cli::cli_progress_bar(
+    total = state$total %||% NA, clear = TRUE, .envir = frame,
+    format = trimws(paste(state$verb, shown))
+  )
 }
 
 # A line for every epoch of a short training, about 20 for a long one.

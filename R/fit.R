@@ -276,7 +276,8 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
   refuse_marshalled(model)
   model <- check_model(model)
   given <- if (missing(data)) NULL else data
-  rows <- as_fit_rows(given, y, epochs, validation, words, model)
+  listener <- progress_listener(verbose)
+  rows <- as_fit_rows(given, y, epochs, validation, words, model, verbose)
   data <- rows$data
   options <- list(
     epochs = rows$epochs, engine = engine, schedule = as_options(schedule), clip_norm = clip_norm,
@@ -286,14 +287,13 @@ gpu_fit <- function(model, data, y = NULL, epochs = 10, validation = NULL, batch
   )
   options <- c(options, rows$options)
   hooks <- as_callbacks(callbacks, on_epoch_end)
-  listener <- progress_listener(verbose)
   tell_counting(data, verbose)
   tracking <- open_tracking(track, model, options)
   # The listener handles interrupts between two calls of the engine, so that the history is kept.
   record <- function(report) fit_with_tracking(tracking, fit_with_monitor(monitor, report))
   warn_stopped(ending_preempted(record(suspendInterrupts(call_core("fit", list(
     model = model, data = data$handle, options = check_no_na_options(options),
-    validation = as_validation(rows$validation, data, model),
+    validation = as_validation(rows$validation, data, model, verbose),
     batch_size = as_batch_size(batch_size),
     callbacks = c(hooks$keras, tracking$callback), functions = hooks$functions,
     on_event = listener, devices = as_devices(devices),
@@ -319,7 +319,7 @@ as_devices <- function(devices, call = caller_env()) {
 }
 
 # The handle of the validation rows, encoded as the training rows.
-as_validation <- function(validation, data, model = NULL, call = caller_env()) {
+as_validation <- function(validation, data, model = NULL, verbose = TRUE, call = caller_env()) {
   if (is.null(validation)) {
     return(NULL)
   }
@@ -328,7 +328,7 @@ as_validation <- function(validation, data, model = NULL, call = caller_env()) {
   }
   as_dataset(
     validation, data$handle, data,
-    arg = "validation", model = model, call = call
+    arg = "validation", model = model, verbose = verbose, call = call
   )$handle
 }
 

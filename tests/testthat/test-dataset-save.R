@@ -85,7 +85,7 @@ test_that("an interrupt leaves what was there", {
   skip_without_tensorflow()
   path <- saved_path()
   gpu_dataset_save(gpu_dataset(a_matrix(10), seed = 1), path, verbose = FALSE)
-  listener <- saving_listener(FALSE)
+  listener <- call_listener(FALSE)
   expect_false(listener(list(step = 1, steps = 2, bytes = 3)))
   record <- call_core("save_dataset", list(
     data = gpu_dataset(a_matrix(20), seed = 1)$handle, path = path, overwrite = TRUE,

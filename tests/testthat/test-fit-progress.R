@@ -78,6 +78,38 @@ test_that("a call that is no training has a bar of its own steps", {
   expect_match(capture.output(suppressMessages(run(NULL)))[1], "0/NA created")
 })
 
+test_that("each pass over the rows has a bar of its own, with its verb and units", {
+  withr::local_options(
+    cli.dynamic = TRUE, cli.progress_show_after = 0, cli.progress_handlers_force = "logger"
+  )
+  pass <- function(verb, step, steps, units = "rows") {
+    list(verb = verb, step = step, steps = steps, units = units)
+  }
+  run <- function() {
+    told <- call_listener(TRUE, "predicting", call = environment())
+    told(pass("reading", 2^20, 2^21, "bytes"))
+    told(pass("learning from", 30L, 120L))
+    told(pass("learning from", 10L, 120L)) # another pass
+    told(list(step = 60L, steps = 120L))
+  }
+  lines <- capture.output(suppressMessages(invisible(run())))
+  bars <- sub("^\\S+ \\S+ ", "", grep("created|terminated", lines, value = TRUE))
+  ends <- c("1048576/2097152", "30/120", "10/120", "60/120")
+  starts <- c("0/2097152", "0/120", "0/120", "0/120")
+  expect_identical(bars, c(rbind(paste(starts, "created"), paste(ends, "terminated (done)"))))
+  expect_identical(format_steps(2^21, "bytes"), "2 MiB")
+  expect_identical(format_steps(2000, "rows"), "2,000 rows")
+})
+
+test_that("a document has no bars", {
+  withr::local_options(
+    cli.dynamic = TRUE, cli.progress_show_after = 0, cli.progress_handlers_force = "logger",
+    knitr.in.progress = TRUE
+  )
+  expect_silent(call_listener(TRUE, "predicting")(list(step = 1L, steps = 2L)))
+  expect_output(progress_listener(TRUE)(event()), "^epoch 1/3")
+})
+
 test_that("outside a terminal, and with verbose = FALSE, such a call says nothing", {
   expect_silent(call_listener(TRUE, "predicting", "rows")(list(step = 1L, steps = 2L)))
   withr::local_options(cli.dynamic = TRUE, cli.progress_handlers_force = "logger")

@@ -20,6 +20,7 @@ from gpukeras.backend import devices, env_vars, import_hook, runtime
 from gpukeras.compression import distillation, pruning, quantization
 from gpukeras.core import attached_process
 from gpukeras.core.errors import GpuKerasError
+from gpukeras.core.progress import OnEvent, heard_by
 from gpukeras.data import arrays, builder
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.files import files
@@ -136,6 +137,7 @@ def make_dataset(
     augment: Mapping[str, Any] | None = None,
     map: Callable[..., Any] | None = None,  # noqa: A002 (R's name for it)
     text: Mapping[str, Any] | None = None,
+    on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """Builds a dataset and returns it with its plan and description.
 
@@ -151,11 +153,12 @@ def make_dataset(
         augment: Fields of `AugmentSpec`, or None.
         map: The user's function on a block's features on the device, see `map_fn`.
         text: The text columns and their encoding, see `text_vectorization.TextSpec`.
+        on_event: Called with the rows that passes over them have done, see `count_pass()`.
     """
     recipe = recipe_json.recipes_from(recipe_of)
     if features["kind"] == "py_dataset":
         features = keras_rows.generator_of(features["dataset"], features["steps"])
-    with sharing.sharing_files(options) as (options, shard):
+    with heard_by(on_event), sharing.sharing_files(options) as (options, shard):
         data = builder.assemble(
             features,
             options,

@@ -20,7 +20,7 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import list_some
 from gpukeras.core.options import check_count
-from gpukeras.core.progress import CallProgress, OnEvent
+from gpukeras.core.progress import CallProgress, OnEvent, heard_by
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.loader.transforms import open_device_transform
 from gpukeras.data.reader.rows import MemoryRows, RowSource
@@ -115,7 +115,8 @@ def attribute(
             depends on others.
     """
     count = check_count("steps", steps)
-    recipe, rows, complete = open_rows(model, features, data)
+    with heard_by(on_event):
+        recipe, rows, complete = open_rows(model, features, data)
     if not isinstance(rows, RowSource) or (data is not None and not isinstance(data, MapDataset)):
         raise DataError(
             "`newdata` comes in sequence: attributions need rows with numbers.",

@@ -11,7 +11,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.progress import CallProgress, OnEvent
+from gpukeras.core.progress import CallProgress, OnEvent, heard_by
 from gpukeras.core.r_buffer import OutputBuffer
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
 from gpukeras.data.dataset.map_dataset import Dataset
@@ -96,7 +96,8 @@ def _predict_record(
 ) -> dict[str, Any]:
     """Returns the predictions without a note, see `predict()`."""
     predictions.check_type(type, family := family_of(model))
-    recipe, rows, complete = open_rows(model, features, data)
+    with heard_by(on_event):
+        recipe, rows, complete = open_rows(model, features, data)
     if data is not None:
         refuse_batch_hook(find_predict_hook(callbacks), data)
     compatibility.check_input(model, recipe)

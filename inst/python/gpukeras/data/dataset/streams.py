@@ -17,6 +17,7 @@ from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of, mib
 from gpukeras.core.options import DatasetSpec
+from gpukeras.core.progress import count_pass, count_rows
 from gpukeras.data.arrays import Notes, check_features, check_some, order_columns, row_blocks
 from gpukeras.data.dataset.iterable_dataset import (
     Chunk,
@@ -353,7 +354,8 @@ class StoredArray(ArrayFeatures):
         """Encodes the rows, in memory or in another scratch file; see `Features.encode()`."""
         values = self.features["values"]
         with RowsWriter(encoding.staged_shape, keep=self.keep, arg=self.arg) as writer:
-            for rows in row_blocks(len(values), 8 * values[0].size):
+            blocks = row_blocks(len(values), 8 * values[0].size)
+            for rows in count_pass(blocks, "encoding", len(values), count_rows):
                 taken = None if complete is None else complete[rows]
                 part = {**self.features, "values": values[rows]}
                 writer.write(transform(encoding, part, self.arg, taken, notes))
@@ -571,7 +573,8 @@ def _drain(
         chunks = Generator(features["call"], features.get("steps")).chunks(1)
     else:
         chunks = _tf_chunks(features, spec)
-    return Materializer(arg).run(chunks)
+    steps = features.get("steps")
+    return Materializer(arg).run(count_pass(chunks, "keeping", steps, lambda _: 1, "batches"))
 
 
 def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk]:

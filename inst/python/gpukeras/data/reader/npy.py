@@ -27,6 +27,7 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty, populate
 from gpukeras.core.messages import mib
+from gpukeras.core.progress import count_pass, count_rows
 from gpukeras.data.arrays import FLOAT32_MAX, Notes, RunningStats, row_blocks, standardise
 from gpukeras.data.files.files import (
     AGAIN,
@@ -129,7 +130,8 @@ class NpyFile(Features):
         moments = RunningStats()
         low = np.full(width, np.inf)
         high = np.full(width, -np.inf)
-        for rows in row_blocks(self.rows, 8 * self.width):
+        blocks = row_blocks(self.rows, 8 * self.width)
+        for rows in count_pass(blocks, "reading", self.rows, count_rows):
             block = self.read_range(rows).astype(np.float64, copy=False)
             bad.count(block, rows.start)
             if not bad.row:

@@ -32,6 +32,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of, system_reason
 from gpukeras.core.options import DatasetSpec
 from gpukeras.core.prefetch import count_cores
+from gpukeras.core.progress import count_pass, count_rows
 from gpukeras.core.safe_files import open_regular
 from gpukeras.data.dataset.map_dataset import MapDataset, Request, take_shard
 from gpukeras.data.files.files import path_error, read_stamp
@@ -370,9 +371,9 @@ def check_rows(
     with ThreadPoolExecutor(min(THREADS, count_cores())) as pool:
         for name, file in files.items():
             sums = pool.map(partial(_sum_rows, file), blocks)
-            for block, computed, saved in zip(
-                blocks, sums, manifest.fields[name].crc32, strict=True
-            ):
+            pairs = zip(blocks, sums, manifest.fields[name].crc32, strict=True)
+            checked = count_pass(pairs, "checking", manifest.rows, lambda pair: count_rows(pair[0]))
+            for block, computed, saved in checked:
                 if computed != saved:
                     broken.append((file, block))
     if not broken:

@@ -19,6 +19,7 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.prefetch import count_cores, map_ahead
+from gpukeras.core.progress import count_pass
 from gpukeras.data.reader.image.files import (
     MAGICS,
     OTHER_CHANNELS,
@@ -124,7 +125,8 @@ def decode_all(
     def work(part: slice) -> np.ndarray:
         return decode(files, np.arange(part.start, part.stop), form, good)
 
-    yield from map_ahead(work, _chunks(len(files), form), WORKERS)
+    chunks = map_ahead(work, _chunks(len(files), form), WORKERS)
+    yield from count_pass(chunks, "decoding", len(files), len, "images")
 
 
 def decode(

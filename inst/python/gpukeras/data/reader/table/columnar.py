@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.core.prefetch import map_ahead, read_ahead, shutdown_without_join
+from gpukeras.core.progress import count_pass
 from gpukeras.data.files.arrow import DAMAGED, pa
 from gpukeras.data.files.files import (
     AGAIN,
@@ -160,6 +161,10 @@ class Reader(ABC):
                 known.
         """
 
+    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the batches of a pass, and tells the call's listener how far it has come."""
+        return count_pass(batches, "reading", self.known_rows, lambda batch: batch.num_rows)
+
     def note_rounded(self, name: str) -> None:
         """Notes that a column has integers beyond 2^53, which float64 (R, models) cannot hold."""
         said = f"Column `{name}` of `{self.arg}` has whole numbers beyond 2^53: they are rounded."
@@ -176,7 +181,13 @@ class TableReader(Reader):
         arg: Name of the user's argument, for error messages.
         skipped: What opening left out, or None if the first fault is an error.
         notes: Sentences for the user.
+
+    Attributes:
+        bytes_read: Bytes of the files that the latest pass has read so far, where only reading
+            reveals the number of rows.
     """
+
+    bytes_read = 0
 
     def __init__(
         self,
@@ -224,6 +235,19 @@ class TableReader(Reader):
         inside = noun != "file" and files > 1
         where = f", in {len(taken):,} of {count_of(files, 'file')}" if inside else ""
         return _name_run(noun, run, len(units)) + where
+
+    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the batches of a pass, and tells the call's listener how far it has come."""
+        if self.known_rows is not None:
+            return super().counted(batches)
+        told, size = 0, sum(part.stamp[0] for part in self._parts)
+
+        def count(batch: pa.RecordBatch) -> int:
+            nonlocal told
+            before, told = told, self.bytes_read
+            return told - before
+
+        return count_pass(batches, "reading", size, count, "bytes")
 
     def _list_units(self) -> tuple[str, list[tuple[int, Part]]]:
         """Returns what a unit that one worker reads is called, and the units with their weights."""

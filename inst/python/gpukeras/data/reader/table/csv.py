@@ -493,10 +493,12 @@ class DelimitedReader(TableReader):
         self._plan = plan
 
     def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        before = 0 if part is self._parts[0] else self.bytes_read
         parser = BlockParser(self._plan, part.facts)
         blocks = _safe_blocks(part, self.arg)
         with closing(map_ahead(parser, blocks, count_workers())) as results:
             for parsed in results:
+                self.bytes_read = before + parsed.block.read
                 if parsed.bad:
                     self._count_bad(part, parsed, parser)
                 for name in parsed.rounded:

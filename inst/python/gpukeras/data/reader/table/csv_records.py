@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpukeras.core.prefetch import read_ahead
@@ -203,11 +203,13 @@ class Block:
         start: Offset of the block in the uncompressed file.
         data: The bytes of the block.
         endless: Whether the block is a single line with an unclosed quote.
+        read: Bytes of the file, as it is stored, that have been read.
     """
 
     start: int
     data: bytes
     endless: bool = False
+    read: int = 0
 
     def __post_init__(self) -> None:
         """Checks that the block is not empty."""
@@ -221,13 +223,19 @@ def open_bytes(path: AnyFile) -> Any:
     Raises:
         OSError: if the file cannot be opened.
     """
-    compression = compression_of(path)
+    return _unpack(_open_stored(path), path)
+
+
+def _open_stored(path: AnyFile) -> Any:
+    """Opens a file for reading its bytes as they are stored."""
     if isinstance(path, RemoteFile):
-        file = path.open()
-        return pa.CompressedInputStream(file, compression) if compression else file
-    if compression is None:
-        return path.open("rb", buffering=0)
-    return pa.input_stream(str(path), compression=compression)
+        return path.open()
+    return pa.OSFile(str(path)) if compression_of(path) else path.open("rb", buffering=0)
+
+
+def _unpack(stored: Any, path: AnyFile) -> Any:
+    compression = compression_of(path)
+    return pa.CompressedInputStream(stored, compression) if compression else stored
 
 
 def read_blocks(path: AnyFile, header: Header) -> Generator[Block, None, None]:
@@ -243,17 +251,18 @@ def read_blocks(path: AnyFile, header: Header) -> Generator[Block, None, None]:
 
 def _read_blocks(path: AnyFile, header: Header) -> Generator[Block, None, None]:
     size = min(MAX_RECORD_BYTES, max(BLOCK_BYTES, COLUMN_BYTES * len(header.names)))
-    with closing(open_bytes(path)) as file:
+    with closing(_open_stored(path)) as stored, closing(_unpack(stored, path)) as file:
         _pass_over(file, header.start)
         start, tail = header.start, b""
         while chunk := file.read(size):
             data = tail + chunk if tail else chunk
             for block in _whole_records(data, start, size, header):
-                yield block
+                yield replace(block, read=stored.tell())
                 start += len(block.data)
                 data = data[len(block.data) :]
             tail = data
-        yield from _last_records(tail, start, header)
+        for block in _last_records(tail, start, header):
+            yield replace(block, read=stored.tell())
 
 
 def _whole_records(data: bytes, start: int, size: int, header: Header) -> Iterator[Block]:

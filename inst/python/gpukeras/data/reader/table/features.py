@@ -20,6 +20,7 @@ import numpy as np
 from gpukeras.core.errors import DataError, GpuKerasError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec, check_choice
+from gpukeras.core.progress import count_pass
 from gpukeras.data.arrays import FLOAT32_MAX, Notes, column_error
 from gpukeras.data.files.files import AnyFile, Skipped
 from gpukeras.data.files.paths import find_files
@@ -374,7 +375,7 @@ class TableFeatures(Features):
         names = [name for name in self.columns if known is None or name in known]
         complete, start = np.ones(self.rows, dtype=bool), 0
         counts = {f"Column `{name}` of `{self.arg}`": 0 for name in names}
-        for columns, _, rows in self.blocks(names):
+        for columns, _, rows in self.blocks(names, "looking for missing values in"):
             for name, column in columns.items():
                 absent = is_missing(column)
                 complete[start : start + rows] &= ~absent
@@ -390,7 +391,9 @@ class TableFeatures(Features):
         some = not how.keep.all()
 
         def read(names: Sequence[str]) -> Iterator[tuple[Columns, np.ndarray | None]]:
-            for columns, kept, _ in self.blocks(names, complete, how.keep if some else None):
+            for columns, kept, _ in self.blocks(
+                names, "learning from", complete, how.keep if some else None
+            ):
                 yield columns, kept
 
         watch = self._scanned().watch
@@ -461,12 +464,13 @@ class TableFeatures(Features):
         Times are converted to the encoding's zones.
         """
         zones = {rule.name: rule.zone for rule in encoding.columns}
-        for columns, _, count in self.blocks(list(zones), complete):
+        for columns, _, count in self.blocks(list(zones), "encoding", complete):
             yield {name: in_zone(column, zones[name]) for name, column in columns.items()}, count
 
     def blocks(
         self,
         names: Sequence[str],
+        verb: str,
         complete: np.ndarray | None = None,
         keep: np.ndarray | None = None,
     ) -> Iterator[Block]:
@@ -474,11 +478,13 @@ class TableFeatures(Features):
 
         Args:
             names: Names of the columns.
+            verb: What the pass does, see `count_pass()`.
             complete: Mask of the rows to use, or None for all rows.
             keep: Mask of the training rows among them, or None for all.
         """
         start = taken = 0
-        for batch in self._rows_open().batches():
+        scan = self._rows_open()
+        for batch in count_pass(scan.batches(), verb, scan.rows, len):
             part = None if complete is None else complete[start : start + batch.num_rows]
             part = None if part is None or part.all() else part
             rows = batch.num_rows if part is None else int(part.sum())

@@ -263,7 +263,8 @@ class Scan(Spool):
         self.watch, self.open = watch, True
         try:
             batches = reader.batches()
-            for batch in batches if reader.format == R_CHUNKS else read_ahead(batches):
+            ahead = batches if reader.format == R_CHUNKS else read_ahead(batches)
+            for batch in reader.counted(ahead):
                 self.write(batch)
                 watch.add(batch)
             self.finish()

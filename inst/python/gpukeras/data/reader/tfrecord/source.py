@@ -9,6 +9,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import DatasetSpec
+from gpukeras.core.progress import count_pass, count_rows
 from gpukeras.data.arrays import Notes, RunningStats, check_some, row_blocks, standardise
 from gpukeras.data.reader.image.source import ImageSpec, choose_form
 from gpukeras.data.reader.npy import STORAGES, RowsWriter
@@ -139,7 +140,8 @@ class RecordArray(Features):
             None if part is None else np.array(part) for part in (encoding.center, encoding.scale)
         )
         with RowsWriter(source.shape[1:], np.float32, self._keep, self.arg, len(source)) as writer:
-            for rows in row_blocks(len(source), source.row_bytes):
+            blocks = row_blocks(len(source), source.row_bytes)
+            for rows in count_pass(blocks, "encoding", len(source), count_rows):
                 writer.write(standardise(source.gather(rows), center, scale))
         self._source = None  # frees memory; the files can be read again
         return writer.finish()
@@ -160,7 +162,8 @@ class RecordArray(Features):
         shape = self._form.shape if self._images else None
         parse, done = build_parser(self._description.fields, shape), 0
         self._seen = Notes()
-        for arrays in self._files.read(parse, explain_fault, self._description.record_bytes):
+        records = self._files.read(parse, explain_fault, self._description.record_bytes)
+        for arrays in count_pass(records, "reading", None, lambda read: len(read[self._name])):
             block = arrays[self._name]
             if self._field.dtype == "int64":
                 self._seen.look(block.reshape(len(block), -1), (), self.arg, scaled=False)
