@@ -39,7 +39,7 @@ def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted
     plan = plan_workers(read_worker_facts(asked, len(starts), max(needs)))
     results, why = dict[int, JobResult](), plan.reason if asked != "auto" else ""
     if plan.workers:
-        results, why = train_beside([(start, task) for start in starts], plan)
+        results, why = train_beside(starts, task, plan)
     fitted = dict[int, Fitted]()
     for start in starts:
         number = start.member.number
@@ -52,12 +52,13 @@ def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted
 
 
 def train_beside(
-    trainings: Sequence[tuple[Start, Task]], plan: WorkersPlan
+    starts: Sequence[Start], task: Task, plan: WorkersPlan
 ) -> tuple[dict[int, JobResult], str]:
     """Trains models in workers, as far as they can cross.
 
     Args:
-        trainings: Where each begins, without a state, and its training; all have the same rows.
+        starts: Where they begin, without states.
+        task: What they share.
         plan: The workers.
 
     Returns:
@@ -67,11 +68,11 @@ def train_beside(
     results: dict[int, JobResult] = {}
     left: dict[int, str] = {}
     try:
-        with open_pool(plan, trainings[0][1].data) as pool:
-            for job, result in pool.run(_list_jobs(trainings), lambda: _stops(trainings[0][1])):
+        with open_pool(plan, task.data) as pool:
+            for job, result in pool.run(_list_jobs(starts, task), lambda: _stops(task)):
                 if result.crossed:
                     results[job.number] = result
-                    _tell(trainings[0][1], job.number, result.fitted)
+                    _tell(task, job.number, result.fitted)
                 else:
                     left[job.number] = result.error
     except (RowsError, WorkersError) as error:
@@ -79,11 +80,11 @@ def train_beside(
     return results, _explain(len(results), left, plan)
 
 
-def _list_jobs(trainings: Sequence[tuple[Start, Task]]) -> Iterator[Job]:
+def _list_jobs(starts: Sequence[Start], task: Task) -> Iterator[Job]:
     """Yields the trainings; those that begin with the same model have one of them."""
     model: Any = None
     before: tuple[int, str] | None = None
-    for start, task in trainings:
+    for start in starts:
         begins = id(start.model), repr(start.learned)
         if begins != before:
             before, model = begins, start.model

@@ -58,7 +58,7 @@ class FamilyOutput:
             ops, members = runtime.keras().ops, linear.shape[1]
             outputs = self.call(ops.reshape(linear, (-1, linear.shape[2])))
             return ops.reshape(outputs, (-1, members, outputs.shape[-1]))
-        own = self.own if self.origin is None else {**self.own, ORIGIN: self.origin}
+        own = {**self.own, ORIGIN: self.origin}
         return likelihood(self.family).parameters(self.family, linear, own, offset, **stratum)
 
     def get_config(self) -> dict[str, Any]:
