@@ -31,6 +31,30 @@ def test_kinds_of_rows_are_told_apart():
             assert CallRows(value).kind == kind, value
 
 
+def test_a_sequence_of_batches_is_told_when_its_epoch_has_ended():
+    import keras
+
+    class Batches(keras.utils.PyDataset):
+        ended = 0
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return X[index : index + 1], Y[index : index + 1]
+
+        def on_epoch_end(self):
+            self.ended += 1
+
+    batches = Batches()
+    call = rows.chunks_of(CallRows(batches), None)
+    for epoch in (1, 2):
+        assert [call(epoch, batch)["labels"]["values"].tolist() for batch in (1, 2)] == [[0], [1]]
+        assert batches.ended == epoch - 1
+        assert call(epoch, 3) is None
+        assert batches.ended == epoch
+
+
 def test_labels_of_another_length_are_no_rows():
     assert CallRows(X, Y).count == 6
     assert CallRows(X, Y[:5]).count is None

@@ -37,6 +37,10 @@ def test_masks_grow_within_the_steps_of_every_engine():
     assert found["apart"] < 1e-5
 
 
+def test_what_is_timed_gives_the_model_s_own_numbers():
+    assert run_part("jax_models", "growing")["timed"] < 1e-6
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(("mode", "apart"), [("int8", 0.02), ("int4", 0.1), ("float8", 0.1)])
 def test_quantized_models_predict_as_keras_does(mode, apart):

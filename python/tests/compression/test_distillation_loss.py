@@ -93,6 +93,22 @@ def test_losses_are_listed_in_the_order_of_outputs():
     assert distillation_loss.list_shares(make_model(), 1) == [1.0]
 
 
+def test_outputs_and_rows_are_weighed_by_their_names():
+    losses = {"b": "sparse_categorical_crossentropy", "a": "mse"}
+    student, teacher = two_headed(losses, {"b": 1.0, "a": 2.0}), two_headed(losses)
+    x, y = LOGITS[0, :, [0, 1, 2, 3, 0]].T, {"b": np.arange(6) % 3, "a": np.ones((6, 1))}
+    weights = {"b": np.arange(6.0, dtype=np.float32), "a": np.ones(6, np.float32)}
+    said, taught = student(x), teacher(x)
+    apart = {
+        name: float(distillation_loss.open_distance(loss, 1.0)[1](*pair, weights[name]))
+        for name, loss in losses.items()
+        for pair in [(taught[name], said[name])]
+    }
+    with distillation_loss.taught_by(student, teacher, 1.0, 0.0):
+        mixed = student.compute_loss(x=x, y=y, y_pred=said, sample_weight=weights, training=True)
+    assert float(mixed) == pytest.approx(apart["b"] + 2 * apart["a"], rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("weights", "picked"), [([], [None, None]), ([1], [1, 1]), ([1, 2], [1, 2])]
 )

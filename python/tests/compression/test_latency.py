@@ -34,7 +34,7 @@ def test_a_slow_model_is_measured_the_least_number_of_times(monkeypatch):
 @pytest.mark.tf
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_call_gives_the_model_s_own_numbers(compiled):
-    model = make_model()
+    model = make_model(layers=[keras.layers.Dropout(0.5)])
     model.jit_compile = compiled
     rows = np.random.default_rng(1).normal(size=(4, 5)).astype(np.float32)
     np.testing.assert_allclose(latency.open_call(model, rows)()[0], model(rows), atol=1e-6)

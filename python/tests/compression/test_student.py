@@ -1,5 +1,7 @@
 """Narrower models of the same design: what may be narrowed, and what must stay."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from lazy_modules import keras, layers
@@ -58,6 +60,24 @@ def grouped():
     )
 
 
+def convolutions(rank):
+    def layer(kind, *arguments, **options):
+        return getattr(layers, kind.format(f"{rank}D"))(*arguments, **options)
+
+    apart = [layer("SeparableConv{}", 8, 2, name="apart")] if rank < 3 else []
+    return keras.Sequential(
+        [
+            keras.Input((*[5] * rank, 2)),
+            layer("Conv{}", 4, 2, name="first"),
+            layer("Conv{}Transpose", 6, 2, name="grown"),
+            *apart,
+            layer("MaxPooling{}"),
+            layer("GlobalAveragePooling{}"),
+            layers.Dense(2),
+        ]
+    )
+
+
 def text():
     return keras.Sequential(
         [
@@ -70,6 +90,9 @@ def text():
     )
 
 
+CONVOLUTIONS = {"first": (4, 2), "grown": (6, 3), "apart": (8, 4)}
+
+
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("make", "widths"),
@@ -77,6 +100,8 @@ def text():
         (residual, {"left": (8, 4), "right": (8, 4), "hidden": (20, 10)}),
         (grouped, {"after": (6, 3)}),
         (text, {"embedding": (6, 3), "lstm": (8, 4)}),
+        *((partial(convolutions, rank), CONVOLUTIONS) for rank in (1, 2)),
+        (partial(convolutions, 3), {name: CONVOLUTIONS[name] for name in ("first", "grown")}),
     ],
 )
 def test_a_student_is_narrower_where_it_may_be(make, widths):

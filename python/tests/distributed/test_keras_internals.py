@@ -33,6 +33,17 @@ def test_a_process_whose_tensorflow_has_started_joins_no_cluster():
 
 
 @pytest.mark.tf
+def test_a_callback_may_use_the_optimizer_between_the_steps_of_several_devices():
+    keras = runtime.keras()
+    weight, optimizer = keras.Variable([1.0, 2.0]), keras.optimizers.SGD(0.5)
+    optimizer.build([weight])
+    with keras_internals.hold_reduction(optimizer):
+        assert optimizer.scale_loss(3.0) == 3.0
+        optimizer.apply([runtime.tensorflow().constant([2.0, 4.0])], [weight])
+    assert weight.numpy().tolist() == [0.0, 0.0]
+
+
+@pytest.mark.tf
 def test_outside_of_a_step_there_is_no_replica():
     assert keras_internals.replica() is None
     with runtime.tensorflow().distribute.OneDeviceStrategy("CPU:0").scope():

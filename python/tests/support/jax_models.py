@@ -168,7 +168,13 @@ def growing():
         found[f"{engine} zeros"] = all(
             not np.any(np.asarray(kernel.variable)[~kept[kernel.path]]) for kernel in kernels
         )
-    return {**found, "apart": distance(*weights)}
+    return {**found, "apart": distance(*weights), "timed": time_dropout()}
+
+
+def time_dropout():
+    """How far what is timed is from a model's predictions, where training drops out."""
+    model = make_model(layers=[keras.layers.Dropout(0.5)])
+    return distance(latency.open_call(model, ROW)(), [model.predict(ROW, verbose=0)])
 
 
 def quantized():

@@ -252,6 +252,16 @@ def test_whole_numbers_from_0_may_be_classes(values, classes):
         map_dataset.build_dataset(features, {}, y, None, class_weight={"1": 2.0, "7": 9.0})
 
 
+def test_class_weights_of_all_rows_are_those_of_the_dataset_and_count_beside_its_weights():
+    features = {"kind": "array", "values": np.ones((4, 1))}
+    y = {"kind": "integer", "values": np.array([0.0, 1, 2, 2])}
+    weights = np.array([1.0, 2.0, 3.0, 4.0])
+    data = map_dataset.build_dataset(features, {}, y, weights, class_weight="balanced")
+    weighed = map_dataset.weigh_classes(data, np.arange(4))
+    np.testing.assert_allclose(data.arrays[2], [4 / 3, 8 / 3, 6 / 3, 8 / 3], rtol=1e-6)
+    np.testing.assert_array_equal(weighed[2].gather(slice(None)), data.arrays[2])
+
+
 def test_class_weights_of_a_factor_name_each_level():
     features = {"kind": "array", "values": np.ones((4, 1))}
     y = label("factor", [1, 2, 1, 2], ["no", "yes"])

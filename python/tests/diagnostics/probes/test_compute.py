@@ -129,6 +129,7 @@ def test_training_steps_are_judged(changes, error):
 BEGIN = {"stage": "product", "event": "begin"}
 END = {"stage": "product", "event": "end", "ok": True, "error": "", "seconds": 0.5}
 FIT = {"stage": "fit", "event": "end", "ok": True, "error": "", "seconds": 1, "use": {"steps": 3}}
+XLA = {"stage": "fit_xla", "event": "begin"}
 DONE = {"stage": "done"}
 
 
@@ -142,6 +143,7 @@ def lines(*messages):
         (lines(BEGIN, END, DONE), True, ""),
         (lines("noise", BEGIN, "{", END, "[1]", "null", DONE, "more"), True, ""),
         (lines(BEGIN, END), None, ""),
+        (lines(BEGIN, END, XLA), True, f"fit_xla: {compute.UNENDED}"),
         (lines(BEGIN, DONE), None, f"product: {compute.UNENDED}"),
         (lines(BEGIN), None, f"product: {compute.UNENDED}"),
         (lines(BEGIN, json.dumps(END)[:40]), None, f"product: {compute.UNENDED}"),

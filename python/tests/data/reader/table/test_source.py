@@ -322,6 +322,15 @@ def test_a_recipe_encodes_another_file(tmp_path, na):
         build(features(lacking), recipe=train.recipe)
 
 
+def test_only_what_the_recipe_reads_makes_a_row_incomplete(tmp_path):
+    train = build(features(write(simple(), tmp_path / "x.csv"), label="y"))
+    table = pa.table({"größe": [0.0, None, 4.0], "f": ["a", "b", "a"], "more": [None, "x", "y"]})
+    path = write(table, tmp_path / "new.parquet")
+    test = build(features(path), {"na": "drop"}, recipe=train.recipe)
+    assert test.dropped == 1
+    np.testing.assert_array_equal(gathered(test)[0], gathered(train)[0][[0, 2]])
+
+
 def test_new_levels_of_another_file_are_zeros_if_asked_for(tmp_path):
     write(pa.table({"city": ["Oslo", "Rome"]}), tmp_path / "a.csv")
     write(pa.table({"city": ["Rome", "Lima"]}), tmp_path / "b.csv")
