@@ -100,7 +100,7 @@ def check(name: str, kind: str, card_name: str, precision: str = "float32") -> C
     policy = choose_policy(precision, [Gpu(f"{major}.{minor}", card.name)]).policy
     keras.config.set_dtype_policy(policy)
     case = MODELS[name]()
-    program = open_program(case, kind)
+    program = open_program(case, kind, card)
     compiled = compile_for(card, program.jitted, *program.arguments)
     bare = None if kind == "predict" else count_bare_kernels(case, kind, card, program)
     largest = max(map(count_bytes, jax.tree.leaves(program.rows)))

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.data.plan import choose_capacity
+from gpukeras.core.options import DatasetSpec
+from gpukeras.data.plan import PipelineFacts, choose_capacity, plan_pipeline
+from gpukeras.system.cards import Card
 
 BATCH_SIZE, CLASSES = 32, 10
 
@@ -29,11 +31,14 @@ class Case:
     batch_size: int
     steps: int
 
-    @property
-    def batches(self) -> int:
-        """Batches of a block."""
+    def count_batches(self, card: Card) -> int:
+        """Returns the batches of a block on a card."""
         row_bytes = sum(array[:1].nbytes for array in self.rows)
-        return choose_capacity(row_bytes * self.batch_size, self.steps)
+        rows, memory = self.steps * self.batch_size, float(card.memory_bytes)
+        facts = PipelineFacts(rows, 0, row_bytes, "GPU:0", memory, memory)
+        plan = plan_pipeline(facts, DatasetSpec(batch_size=self.batch_size))
+        batch_bytes = row_bytes * self.batch_size
+        return choose_capacity(batch_bytes, self.steps, plan.block_bytes)
 
 
 def finish(inputs: Any, hidden: Any, rows: int) -> Case:

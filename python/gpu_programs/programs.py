@@ -18,6 +18,7 @@ from gpukeras.many.plan import read_model_facts
 from gpukeras.many.programs import StackPrograms
 from gpukeras.many.step import state_variables
 from gpukeras.profiler.aot.training_loop import describe_rows, take_loop
+from gpukeras.system.cards import Card
 
 STACKED = 4  # models of a stack
 KINDS = ("train", "test", "predict", "stack")
@@ -44,22 +45,24 @@ class Program:
     planned_bytes: float = math.inf
 
 
-def open_program(case: Case, kind: str) -> Program:
+def open_program(case: Case, kind: str, card: Card) -> Program:
     """Returns a program of a model.
 
     Args:
         case: The model.
         kind: One of `KINDS`.
+        card: The card, whose memory decides how large blocks are.
     """
+    batches = case.count_batches(card)
     rows = describe_rows(case.rows)
     steps = "test" if kind == "test" else "train"
-    jitted, arguments = take_loop(case.model, rows, case.batch_size, case.batches, kind=steps)
+    jitted, arguments = take_loop(case.model, rows, case.batch_size, batches, kind=steps)
     if kind == "predict":
         return open_prediction_of(case, arguments[2][0])
     if kind == "stack":
-        return open_stack_of(case, arguments[2])
+        return open_stack_of(case, arguments[2], max(1, batches // STACKED))
     state = arguments[0] if kind == "train" else ()  # evaluation keeps the weights
-    return Program(jitted, arguments, state, arguments[2], case.batches)
+    return Program(jitted, arguments, state, arguments[2], batches)
 
 
 def open_prediction_of(case: Case, features: Any) -> Program:
@@ -76,11 +79,16 @@ def open_prediction_of(case: Case, features: Any) -> Program:
     return Program(open_prediction(case.model), arguments, (), features, 1, planned)
 
 
-def open_stack_of(case: Case, block: Any) -> Program:
-    """Returns the training of several models, each of which has a part of a step's rows."""
+def open_stack_of(case: Case, block: Any, batches: int) -> Program:
+    """Returns the training of several models, each of which has a part of a step's rows.
+
+    Args:
+        case: The model.
+        block: Arrays of a block of one model.
+        batches: Steps of a block.
+    """
     programs = StackPrograms(case.model, (), STACKED, "GPU:0", True)
     shape = jax.ShapeDtypeStruct
-    batches = max(1, case.batches // STACKED)
     rows = batches * STACKED * case.batch_size
     state = {
         part: [shape((STACKED, *one.shape), one.value.dtype) for one in variables]

@@ -38,6 +38,7 @@ answer["read"] = {
     "memory": devices.read_memory(),
     "free": devices.free_bytes("CPU:0"),
     "none": devices.free_bytes("GPU:31"),
+    "gpu": [devices.gpu_bytes("CPU:0"), devices.gpu_bytes("GPU:31")],
     "default": asdict(devices.current()),
     "started": runtime.started(),
 }
@@ -116,6 +117,7 @@ def test_reading_devices_and_memory_starts_nothing(one_cpu):
     assert 0 < memory["current_bytes"] <= memory["peak_bytes"] < memory["limit_bytes"]
     assert found["free"] > 0
     assert found["none"] is None
+    assert found["gpu"] == [None, None]
     assert found["default"]["device"] == "CPU:0"
     assert found["started"] is False
 
@@ -201,16 +203,16 @@ def test_a_real_gpu_is_set_up():
     from gpukeras.backend import devices
     from gpukeras.backend import runtime
     record = devices.setup(device="gpu", memory=2048)
-    free = devices.free_bytes("GPU:0")
+    free, whole = devices.free_bytes("GPU:0"), devices.gpu_bytes("GPU:0")
     started = runtime.started()
     handle = devices.enter_device("gpu")
     place = runtime.tensorflow().random.normal((512, 512)).device
     devices.exit_device(handle)
-    answer = [asdict(record), free, started, place, devices.read_memory()]
+    answer = [asdict(record), free, whole, started, place, devices.read_memory()]
     """
-    record, free, started, place, memory = run_script(script)
+    record, free, whole, started, place, memory = run_script(script)
     assert record["device"] == "GPU:0"
     assert not started
     assert place.endswith("GPU:0")
-    assert 0 < free <= 2048 * 2**20 == memory[1]["limit_bytes"]
+    assert 0 < free <= 2048 * 2**20 == memory[1]["limit_bytes"] == whole
     assert memory[1]["peak_bytes"] >= 512 * 512 * 4

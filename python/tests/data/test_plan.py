@@ -69,13 +69,50 @@ def test_automatic_batch_size(rows, size):
     assert data_plan.choose_batch_size(rows, "auto")[0] == size
 
 
-@given(st.integers(1, 2**30), st.integers(1, 10**6), st.sampled_from([1, 7, 1024, 4096]))
-def test_a_block_is_bounded(batch_bytes, steps, most):
-    batches = data_plan.choose_capacity(batch_bytes, steps, most)
+@given(
+    st.integers(1, 2**30),
+    st.integers(1, 10**6),
+    st.sampled_from([1, 7, 1024, 4096]),
+    st.sampled_from([data_plan.BLOCK_BYTES, 2**28]),
+)
+def test_a_block_is_bounded(batch_bytes, steps, most, block_bytes):
+    batches = data_plan.choose_capacity(batch_bytes, steps, block_bytes, most)
     assert 1 <= batches <= min(steps, most)
-    assert batches == 1 or batches * batch_bytes <= data_plan.BLOCK_BYTES
+    assert batches == 1 or batches * batch_bytes <= block_bytes
     blocks = math.ceil(steps / batches)
     assert blocks * batches - steps < blocks  # padding: less than a batch a block
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("facts", "mode", "size"),
+    [
+        ({"device": "CPU:0", "memory_bytes": None}, "resident", 9),
+        ({"memory_bytes": None}, "resident", 9),
+        ({"memory_bytes": 2 * GIB}, "resident", 9),
+        ({"memory_bytes": 12 * GIB}, "resident", 48),
+        ({"memory_bytes": 80 * GIB}, "resident", 320),
+        ({"memory_bytes": 80 * GIB}, "staged", 125),  # an eighth of the rows
+        ({"memory_bytes": 80 * GIB, "row_bytes": 2**14}, "staged", 320),
+        ({"memory_bytes": 80 * GIB, "rows": 1000}, "staged", 9),
+        ({"memory_bytes": 80 * GIB}, "streamed", 9),
+        ({"memory_bytes": 80 * GIB, "varied": True}, "resident", 9),
+    ],
+)
+def test_a_block_is_as_large_as_the_device_allows(facts, mode, size):
+    given = {"rows": 1_024_000, "validation_rows": 0, "row_bytes": 1024, "device": "GPU:0", **facts}
+    made = data_plan.PipelineFacts(**given)
+    assert data_plan.choose_block_bytes(made, mode) == size * MIB
+
+
+def test_the_plan_has_the_bytes_of_a_block():
+    facts = data_plan.PipelineFacts(10**6, 0, 400, "GPU:0", 8 * GIB, 12 * GIB)
+    made = data_plan.plan_pipeline(facts, DatasetSpec())
+    assert (made.mode, made.block_bytes) == ("resident", 48 * MIB)
+    assert data_plan.choose_capacity(MIB, 1000, made.block_bytes) == 48
+    assert plan(device="CPU:0").block_bytes == data_plan.BLOCK_BYTES
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras import ModelError
-from gpukeras.backend import runtime, tensor_ops
+from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.data import plan as data_plan
+from gpukeras.data.loader import loader
 from gpukeras.engine import engine_cache, jax_engines
 from gpukeras.engine import engines as engine_module
 from gpukeras.engine.trip_counts import LoopChoice, ProgramSizes
@@ -148,6 +149,7 @@ def test_a_block_takes_at_most_two_calls_of_programs_of_known_length(monkeypatch
     monkeypatch.setattr(ProgramSizes, "split", record)
     data, blocks = make_dataset(400, batch_size=8), 2
     monkeypatch.setattr(data_plan, "BLOCK_BYTES", 25 * 8 * data.row_bytes)
+    monkeypatch.setattr(data_plan, "BLOCK_SHARE", 0.0)
     model = make_model()
     options = {"epochs": 1, "engine": "compiled"}
     fit.fit(model, data, options)
@@ -158,6 +160,18 @@ def test_a_block_takes_at_most_two_calls_of_programs_of_known_length(monkeypatch
     fit.fit(model, data, options)
     assert sum(map(sum, parts)) == 50
     assert sum(map(len, parts)) <= 2 * blocks
+
+
+def test_a_gpu_has_larger_blocks_unless_rows_are_varied():
+    data, device = make_dataset(4000, columns=1000), devices.current().device
+    memory = devices.gpu_bytes(device)
+    size = data_plan.BLOCK_BYTES if memory is None else int(data_plan.BLOCK_SHARE * memory)
+    assert (memory is None) == device.startswith("CPU")
+    assert data.plan(device).block_bytes == size
+    blocks = list(loader.open_loader(data, data.plan(device)).epoch(0))
+    assert [block.batches for block in blocks] == ([63, 62] if memory is None else [125])
+    data.map = abs
+    assert data.plan(device).block_bytes == data_plan.BLOCK_BYTES
 
 
 @pytest.mark.nightly

@@ -125,20 +125,40 @@ def free_bytes(device: str) -> float | None:
     kind, index = parse_device(device)
     if kind == "CPU":
         return host.read_free_memory()
-    gpus = runtime.visible_devices("GPU")
-    if not (index or 0) < len(gpus):
+    record, limit = _read_gpu(index or 0)
+    left = [] if record is None else [record.free_bytes]
+    if limit is not None:
+        held = runtime.memory_info(f"GPU:{index or 0}")["current"] if runtime.started() else 0
+        left.append(limit - held)
+    return max(0.0, min(left)) if left else None
+
+
+def gpu_bytes(device: str) -> float | None:
+    """Returns the bytes of a GPU that may be used, free or not; None for a CPU, or if unknown.
+
+    Args:
+        device: As of `free_bytes()`.
+    """
+    kind, index = parse_device(device)
+    if kind == "CPU":
         return None
-    gpu = gpus[index or 0]
+    record, limit = _read_gpu(index or 0)
+    known = [] if record is None else [record.total_bytes]
+    return min([*known, *([] if limit is None else [limit])], default=None)
+
+
+def _read_gpu(index: int) -> tuple[host.NvmlGpu | None, float | None]:
+    """Returns what the driver says of a visible GPU, and the bytes to which it is limited."""
+    gpus = runtime.visible_devices("GPU")
+    if not index < len(gpus):
+        return None, None
+    gpu = gpus[index]
     label = str(runtime.device_details(gpu).get("device_name", ""))
     everyone = runtime.physical_devices("GPU")
     labels = [str(runtime.device_details(device).get("device_name", "")) for device in everyone]
     record = _match_nvml(labels)[everyone.index(gpu)] if label else None
-    left = [] if record is None else [record.free_bytes]
     limit = runtime.memory_limit(gpu)
-    if limit is not None:
-        held = runtime.memory_info(f"GPU:{index or 0}")["current"] if runtime.started() else 0
-        left.append(float(limit * 2**20 - held))
-    return max(0.0, min(left)) if left else None
+    return record, None if limit is None else float(limit * 2**20)
 
 
 def reset_peak(device: str) -> None:

@@ -14,6 +14,10 @@ from gpukeras.core.options import DatasetSpec
 # With 200 columns and 2 cores, blocks of 2, 4, 9 and 18 MiB took 1.35, 1.05, 1 and 0.92 times as
 # long. Two of them and the rows stay within 0.6 of R's matrix (200,000 x 200).
 BLOCK_BYTES = 9 * 2**20
+# On a GPU a block is a call, so larger ones are fewer calls. This share is 47 MiB of 12 GiB and 320
+# of 80: two blocks, whose bytes become floats there, still leave 31 of 32 parts to the model. Not
+# measured on a GPU yet. It is a share of all memory: what is free would not repeat.
+BLOCK_SHARE = 1 / 256
 # A call costs 0.1 to 0.3 ms, and its first batches 1 to 2 ms more. An epoch of 3,125 batches of
 # 32 x 20 took 58 ms in one block, 62 in four and 63 in seven (medians, 2 quiet cores). The first
 # block of a stream is waited for.
@@ -39,6 +43,9 @@ class PipelineFacts:
         row_bytes: Bytes of one staged row with label and weight; windows share their rows.
         device: The device that trains the model, such as "GPU:0".
         free_bytes: Free memory of that device, or None if unknown.
+        memory_bytes: All memory of that device, if it is a GPU; None if unknown.
+        varied: Whether what is done to rows depends on their block: its random numbers, or a
+            function of the user's that takes it.
         na: The policy for missing values: "error", "impute" or "drop".
         dropped: Rows that were dropped for missing values.
         indicators: Columns with an indicator of missing values.
@@ -53,6 +60,8 @@ class PipelineFacts:
     row_bytes: int
     device: str
     free_bytes: float | None = None
+    memory_bytes: float | None = None
+    varied: bool = False
     na: str = "error"
     dropped: int = 0
     indicators: tuple[str, ...] = ()
@@ -109,6 +118,7 @@ class PipelinePlan:
         na: The policy for missing values.
         dropped_rows: Rows that were dropped for missing values.
         na_reason: The effect of `na` on these rows.
+        block_bytes: Bytes of a block of batches, unless a batch is larger.
         ahead: Blocks that are made while the device works on another one.
         drop_last: Whether a short last batch is left out.
         shard: This worker's number, from 1, and the number of workers.
@@ -131,6 +141,7 @@ class PipelinePlan:
     na: str
     dropped_rows: int
     na_reason: str
+    block_bytes: int
     ahead: int = 0
     drop_last: bool = False
     shard: tuple[int, int] = (1, 1)
@@ -158,6 +169,7 @@ def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
         na=facts.na,
         dropped_rows=facts.dropped,
         na_reason=explain_missing(facts),
+        block_bytes=choose_block_bytes(facts, mode),
         ahead=0 if mode == "resident" else 1,
         drop_last=spec.drop_last and facts.rows % batch_size > 0,
         shard=spec.shard,
@@ -185,6 +197,7 @@ def plan_stream(facts: StreamFacts, spec: DatasetSpec) -> PipelinePlan:
         na=facts.na,
         dropped_rows=0,
         na_reason=_explain_sequence(facts.na),
+        block_bytes=BLOCK_BYTES,
         ahead=facts.ahead,
         drop_last=spec.drop_last,
     )
@@ -244,7 +257,28 @@ def choose_batch_size(rows: int, requested: int | str) -> tuple[int, str]:
     return int(requested), AS_ASKED
 
 
-def choose_capacity(batch_bytes: int, steps: int, most: int = BLOCK_BATCHES) -> int:
+def choose_block_bytes(facts: PipelineFacts, mode: str) -> int:
+    """Returns the bytes of a block: what the device's memory allows, if it is a GPU.
+
+    Rows that are made anew stay in small blocks, as training waits for the first one, and so do
+    those that are varied, so that they are the same on every device.
+
+    Args:
+        facts: The facts.
+        mode: Where the rows live.
+    """
+    unknown = facts.device.startswith("CPU") or facts.memory_bytes is None
+    if unknown or facts.varied or mode == "streamed":
+        return BLOCK_BYTES
+    size = BLOCK_SHARE * (facts.memory_bytes or 0.0)
+    if mode == "staged":  # two of them are in host memory, beside the rows
+        size = min(size, facts.rows * facts.row_bytes / AHEAD_BLOCKS)
+    return max(BLOCK_BYTES, int(size))
+
+
+def choose_capacity(
+    batch_bytes: int, steps: int, block_bytes: int, most: int = BLOCK_BATCHES
+) -> int:
     """Returns the batches per block: as many as fit, about equally many in each block.
 
     Equal blocks waste little, as the last one is padded to the same size.
@@ -252,9 +286,10 @@ def choose_capacity(batch_bytes: int, steps: int, most: int = BLOCK_BATCHES) -> 
     Args:
         batch_bytes: Bytes of one batch.
         steps: Batches per epoch.
+        block_bytes: Bytes of a block at most, unless a batch is larger.
         most: The most batches per block.
     """
-    most = max(1, min(steps, most, BLOCK_BYTES // max(1, batch_bytes)))
+    most = max(1, min(steps, most, block_bytes // max(1, batch_bytes)))
     return -(-steps // -(-steps // most)) if steps else 1
 
 

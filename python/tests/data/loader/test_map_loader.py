@@ -1,5 +1,7 @@
 """Rows by number as blocks on the device."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from gpukeras.backend import runtime
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.loader import loader
+from gpukeras.data.loader.sharding import BatchSharding
 from gpukeras.data.reader.rows import MemoryRows
 
 pytestmark = pytest.mark.tf
@@ -27,6 +30,14 @@ def open_loader(data, capacity=None, **options):
 def test_a_block_has_one_shape_so_that_one_program_serves():
     feed = open_loader(numbers(100, batch_size=10), capacity=4)
     assert [tuple(block.arrays.shape) for block in feed.epoch(0)] == [(40, 1)] * 3
+
+
+def test_blocks_have_the_plans_bytes_but_workers_cut_alike():
+    data = numbers(100, batch_size=10)
+    plan = replace(data.plan("CPU:0"), block_bytes=3 * 10 * data.row_bytes)
+    assert loader.open_loader(data, plan).capacity == 3
+    shares = BatchSharding(2, 0, ("CPU:0", "CPU:0"))
+    assert loader.open_loader(data, plan, shares=shares).capacity == 10
 
 
 @pytest.mark.parametrize("cache", ["auto", "host", "disk"])

@@ -228,16 +228,27 @@ class MapDataset(Dataset):
 
     def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
         """Returns the plan for a device and options."""
-        return plan_pipeline(self.read_facts(device, devices.free_bytes(device)), spec)
+        memory = devices.free_bytes(device), devices.gpu_bytes(device)
+        return plan_pipeline(self.read_facts(device, *memory), spec)
 
-    def read_facts(self, device: str, free_bytes: float | None) -> PipelineFacts:
-        """Returns the facts that decide the plan for a device with so much free memory."""
+    def read_facts(
+        self, device: str, free_bytes: float | None, memory_bytes: float | None
+    ) -> PipelineFacts:
+        """Returns the facts that decide the plan.
+
+        Args:
+            device: The device.
+            free_bytes: Its free memory, or None if unknown.
+            memory_bytes: All memory of a GPU, or None.
+        """
         return PipelineFacts(
             rows=len(self.train_rows),
             validation_rows=len(self.validation_rows),
             row_bytes=-(-sum(source.stored_bytes for source in self.sources) // max(1, len(self))),
             device=device,
             free_bytes=free_bytes,
+            memory_bytes=memory_bytes,
+            varied=self.augment is not None or self.map is not None,
             na=self.na,
             dropped=self.dropped,
             indicators=self.recipe.features.indicators,

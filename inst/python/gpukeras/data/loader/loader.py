@@ -31,6 +31,7 @@ from gpukeras.data.loader.transforms import (
 )
 from gpukeras.data.plan import (
     BLOCK_BATCHES,
+    BLOCK_BYTES,
     STREAM_BLOCK_BATCHES,
     PipelinePlan,
     choose_ahead,
@@ -208,7 +209,9 @@ class MapLoader(DataLoader):
         here = batch_size if shares is None else shares.count_here(batch_size)
         self._pool: ThreadPoolExecutor | None = None
         self._begun: Begun | None = None
-        self.capacity = choose_capacity(here * dataset.row_bytes, steps, most)
+        # Workers make equal calls, whatever memory their devices have.
+        room = plan.block_bytes if shares is None else BLOCK_BYTES
+        self.capacity = choose_capacity(here * dataset.row_bytes, steps, room, most)
         self._dataset = dataset
         self._rows = rows
         self._drop_last = drop_last
@@ -400,7 +403,9 @@ class IterableLoader(DataLoader):
             )
         super().__init__(batch_size, plan.device, device_transform, shares, data.wrapped)
         self.steps = (plan.steps_per_epoch if training else -(-plan.rows // batch_size)) or None
-        capacity = choose_capacity(batch_size * data.row_bytes, self.steps or most, most)
+        capacity = choose_capacity(
+            batch_size * data.row_bytes, self.steps or most, plan.block_bytes, most
+        )
         capacity = choose_ahead(capacity, self.steps) if plan.ahead else capacity
         self._data, self._check = data, check
         self._rows: int | None = None

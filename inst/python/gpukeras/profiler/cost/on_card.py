@@ -102,14 +102,16 @@ def plan_rows(data: Dataset, card: Card, batch_size: int) -> PipelinePlan:
     plan = data.plan("CPU:0", batch_size)
     if not isinstance(data, MapDataset):
         return plan
-    facts = data.read_facts(GPU, float(card.memory_bytes))
+    memory = float(card.memory_bytes)
+    facts = data.read_facts(GPU, memory, memory)
     return plan_pipeline(facts, data.spec_of(batch_size))
 
 
 def count_block(plan: PipelinePlan, data: Dataset) -> int:
     """Returns the batches of a block; of rows without a known end, the most."""
     steps = plan.steps_per_epoch or STREAM_BLOCK_BATCHES
-    return choose_capacity(plan.batch_size * data.row_bytes, steps)
+    batch_bytes = plan.batch_size * data.row_bytes
+    return choose_capacity(batch_bytes, steps, plan.block_bytes)
 
 
 def _try_compiling(
