@@ -7,6 +7,8 @@ from hypothesis.extra import numpy as npst
 from gpukeras import DataError
 from gpukeras.core import memory
 from gpukeras.data import arrays
+from gpukeras.data.recipe.encoding import stage_float32
+from gpukeras.data.recipe.recipe import ArrayEncoding
 
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=4))
@@ -20,23 +22,32 @@ def test_aligned_empty_is_aligned(shape):
 finite = st.floats(-1e30, 1e30, width=64)
 
 
+def stage(x, center=None, scale=None, names=(), arg="x", **how):
+    """Stages an array by numbers for its columns, and the rows and notes in `how`."""
+    numbers = {"center": center, "scale": scale, "fill": how.pop("fill", None)}
+    learned = {name: None if part is None else tuple(part) for name, part in numbers.items()}
+    marked = tuple(how.pop("marked", ()))
+    rule = ArrayEncoding(x.shape[1:], **learned, marked=marked, names=tuple(names))
+    return stage_float32(x, rule, arg, arrays.EncodeOptions(**how))
+
+
 @given(npst.arrays(np.float64, npst.array_shapes(min_dims=2, max_dims=4), elements=finite))
 def test_stage_float32_is_the_cast_in_row_order(x):
-    staged = arrays.stage_float32(np.asfortranarray(x))
+    staged = stage(np.asfortranarray(x))
     np.testing.assert_array_equal(staged, x.astype(np.float32))
     assert staged.flags.c_contiguous
 
 
 def test_stage_float32_centres_in_double_precision():
     x = np.array([[1e9 + 1.0], [1e9 + 3.0]])
-    staged = arrays.stage_float32(x, np.array([1e9 + 2.0]), np.array([1.0]))
+    staged = stage(x, np.array([1e9 + 2.0]), np.array([1.0]))
     np.testing.assert_array_equal(staged, [[-1.0], [1.0]])
 
 
 def test_staging_works_in_blocks(monkeypatch):
     monkeypatch.setattr(arrays, "BLOCK_BYTES", 64)
     x = np.arange(300.0).reshape(100, 3)
-    np.testing.assert_array_equal(arrays.stage_float32(x), x)
+    np.testing.assert_array_equal(stage(x), x)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +62,7 @@ def test_stage_float32_names_the_column(bad, details):
     x = np.zeros((5, 3))
     x[4, 1] = bad
     with pytest.raises(DataError, match="`width`") as caught:
-        arrays.stage_float32(x, names=["height", "width", "depth"])
+        stage(x, names=["height", "width", "depth"])
     assert caught.value.details["column"] == "width"
     assert {key: caught.value.details[key] for key in details} == details
     assert str(bad) not in str(caught.value)
@@ -59,7 +70,7 @@ def test_stage_float32_names_the_column(bad, details):
 
 def test_a_column_without_name_is_numbered_from_one_as_in_r():
     with pytest.raises(DataError, match="Column `2`"):
-        arrays.stage_float32(np.array([[0.0, np.nan]]))
+        stage(np.array([[0.0, np.nan]]))
 
 
 def test_moments_of_what_staging_will_refuse_warn_nobody():
@@ -69,9 +80,9 @@ def test_moments_of_what_staging_will_refuse_warn_nobody():
 
 def test_missing_values_are_filled_and_marked_after_their_columns():
     x = np.array([[np.nan, 1.0, np.nan], [2.0, np.nan, 3.0]])
-    staged = arrays.stage_float32(x, fill=np.array([7.0, 8.0, 9.0]), marked=[0, 2])
+    staged = stage(x, fill=np.array([7.0, 8.0, 9.0]), marked=[0, 2])
     np.testing.assert_array_equal(staged, [[7, 1, 1, 9, 1], [2, 0, 8, 3, 0]])
-    unmarked = arrays.stage_float32(x, fill=np.array([7.0, 8.0, 9.0]))
+    unmarked = stage(x, fill=np.array([7.0, 8.0, 9.0]))
     np.testing.assert_array_equal(unmarked, [[7, 1, 9], [2, 8, 3]])
 
 
@@ -80,20 +91,20 @@ def test_only_complete_rows_are_staged_whatever_the_block(monkeypatch):
     x = np.arange(300.0).reshape(100, 3)
     complete = np.arange(100) % 3 > 0
     x[~complete, 1] = np.nan
-    np.testing.assert_array_equal(arrays.stage_float32(x, complete=complete), x[complete])
+    np.testing.assert_array_equal(stage(x, complete=complete), x[complete])
 
 
 def test_what_is_wrong_is_counted_in_the_rows_taken():
     x = np.array([[np.nan], [np.inf], [1.0]])
     with pytest.raises(DataError, match="cannot be trained on: 1 infinite"):
-        arrays.stage_float32(x, complete=np.array([False, True, True]))
+        stage(x, complete=np.array([False, True, True]))
     with pytest.raises(DataError, match="cannot be trained on: 1 infinite"):
-        arrays.stage_float32(x, fill=np.array([0.0]))
+        stage(x, fill=np.array([0.0]))
 
 
 def test_what_only_scaling_makes_too_large_is_refused():
     with pytest.raises(DataError, match="`x` is not finite after scaling"):
-        arrays.stage_float32(np.array([[1e30]]), scale=np.array([1e-20]))
+        stage(np.array([[1e30]]), scale=np.array([1e-20]))
 
 
 def test_only_missing_values_get_the_hint_on_their_policy():
@@ -222,7 +233,7 @@ def test_notes_count_by_column_over_blocks(monkeypatch):
     x = np.zeros((100, 3))
     x[:, 1], x[7, 2], x[8, 2] = 2**24 + np.arange(100), 2**40 + 1, 0.5 + 2**30
     notes = arrays.Notes()
-    arrays.stage_float32(np.asfortranarray(x), names=["a", "id"], arg="data", notes=notes)
+    stage(np.asfortranarray(x), names=["a", "id"], arg="data", notes=notes)
     assert notes.sentences == (
         "Column `id` of `data` has 50 whole numbers beyond 2^24 that float32 cannot hold exactly.",
         "Column `3` of `data` has 1 whole number beyond 2^24 that float32 cannot hold exactly.",
@@ -232,7 +243,7 @@ def test_notes_count_by_column_over_blocks(monkeypatch):
 def test_scaled_values_are_exact_up_to_those_of_float64():
     x = np.array([[2**53 + 1, 2**24 + 1], [2**53 + 3, 2**24 + 3]])
     notes = arrays.Notes()
-    staged = arrays.stage_float32(x, center=np.array([0.0, 2**24 + 2.0]), notes=notes)
+    staged = stage(x, center=np.array([0.0, 2**24 + 2.0]), notes=notes)
     np.testing.assert_array_equal(staged[:, 1], [-1, 1])
     assert notes.sentences == (
         "Column `1` of `x` has 2 whole numbers beyond 2^53 that float64 cannot hold exactly.",
@@ -242,7 +253,7 @@ def test_scaled_values_are_exact_up_to_those_of_float64():
 def test_imputed_values_are_looked_at_as_they_are_given():
     notes = arrays.Notes()
     x = np.array([[2.0**24 + 1], [np.nan]])
-    arrays.stage_float32(x, fill=np.array([3.0]), marked=[0], notes=notes)
+    stage(x, fill=np.array([3.0]), marked=[0], notes=notes)
     assert len(notes.sentences) == 1
 
 
@@ -250,5 +261,5 @@ def test_imputed_values_are_looked_at_as_they_are_given():
 def test_integers_of_64_bits_are_staged(dtype):
     x = np.array([[2**40, 3], [2**62, 4]], dtype)
     notes = arrays.Notes()
-    np.testing.assert_array_equal(arrays.stage_float32(x, notes=notes), x.astype(np.float64))
+    np.testing.assert_array_equal(stage(x, notes=notes), x.astype(np.float64))
     assert notes.sentences == ()

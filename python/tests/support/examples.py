@@ -3,6 +3,7 @@
 import numpy as np
 
 from gpukeras.core.options import DatasetSpec
+from gpukeras.data.reader.rows import FeatureRequest
 from gpukeras.data.reader.tfrecord.source import open_records
 from gpukeras.data.recipe.columns import Learning
 
@@ -44,9 +45,8 @@ def a_picture(shade=100, shape=(8, 9, 3), encode="png"):
 
 
 def opened(path, spec=None, **features):
-    return open_records(
-        {"kind": "records", "paths": path, **features}, "x", DatasetSpec(**spec or {})
-    )
+    asked = {"kind": "records", "paths": path, **features}
+    return open_records(FeatureRequest(asked, "x", DatasetSpec(**spec or {})))
 
 
 def encoded(given, spec=None):

@@ -9,6 +9,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.reader.image import source as images
+from gpukeras.data.reader.rows import FeatureRequest
 from gpukeras.data.recipe.columns import Learning
 
 PLAIN = DatasetSpec()
@@ -77,7 +78,7 @@ CACHES = {"memory": "host", "disk": "disk", "none": "none", "auto": "auto"}
 def opened(paths, size=(16, 20), keep="auto", on_error="stop", options=(), encoding=None):
     features = {"kind": "images", "paths": paths, "image_size": size, **dict(options)}
     spec = DatasetSpec(cache=CACHES[keep], on_error=on_error)
-    return images.open_images(features, "x", spec, encoding)
+    return images.ImageFeatures(FeatureRequest(features, "x", spec, encoding))
 
 
 def encoded(features, spec=PLAIN):

@@ -27,6 +27,13 @@ def aligned_empty(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
     return buffer[offset : offset + count * dtype.itemsize].view(dtype).reshape(shape)
 
 
+def aligned_copy(values: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
+    """Returns a copy in aligned, C-ordered memory."""
+    out = aligned_empty(values.shape, dtype)
+    out[...] = values
+    return out
+
+
 def populate(array: np.ndarray) -> threading.Thread | None:
     """Asks the system for an array's memory in a thread, ahead of whoever writes it.
 

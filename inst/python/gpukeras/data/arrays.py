@@ -8,13 +8,14 @@ long (measured).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.errors import DataError
-from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of
 
 # Arrays -------------------------------------------------------------------------------------------
@@ -87,74 +88,6 @@ def row_blocks(rows: int, row_bytes: int) -> Iterator[slice]:
         yield slice(start, min(rows, start + step))
 
 
-def stage_float32(
-    x: np.ndarray,
-    center: np.ndarray | None = None,
-    scale: np.ndarray | None = None,
-    names: Sequence[str] = (),
-    arg: str = "x",
-    *,
-    complete: np.ndarray | None = None,
-    fill: np.ndarray | None = None,
-    marked: Sequence[int] = (),
-    notes: Notes | None = None,
-) -> np.ndarray:
-    """Copies an array once into aligned, row-major float32 memory.
-
-    Args:
-        x: Numeric array, rows first, any memory order.
-        center: Subtracted from the last axis before the cast (in float64), or None.
-        scale: Divides the last axis after centring, or None.
-        names: Column names for error messages.
-        arg: The argument's name for error messages.
-        complete: Mask of the rows to take, or None for all.
-        fill: Replaces missing values along the last axis, or None to raise an error for them.
-        marked: Columns of the last axis that get an indicator column after them: 1 where the value
-            is missing, else 0.
-        notes: Collects whole numbers that lose digits, or None.
-
-    Raises:
-        DataError: if a value is missing, infinite, or too large for float32; names the column.
-    """
-    rows = len(x) if complete is None else int(complete.sum())
-    staged, start = aligned_empty((rows, *x.shape[1:-1], x.shape[-1] + len(marked))), 0
-    scaled = center is not None or scale is not None
-    with np.errstate(over="ignore", invalid="ignore"):
-        for part in row_blocks(len(x), staged.itemsize * int(np.prod(staged.shape[1:]))):
-            block = x[part] if complete is None else x[part][complete[part]]
-            out = staged[start : start + len(block)]
-            _encode_block(block, out, center, scale, fill, marked)
-            largest = max(out.max(initial=0), -out.min(initial=0))  # NaN if the block has one
-            if not np.isfinite(largest):
-                taken = x if complete is None else x[complete]
-                raise _not_finite(taken, names, arg, imputed=fill is not None)
-            if notes is not None and (scaled or largest >= EXACT_FLOAT32):
-                notes.look(block, names, arg, scaled)
-            start += len(block)
-    return staged
-
-
-def _encode_block(
-    block: np.ndarray,
-    out: np.ndarray,
-    center: np.ndarray | None,
-    scale: np.ndarray | None,
-    fill: np.ndarray | None,
-    marked: Sequence[int],
-) -> None:
-    missing = None
-    if fill is not None:
-        missing = np.isnan(block)
-        block = np.where(missing, fill, block)
-    values = standardise(block, center, scale)
-    if missing is None or not len(marked):
-        out[...] = values
-        return
-    order = np.insert(np.arange(block.shape[-1]), np.array(marked) + 1, -1)
-    out[..., order >= 0] = values
-    out[..., order < 0] = missing[..., list(marked)]
-
-
 class Notes:
     """Counts, by column, of whole numbers that encoding could not keep exactly.
 
@@ -188,6 +121,26 @@ class Notes:
         return tuple(_note(*key, count) for key, count in self._counts.items())
 
 
+@dataclass(frozen=True)
+class EncodeOptions:
+    """Which rows are encoded, and where their surprising values are noted.
+
+    Args:
+        complete: Mask of the rows to use, or None for all rows.
+        notes: Collects notes on integers that lose digits in float32, or None.
+    """
+
+    complete: np.ndarray | None = None
+    notes: Notes | None = None
+
+    def count(self, rows: int) -> int:
+        """Returns how many of the rows are used."""
+        return rows if self.complete is None else int(self.complete.sum())
+
+
+ALL_ROWS = EncodeOptions()
+
+
 def _note(arg: str, name: str, scaled: bool, count: int) -> str:
     power, cast = (53, "float64") if scaled else (24, "float32")
     numbers = count_of(count, "whole number")
@@ -217,6 +170,11 @@ def find_inexact(values: np.ndarray, scaled: bool) -> np.ndarray | None:
             return large & (cast != values) & (np.floor(values) == values) & np.isfinite(values)
         # A value that was rounded up beyond the type's largest integer cannot be cast back.
         return (cast.astype(values.dtype) != values) | (cast >= 2.0 ** (bits - (kind == "i")))
+
+
+def side_by_side(widths: Iterable[int]) -> list[slice]:
+    """Returns the columns that parts of these widths take in one row."""
+    return [slice(*ends) for ends in pairwise(accumulate(widths, initial=0))]
 
 
 def standardise(x: np.ndarray, center: np.ndarray | None, scale: np.ndarray | None) -> np.ndarray:
@@ -288,17 +246,16 @@ def column_name(names: Sequence[str], column: int) -> str:
     return names[column] if column < len(names) else str(column + 1)
 
 
-def _not_finite(x: np.ndarray, names: Sequence[str], arg: str, imputed: bool) -> DataError:
-    """Returns the error that names the first offending column and counts its bad values."""
-    for column in range(x.shape[-1]):
-        values = x[..., column].astype(np.float64)
-        missing = 0 if imputed else int(np.isnan(values).sum())
-        infinite = int(np.isinf(values).sum())
-        large = int((np.abs(values) > np.finfo(np.float32).max).sum()) - infinite
-        if missing or infinite or large:
-            name = column_name(names, column)
-            return column_error(name, arg, missing=missing, infinite=infinite, large=large)
-    return DataError(f"`{arg}` is not finite after scaling.", arg=arg)
+def count_bad(values: np.ndarray, largest: float = FLOAT32_MAX) -> dict[str, int]:
+    """Counts values that are missing, infinite, and otherwise larger than a number."""
+    with np.errstate(invalid="ignore"):
+        beyond = int((np.abs(values) > largest).sum())
+    infinite = int(np.isinf(values).sum())
+    return {
+        "missing": int(np.isnan(values).sum()),
+        "infinite": infinite,
+        "large": beyond - infinite,
+    }
 
 
 def column_error(name: str, arg: str, hint: str = "", **counts: int) -> DataError:

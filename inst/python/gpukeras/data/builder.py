@@ -19,7 +19,7 @@ import numpy as np
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import epoch_order
+from gpukeras.data.arrays import epoch_order, side_by_side
 from gpukeras.data.dataset.map_dataset import (
     Dataset,
     MapDataset,
@@ -57,33 +57,22 @@ class WorkerShard:
     exchange: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
 
 
-class ShardRows(RenumberedRows):
-    """This worker's rows, under their numbers among the rows of all workers.
+def number_rows(own: RowSource, first: int, total: int) -> RenumberedRows:
+    """Returns a worker's own rows under their numbers over all workers, which begin at `first`.
 
-    Args:
-        own: The rows.
-        first: Number of the first of them.
-        total: Number of rows of all workers.
+    Reading others is an error, as this worker does not have them.
     """
 
-    def __init__(self, own: RowSource, first: int, total: int) -> None:
-        """Stores the arguments."""
-        super().__init__(own, total)
-        self._first = first
-
-    def find(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns the numbers among this worker's rows.
-
-        Raises:
-            DataError: for rows of other workers.
-        """
-        local = numbers - self._first
-        if local.size and not 0 <= local.min() <= local.max() < len(self._base):
+    def find(numbers: np.ndarray) -> np.ndarray:
+        local = numbers - first
+        if local.size and not 0 <= local.min() <= local.max() < len(own):
             raise DataError(
                 "This worker has read its own shard, and not the rows of the other workers.",
                 hint="Train on all workers, and evaluate data that each worker reads as a whole.",
             )
         return local
+
+    return RenumberedRows(own, total, find)
 
 
 class ShardedDataset(MapDataset):
@@ -103,7 +92,7 @@ class ShardedDataset(MapDataset):
         self._counts = tuple(counts)
         self._firsts = firsts
         self._share = share
-        sources = tuple(ShardRows(each, int(firsts[index]), sum(counts)) for each in own.sources)
+        sources = tuple(number_rows(each, int(firsts[index]), sum(counts)) for each in own.sources)
         super().__init__(
             sources,
             own.recipe,
@@ -413,12 +402,11 @@ def _split_inputs(
     shapes = shapes or {part.name: part.shape for part in features.parts}
     known = {each.name: each.encoding for each in features.inputs}
     all_names = features.feature_names or features.names
-    ends = np.cumsum([math.prod(shape) for shape in shapes.values()], dtype=int)
-    if not shapes or rows.ndim != 2 or rows.shape[1] != ends[-1]:
+    places = side_by_side(map(math.prod, shapes.values()))
+    if not shapes or rows.ndim != 2 or rows.shape[1] != places[-1].stop:
         yield "", rows, all_names if rows.shape[-1] == len(all_names) else ()
         return
-    for (name, shape), end in zip(shapes.items(), ends, strict=True):
-        here = slice(end - math.prod(shape), end)
+    for (name, shape), here in zip(shapes.items(), places, strict=True):
         names = all_names[here] if len(all_names) == rows.shape[1] else ()
         if name in known:
             names = known[name].feature_names or known[name].names

@@ -19,7 +19,7 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import count_of, list_some
 from gpukeras.core.options import check_count, describe, is_number
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset, weigh_classes
-from gpukeras.data.reader.rows import MemoryRows, RepeatedRows
+from gpukeras.data.reader.rows import MemoryRows, repeat_rows
 from gpukeras.data.recipe.multi_output import relearn_labels
 from gpukeras.data.recipe.recipe import SeriesEncoding
 from gpukeras.data.recipe.targets import name_classes
@@ -256,7 +256,7 @@ def join_parts(data: MapDataset, parts: Sequence[MapDataset]) -> tuple[MapDatase
         )
     each = [part.sources[2].gather(slice(None)) for part in parts]
     weights = np.concatenate(each, out=aligned_empty((rows, *each[0].shape[1:])))
-    first, second, *_ = (RepeatedRows(source, len(parts)) for source in data.sources)
+    first, second, *_ = (repeat_rows(source, len(parts)) for source in data.sources)
     joined = copy.copy(data)
     joined.class_weights = None
     joined.sources = (first, second, MemoryRows(weights))

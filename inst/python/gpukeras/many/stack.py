@@ -15,7 +15,7 @@ from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.half_precision import widen_half
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset.map_dataset import MapDataset
-from gpukeras.data.loader.loader import Block, MapLoader
+from gpukeras.data.loader.loader import Block, LoaderOptions, MapLoader
 from gpukeras.data.loader.transforms import device_transform_for
 from gpukeras.engine.optimizer import STUCK_STEPS
 from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
@@ -249,7 +249,7 @@ class Stack:
             self._data.plan(self._device, "auto"),
             rows,
             piece.steps,
-            device_transform=device_transform_for(self._data, training, rows),
+            LoaderOptions(device_transform_for(self._data, training, rows)),
             rows=NO_ROWS,
         )
         first = 0

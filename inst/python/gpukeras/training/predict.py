@@ -13,6 +13,7 @@ from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.progress import CallProgress, OnEvent, heard_by
 from gpukeras.core.r_buffer import OutputBuffer
+from gpukeras.data.arrays import EncodeOptions
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.transforms import unmapped
@@ -246,7 +247,7 @@ def _encode_new(recipe: Recipe, source: Features) -> tuple[RowSource, np.ndarray
     if complete is None or complete.all():
         rows, complete = source.encode_later(recipe.features), None
     else:
-        rows = source.encode(recipe.features, complete)
+        rows = source.encode(recipe.features, EncodeOptions(complete))
     if len(rows):
         return rows, complete
     # One row of zeros where there is none, because the output's shape comes from the model alone.

@@ -158,7 +158,7 @@ def test_what_finishes_a_block_gets_its_arrays_and_a_key_of_its_own():
         return (arrays[0] * 2, *arrays[1:])
 
     data = numbers(25, batch_size=5, shuffle=False)
-    feed = loader.MapLoader(data, data.plan("CPU:0"), 4, 6, device_transform=device_transform)
+    feed = loader.MapLoader(data, data.plan("CPU:0"), 4, 6, loader.LoaderOptions(device_transform))
     feed.capacity = 2
     rows = [row for block in feed.epoch(3) for row in block.arrays.numpy()[:, 0]]
     assert rows[:4] == [0, 2, 4, 6]

@@ -254,7 +254,7 @@ def test_dropping_and_imputing_differ_only_where_values_are_missing():
     complete = np.array([True, False, True])
     dropped = learn_columns(given_columns, np.ones(2, bool), True, "onehot", complete=complete)
     features = {"kind": "columns", "columns": given_columns}
-    baked = encoding.transform(dropped, features, complete=complete)
+    baked = encoding.transform(dropped, features, how=arrays.EncodeOptions(complete))
     assert baked.shape == (2, 6)
     np.testing.assert_allclose(baked[:, :2], [[-1, -1], [1, 1]], rtol=1e-6)
     assert dropped.indicators == ()
@@ -267,10 +267,12 @@ def test_notes_name_columns_and_arrays_through_a_recipe():
     notes, ids = arrays.Notes(), column([2.0**24 + 1, 2.0, 3.0, 4.0], name="id")
     recipe = learn_columns([SIZE, ids], ALL, False, "onehot")
     features = {"kind": "columns", "columns": [SIZE, ids]}
-    encoding.transform(recipe, features, "data", notes=notes)
+    encoding.transform(recipe, features, "data", arrays.EncodeOptions(notes=notes))
     x = np.array([[2.0**25 + 1]])
     recipe = learn_array(x, ALL[:1], False, ["key"])
-    encoding.transform(recipe, {"kind": "array", "values": x}, notes=notes)
+    encoding.transform(
+        recipe, {"kind": "array", "values": x}, how=arrays.EncodeOptions(notes=notes)
+    )
     assert [note.split(" has ")[0] for note in notes.sentences] == [
         "Column `id` of `data`",
         "Column `key` of `x`",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays
+from gpukeras.data.arrays import EncodeOptions
 from gpukeras.data.recipe import encoding, text_vectorization
 from gpukeras.data.recipe.text_vectorization import TextSpec
 
@@ -184,7 +185,7 @@ def test_missing_texts_are_refused_dropped_or_empty():
         transform(recipe, holey)
     complete = np.array([True, False, True, True])
     dropped = learn(holey, complete=complete, output="count")
-    assert transform(dropped, holey, complete=complete).shape == (3, 3)
+    assert transform(dropped, holey, how=EncodeOptions(complete)).shape == (3, 3)
     imputed = learn(holey, impute=True, output="count")
     assert imputed.feature_names == ("line:[UNK]", "line:dog", "line:a", "line=NA")
     np.testing.assert_array_equal(transform(imputed, holey)[1], [0, 0, 0, 1])

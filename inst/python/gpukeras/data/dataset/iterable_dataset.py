@@ -32,10 +32,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpukeras.core.errors import DataError, GeneratorError, SpecError, warn_ended_early
+from gpukeras.core.memory import aligned_copy
 from gpukeras.core.options import DatasetSpec, check_count
-from gpukeras.data.arrays import check_some
+from gpukeras.data.arrays import EncodeOptions, check_some
 from gpukeras.data.dataset.map_dataset import Dataset, Request
-from gpukeras.data.dataset.rebatch import Arrays, HostBlock, Pass, Rebatcher, align, shuffle_rows
+from gpukeras.data.dataset.rebatch import (
+    Arrays,
+    BlockOptions,
+    HostBlock,
+    Pass,
+    Rebatcher,
+    shuffle_rows,
+)
 from gpukeras.data.dataset.tfdata import TfStream
 from gpukeras.data.plan import PipelinePlan, StreamFacts, plan_stream
 from gpukeras.data.reader.registry import open_features
@@ -245,7 +253,7 @@ def learn_chunk(first: Chunk, request: Request, groups: Any = None) -> Recipe:
     arg = request.arg
     opened = open_features(first.features, arg, spec, None, request.text)
     opened.check_policy(na)
-    _check_chunk(first, opened.rows, arg)
+    check_chunk(first, opened.rows, arg)
     complete = None
     if na == "drop":
         names = [column["name"] for column in first.features.get("columns", ())]
@@ -288,13 +296,13 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
     """
     opened = open_features(chunk.features, arg, None, recipe.features)
     rows, labels = opened.rows, chunk.labels
-    _check_chunk(chunk, rows, arg)
+    check_chunk(chunk, rows, arg)
     complete = _find_complete(opened, labels, recipe.features.known) if na == "drop" else None
     if complete is not None and not complete.any():
         return tuple(np.empty((0, *shape)) for shape in (recipe.features.staged_shape, ())), rows
     if na == "impute" and labels is not None:
         check_labels(labels)
-    arrays = [opened.encode(recipe.features, complete).gather(slice(None))]
+    arrays = [opened.encode(recipe.features, EncodeOptions(complete)).gather(slice(None))]
     if labels is not None:
         arrays.append(_encode_labels(recipe, labels, complete))
     if chunk.weights is not None and recipe.label is not None:
@@ -303,7 +311,8 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
     return tuple(arrays), 0 if complete is None else int(rows - complete.sum())
 
 
-def _check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
+def check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
+    """Checks that a chunk has rows, and a label and a weight for each of them, if any."""
     check_some(rows, arg)
     if chunk.labels is not None:
         check_label_rows(chunk.labels, rows, arg)
@@ -358,14 +367,28 @@ class CodeCheck(Protocol):
         """Checks what is not checked yet, at the end of an epoch."""
 
 
-class IterableDataset(Dataset):
-    """A dataset of rows in sequence, made by a function or a pipeline.
+@dataclass(frozen=True)
+class Learned:
+    """What is known of rows in sequence once their first chunk was read.
 
     Args:
         recipe: The encoding, learned from the first chunk or given.
         spec: The dataset's options.
         head: The first chunk, encoded: features, labels and weights.
         facts: The facts from which the plan is made.
+    """
+
+    recipe: Recipe
+    spec: DatasetSpec
+    head: Arrays
+    facts: StreamFacts
+
+
+class IterableDataset(Dataset):
+    """A dataset of rows in sequence, made by a function or a pipeline.
+
+    Args:
+        learned: What the first chunk has told.
 
     Attributes:
         code_check: Checks the codes that the model looks up; None where it has nothing to check.
@@ -375,20 +398,26 @@ class IterableDataset(Dataset):
     size = None
     code_check: CodeCheck | None = None
 
-    def __init__(self, recipe: Recipe, spec: DatasetSpec, head: Arrays, facts: StreamFacts) -> None:
+    def __init__(self, learned: Learned) -> None:
         """Stores the parts."""
-        super().__init__(tuple(MemoryRows(array) for array in head), recipe, spec, facts.na)
-        self.facts = facts
+        sources = tuple(map(MemoryRows, learned.head))
+        super().__init__(sources, learned.recipe, learned.spec, learned.facts.na)
+        self.facts = learned.facts
 
-    @abstractmethod
     def open_pass(self, size: int, capacity: int, training: bool) -> Pass:
-        """Opens a pass over the rows, which reads nothing yet.
+        """Opens a pass over successive epochs, which ends with their rows.
 
         Args:
             size: Rows per batch.
             capacity: Batches per block.
-            training: Whether rows are shuffled and the short last batch may be left out.
+            training: Whether rows are shuffled, and the short last batch may be left out.
         """
+        drop_last, buffer = training and self.spec.drop_last, self.buffer if training else None
+        return self.open_blocks(BlockOptions(size, capacity, drop_last, buffer, self.spec.seed))
+
+    @abstractmethod
+    def open_blocks(self, how: BlockOptions) -> Pass:
+        """Opens a pass whose rows become blocks in a given way."""
 
     @property
     def epoch_rows(self) -> int:
@@ -431,38 +460,22 @@ class GeneratorDataset(IterableDataset):
     """The encoded chunks of a function.
 
     Args:
+        learned: See `IterableDataset`.
         generator: The function.
         parts: The labels and weights that chunks have, see `read_parts()`.
         arg: The user's name for the features.
-        recipe: See `IterableDataset`.
-        spec: See `IterableDataset`.
-        head: See `IterableDataset`.
-        facts: See `IterableDataset`.
     """
 
     source_kind = "function"
 
-    def __init__(
-        self,
-        generator: Generator,
-        parts: Parts,
-        arg: str,
-        *,
-        recipe: Recipe,
-        spec: DatasetSpec,
-        head: Arrays,
-        facts: StreamFacts,
-    ) -> None:
+    def __init__(self, learned: Learned, generator: Generator, parts: Parts, arg: str) -> None:
         """Stores the parts."""
-        super().__init__(recipe, spec, head, facts)
-        self.generator = generator
-        self._parts = parts
-        self._arg = arg
+        super().__init__(learned)
+        self.generator, self._parts, self._arg = generator, parts, arg
 
-    def open_pass(self, size: int, capacity: int, training: bool) -> Pass:
-        """Opens a pass over the function's chunks, see `IterableDataset.open_pass()`."""
-        rebatcher = Rebatcher(size, capacity, training and self.spec.drop_last)
-        return GeneratorPass(self, rebatcher, self.buffer if training else None)
+    def open_blocks(self, how: BlockOptions) -> Pass:
+        """Opens a pass over the function's chunks."""
+        return GeneratorPass(self, how)
 
     def encode(self, chunk: Chunk) -> tuple[Arrays, int]:
         """Encodes a chunk, and counts the rows that were dropped.
@@ -508,30 +521,28 @@ class GeneratorPass(Pass):
 
     Args:
         data: The dataset of the function.
-        rebatcher: Makes blocks of chunks.
-        buffer: Rows of the shuffle buffer, or None to keep the order.
+        how: How its rows become blocks.
     """
 
     stage = "gather"
 
-    def __init__(self, data: GeneratorDataset, rebatcher: Rebatcher, buffer: int | None) -> None:
+    def __init__(self, data: GeneratorDataset, how: BlockOptions) -> None:
         """Stores the parts without calling the function."""
         super().__init__()
-        self._data = data
-        self._rebatcher = rebatcher
-        self._buffer = buffer
+        self._data, self._how = data, how
+        self._rebatcher = Rebatcher(how.batch_size, how.capacity, how.drop_last)
 
     def blocks(self, epoch: int) -> abc.Generator[HostBlock, None, None]:
         """Yields the blocks of an epoch, counted from 1; the function is called between them."""
         self.dropped = 0
         chunks = self._encoded(epoch)
-        if self._buffer is not None:
-            chunks = shuffle_rows(chunks, self._buffer, [self._data.spec.seed, epoch])
+        if self._how.buffer is not None:
+            chunks = shuffle_rows(chunks, self._how.buffer, [self._how.seed, epoch])
         odd: list[Arrays] = []
         yield from self._rebatcher.blocks(self._alike(chunks, odd))
         for arrays in itertools.chain(odd, chunks):  # of other row shapes: each is one batch
             self.whole = "rows vary in shape, so each batch is trained as it comes"
-            yield tuple(map(align, arrays)), 1, True
+            yield tuple(aligned_copy(array, array.dtype) for array in arrays), 1, True
 
     def _alike(self, chunks: Iterator[Arrays], odd: list[Arrays]) -> Iterator[Arrays]:
         """Yields chunks up to the first one of another row shape, which is appended to `odd`."""
@@ -563,36 +574,16 @@ class PipelineDataset(IterableDataset):
     """The encoded rows of a `tf.data.Dataset`.
 
     Args:
-        given: The user's dataset.
+        learned: See `IterableDataset`.
+        stream: The user's dataset.
         rows: Rows per epoch if `steps` is given, or None.
-        recipe: See `IterableDataset`.
-        spec: See `IterableDataset`.
-        head: See `IterableDataset`.
-        facts: See `IterableDataset`.
     """
 
-    def __init__(
-        self,
-        stream: TfStream,
-        rows: int | None,
-        *,
-        recipe: Recipe,
-        spec: DatasetSpec,
-        head: Arrays,
-        facts: StreamFacts,
-    ) -> None:
+    def __init__(self, learned: Learned, stream: TfStream, rows: int | None) -> None:
         """Stores the parts."""
-        super().__init__(recipe, spec, head, facts)
-        self._given, self._rows = stream, rows
+        super().__init__(learned)
+        self._stream, self._rows = stream, rows
 
-    def open_pass(self, size: int, capacity: int, training: bool) -> Pass:
-        """Opens a pass of blocks that TensorFlow assembles, see `IterableDataset.open_pass()`."""
-        return self._given.open(
-            self.recipe.features,
-            size,
-            capacity,
-            rows=self._rows,
-            drop_last=training and self.spec.drop_last,
-            buffer=self.buffer if training else None,
-            seed=self.spec.seed,
-        )
+    def open_blocks(self, how: BlockOptions) -> Pass:
+        """Opens a pass of blocks that TensorFlow assembles."""
+        return self._stream.open(self.recipe.features, self._rows, how)

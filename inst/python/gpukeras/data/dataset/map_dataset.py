@@ -17,9 +17,9 @@ import numpy as np
 
 from gpukeras.backend import devices
 from gpukeras.core.errors import DataError, SpecError
-from gpukeras.core.memory import aligned_empty
+from gpukeras.core.memory import aligned_copy, aligned_empty
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import Notes, check_some, epoch_order, split_rows
+from gpukeras.data.arrays import EncodeOptions, Notes, check_some, epoch_order, split_rows
 from gpukeras.data.plan import PipelineFacts, PipelinePlan, choose_batch_size, plan_pipeline
 from gpukeras.data.reader.image.source import read_masks, refuse_without_images
 from gpukeras.data.reader.registry import open_features, open_labels, place_rows
@@ -28,7 +28,7 @@ from gpukeras.data.reader.windows import Span, WindowFeatures, WindowRows
 from gpukeras.data.recipe.augmentation import AugmentSpec
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.encoding import check_settled, group_columns
-from gpukeras.data.recipe.imputation import check_labels, choose_policy
+from gpukeras.data.recipe.imputation import check_labels, choose_complete, choose_policy
 from gpukeras.data.recipe.multi_output import (
     ClassWeights,
     Weights,
@@ -328,6 +328,35 @@ class Request:
         return choose_policy(self.spec.na, None if self.recipe is None else self.recipe.na)
 
 
+@dataclass(frozen=True)
+class Weighing:
+    """What the user gave to weigh rows by.
+
+    Args:
+        weights: One a row, or an array for each output, or None.
+        complete: Mask of the rows to use, or None for all.
+        class_weight: Weights of classes, or None.
+    """
+
+    weights: Weights | None
+    complete: np.ndarray | None
+    class_weight: str | Mapping[str, float] | None
+
+    def pack(self, label: LabelRule) -> np.ndarray | None:
+        """Returns the weights of the rows to use, all outputs side by side, if there are any."""
+        return None if self.weights is None else pack_weights(label, self.weights, self.complete)
+
+    def pack_pixels(self, label: LabelRule) -> np.ndarray | None:
+        """Returns the weights of the rows or pixels of masks, if there are any."""
+        if self.class_weight is not None:
+            raise SpecError(
+                "`class_weight` weighs rows, and a mask has a class for each pixel.",
+                hint="Give `weights`: an array of one for each pixel, rows first.",
+                arg="class_weight",
+            )
+        return self.pack(label)
+
+
 def build_dataset(
     features: Mapping[str, Any],
     options: Mapping[str, Any],
@@ -351,10 +380,7 @@ def build_rows(features: Mapping[str, Any], request: Request) -> MapDataset:
         SpecError: for a bad option.
         DataError: for data that cannot be trained on.
     """
-    spec = request.spec
-    arg = request.arg
-    recipe = request.recipe
-    na = request.na
+    spec, arg, recipe = request.spec, request.arg, request.recipe
     opened = open_features(features, arg, spec, request.encoding, request.text)
     labels = opened.labels() if request.labels is None else open_labels(request.labels)
     weights = opened.weights() if request.weights is None else request.weights
@@ -374,23 +400,32 @@ def build_rows(features: Mapping[str, Any], request: Request) -> MapDataset:
             group_columns(encoding, groups, arg),
             label=None if labels is None else learn_labels(labels, keep),
             formula=request.formula or opened.formula,
-            na=na,
+            na=request.na,
         )
     else:
         check_settled(recipe.features, groups)
-    weighing, notes = (weights, complete, request.class_weight), Notes()
+    weighing, notes = Weighing(weights, complete, request.class_weight), Notes()
     recipe, arrays = _encode_labels(recipe, labels, weighing, keep, notes)
     if request.recipe is None and labels is not None:
         remarks += _note_labels(labels, recipe, arrays, keep)
-    class_weights = _keep_class_weights(recipe, *weighing)
+    class_weights = None
+    if request.class_weight is not None and recipe.label is not None:
+        class_weights = ClassWeights(request.class_weight, weighing.pack(recipe.label))
     del labels, weights, weighing, keep  # a large file's need more memory than what follows
     shares = [take_shard(part, spec.shard) for part in parts]
     choose_batch_size(len(shares[0]), spec.batch_size)
-    encoded = opened.encode(recipe.features, complete, notes)
+    encoded = opened.encode(recipe.features, EncodeOptions(complete, notes))
     sources = (place_rows(encoded, spec.cache, arg), *map(_as_rows, arrays))
     dropped, said = opened.rows - rows, (*opened.notes, *remarks, *notes.sentences)
     data = MapDataset(
-        sources, recipe, spec, *shares, na=na, dropped=dropped, skipped=opened.skipped, notes=said
+        sources,
+        recipe,
+        spec,
+        *shares,
+        na=request.na,
+        dropped=dropped,
+        skipped=opened.skipped,
+        notes=said,
     )
     data.class_weights = class_weights
     return data
@@ -409,18 +444,6 @@ def _note_labels(
     return said
 
 
-def _keep_class_weights(
-    recipe: Recipe,
-    weights: Weights | None,
-    complete: np.ndarray | None,
-    class_weight: str | Mapping[str, float] | None,
-) -> ClassWeights | None:
-    if class_weight is None or recipe.label is None:
-        return None
-    packed = None if weights is None else pack_weights(recipe.label, weights, complete)
-    return ClassWeights(class_weight, packed)
-
-
 def weigh_classes(data: MapDataset, rows: np.ndarray) -> tuple[RowSource, ...]:
     """Returns the sources of a dataset with class weights for these training rows alone.
 
@@ -433,10 +456,7 @@ def weigh_classes(data: MapDataset, rows: np.ndarray) -> tuple[RowSource, ...]:
     keep = np.zeros(len(data), dtype=bool)
     keep[rows] = True
     codes = np.asarray(data.sources[1].gather(slice(None)))
-    own_weights = None
-    if own.weights is not None:
-        own_weights = aligned_empty(own.weights.shape)
-        own_weights[...] = own.weights
+    own_weights = None if own.weights is None else aligned_copy(own.weights)
     weights = row_weights(own_weights, own.requested, label, codes, keep)
     assert weights is not None  # classes have weights
     return (*data.sources[:2], MemoryRows(weights))
@@ -507,14 +527,14 @@ def _choose_rows(
     if request.na != "drop":
         return None
     known = None if request.encoding is None else request.encoding.known
-    complete = opened.complete_rows(labels, known)
+    complete = choose_complete(*opened.count_missing(known), labels, opened.arg)
     return None if complete.all() else complete
 
 
 def _encode_labels(
     recipe: Recipe,
     labels: Mapping[str, Any] | None,
-    weighing: tuple[Weights | None, np.ndarray | None, str | Mapping[str, float] | None],
+    weighing: Weighing,
     keep: np.ndarray,
     notes: Notes,
 ) -> tuple[Recipe, list[np.ndarray | RowSource]]:
@@ -523,35 +543,15 @@ def _encode_labels(
         return recipe, []
     if recipe.label is None:
         raise DataError("`y` was given, but training had no labels.", arg="y")
-    weights, complete, class_weight = weighing
     if labels["kind"] == MASKS:
-        return _weigh_masks(recipe, labels["values"], weights, complete, class_weight)
-    codes = encode_labels(recipe.label, labels, notes)
-    label = weigh_outputs(measure_ranges(recipe.label, codes), weights)
-    recipe = replace(recipe, label=label)
-    packed = None if weights is None else pack_weights(label, weights, complete)
-    weight = row_weights(packed, class_weight, label, codes, keep)
-    return recipe, [codes] if weight is None else [codes, weight]
-
-
-def _weigh_masks(
-    recipe: Recipe,
-    masks: RowSource,
-    weights: Weights | None,
-    complete: np.ndarray | None,
-    class_weight: str | Mapping[str, float] | None,
-) -> tuple[Recipe, list[np.ndarray | RowSource]]:
-    """Returns the recipe, and the masks with the weights of their rows or pixels, if any."""
-    assert recipe.label is not None  # learned, or checked
-    if class_weight is not None:
-        raise SpecError(
-            "`class_weight` weighs rows, and a mask has a class for each pixel.",
-            hint="Give `weights`: an array of one for each pixel, rows first.",
-            arg="class_weight",
-        )
-    label = weigh_outputs(recipe.label, weights)
-    packed = [] if weights is None else [pack_weights(label, weights, complete)]
-    return replace(recipe, label=label), [masks, *packed]
+        label = weigh_outputs(recipe.label, weighing.weights)
+        encoded, weight = labels["values"], weighing.pack_pixels(label)
+    else:
+        encoded = encode_labels(recipe.label, labels, notes)
+        label = weigh_outputs(measure_ranges(recipe.label, encoded), weighing.weights)
+        packed = weighing.pack(label)
+        weight = row_weights(packed, weighing.class_weight, label, encoded, keep)
+    return replace(recipe, label=label), [encoded] if weight is None else [encoded, weight]
 
 
 # Builds a dataset of windows of time series, split by time ----------------------------------------

@@ -28,8 +28,8 @@ from gpukeras.backend.keras_batches import KerasBatches
 from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.options import DatasetSpec, check_flag
 from gpukeras.core.pulling import Puller
-from gpukeras.data.dataset.iterable_dataset import IterableDataset
-from gpukeras.data.dataset.rebatch import HostBlock, Pass
+from gpukeras.data.dataset.iterable_dataset import IterableDataset, Learned
+from gpukeras.data.dataset.rebatch import BlockOptions, HostBlock, Pass
 from gpukeras.data.dataset.tfdata import (
     check_steps,
     choose_batched,
@@ -234,7 +234,7 @@ def build_as_is(
     )
     if steps is not None and cardinality >= 0:
         dataset = dataset.repeat()  # an epoch goes on where the last ended
-    return AsIsDataset(dataset, steps, spec, head=head, facts=facts, why=why)
+    return AsIsDataset((dataset, steps), spec, head, facts, why)
 
 
 def _check_options(spec: DatasetSpec, why: str) -> None:
@@ -337,7 +337,7 @@ class BatchesDataset(IterableDataset):
     def __init__(self, spec: DatasetSpec, head: Any, facts: StreamFacts, why: str) -> None:
         """Stores the parts."""
         unshuffled = replace(spec, shuffle=False)  # the pipeline determines the order
-        super().__init__(Recipe(BatchesEncoding()), unshuffled, (), facts)
+        super().__init__(Learned(Recipe(BatchesEncoding()), unshuffled, (), facts))
         self.obstacle = why
         self._head = head if isinstance(head, tuple) else (head,)
 
@@ -365,8 +365,7 @@ class AsIsDataset(BatchesDataset):
     """The batches of a pipeline of the user's.
 
     Args:
-        dataset: The pipeline, batched.
-        steps: Batches per epoch, or None to read to its end.
+        batches: The pipeline, batched, and its steps.
         spec: See `BatchesDataset`.
         head: See `BatchesDataset`.
         facts: See `BatchesDataset`.
@@ -375,19 +374,17 @@ class AsIsDataset(BatchesDataset):
 
     def __init__(
         self,
-        dataset: Any,
-        steps: int | None,
+        batches: tuple[Any, int | None],
         spec: DatasetSpec,
-        *,
         head: Any,
         facts: StreamFacts,
         why: str,
     ) -> None:
         """Stores the parts."""
         super().__init__(spec, head, facts, why)
-        self._dataset, self._steps = dataset, steps
+        self._dataset, self._steps = batches
 
-    def open_pass(self, size: int, capacity: int, training: bool) -> BatchPass:
+    def open_blocks(self, how: BlockOptions) -> BatchPass:
         """Opens a pass over the batches, whose order and last batch the pipeline determines."""
         dataset = prefetch_one(self._dataset)
         if not isinstance(dataset.element_spec, tuple):
@@ -395,7 +392,7 @@ class AsIsDataset(BatchesDataset):
         joins = self.obstacle == VARIES and runtime.backend() == "tensorflow"
         why = "" if joins else self.obstacle  # equal lengths are found out
         batches = PipelineBatches(dataset, self._steps)
-        return BatchPass(batches, "the tf.data pipeline", why, size, capacity)
+        return BatchPass(batches, "the tf.data pipeline", why, how.batch_size, how.capacity)
 
 
 # Batches of Keras ---------------------------------------------------------------------------------
@@ -421,9 +418,9 @@ class KerasDataset(BatchesDataset):
         self.batches, self.reader = batches, reader
         self.wrapped = isinstance(batches.spec, tuple)
 
-    def open_pass(self, size: int, capacity: int, training: bool) -> BatchPass:
+    def open_blocks(self, how: BlockOptions) -> BatchPass:
         """Returns the pass; batches keep their size, and Keras' iterator determines their order."""
-        self.reader.capacity = capacity
+        self.reader.capacity = how.capacity
         return self.reader
 
 

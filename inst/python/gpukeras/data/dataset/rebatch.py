@@ -16,13 +16,32 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.core.memory import aligned_empty
+from gpukeras.core.memory import aligned_copy, aligned_empty
 from gpukeras.core.pulling import Puller
 
 FILL_S = 0.2  # seconds after which a block is sent if it has a full batch, so that progress shows
 
 Arrays = tuple[Any, ...]  # features, labels, weights: rows first
 HostBlock = tuple[Arrays, int, bool]  # arrays, full batches to train, whether it is the tail
+
+
+@dataclass(frozen=True)
+class BlockOptions:
+    """How the rows of a pass become blocks.
+
+    Args:
+        batch_size: Rows per batch.
+        capacity: Batches per block.
+        drop_last: Leave out the short last batch, if there is a full one.
+        buffer: Rows of the shuffle buffer, or None to keep the order.
+        seed: Seed of the shuffle buffer; each epoch adds its number.
+    """
+
+    batch_size: int
+    capacity: int
+    drop_last: bool = False
+    buffer: int | None = None
+    seed: int = 0
 
 
 class Pass(ABC):
@@ -129,7 +148,7 @@ class Rebatcher:
     def _end(self, block: list[np.ndarray], filled: int, full: int) -> Iterator[HostBlock]:
         batches = filled // self.batch_size
         rest = slice(batches * self.batch_size, filled)
-        tail = tuple(align(array[rest]) for array in block)
+        tail = tuple(aligned_copy(array[rest], array.dtype) for array in block)
         if batches:
             yield _full(block, filled, batches)
         if rest.stop > rest.start and not (self.drop_last and full + batches):
@@ -145,16 +164,6 @@ def _full(block: list[np.ndarray], filled: int, batches: int) -> HostBlock:
 def _copy(chunk: Arrays, start: int, block: list[np.ndarray], filled: int, count: int) -> None:
     for array, out in zip(chunk, block, strict=True):
         out[filled : filled + count] = array[start : start + count]
-
-
-def align(array: np.ndarray) -> np.ndarray:
-    """Returns a copy that TensorFlow can adopt without another copy."""
-    out = aligned_empty(array.shape, array.dtype)
-    out[...] = array
-    return out
-
-
-# Shuffling ---------------------------------------------------------------------------------------
 
 
 def shuffle_rows(chunks: Iterable[Arrays], rows: int, seed: list[int]) -> Iterator[Arrays]:

@@ -14,18 +14,26 @@ import numpy as np
 
 from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError, SpecError, warn_ended_early
-from gpukeras.core.memory import aligned_empty
+from gpukeras.core.memory import aligned_copy
 from gpukeras.core.messages import count_of, mib
 from gpukeras.core.options import DatasetSpec
 from gpukeras.core.progress import count_pass, count_rows
-from gpukeras.data.arrays import Notes, check_features, check_some, order_columns, row_blocks
+from gpukeras.data.arrays import (
+    ALL_ROWS,
+    EncodeOptions,
+    check_features,
+    order_columns,
+    row_blocks,
+)
 from gpukeras.data.dataset.iterable_dataset import (
     Chunk,
     Generator,
     GeneratorDataset,
     IterableDataset,
+    Learned,
     Parts,
     PipelineDataset,
+    check_chunk,
     check_parts,
     encode_chunk,
     learn_chunk,
@@ -39,11 +47,11 @@ from gpukeras.data.dataset.tfdata import TfStream
 from gpukeras.data.plan import StreamFacts
 from gpukeras.data.reader.npy import MEMORY_BYTES, STORAGES, RowsWriter, check_disk, scratch_folder
 from gpukeras.data.reader.registry import OPENERS, ArrayFeatures, open_features
-from gpukeras.data.reader.rows import MemoryRows, RowSource
+from gpukeras.data.reader.rows import FeatureRequest, MemoryRows, RowSource
 from gpukeras.data.reader.table.columns import WholeColumn
 from gpukeras.data.recipe.columns import kind_of
 from gpukeras.data.recipe.encoding import check_settled, transform
-from gpukeras.data.recipe.multi_output import Weights, check_label_rows, check_weights, each_weights
+from gpukeras.data.recipe.multi_output import Weights, each_weights
 from gpukeras.data.recipe.recipe import Encoding, InputsEncoding, Recipe, check_array, check_kind
 from gpukeras.data.recipe.targets import SEVERAL
 from gpukeras.system import host
@@ -68,7 +76,7 @@ class Materializer:
     def __init__(self, arg: str) -> None:
         """Starts without rows."""
         self._arg = arg
-        self._features: _Array | _Columns | _Several | None = None
+        self._features: _Array | _Several | None = None
         self._labels: _Column | _Array | _Several | None = None
         self._weights: dict[str, list[np.ndarray]] = {}
         self._shown: Parts | None = None
@@ -106,7 +114,9 @@ class Materializer:
         try:
             features = _dense(chunk.features, self._arg)
             rows = open_features(features, self._arg).rows
-            self._check_parts(chunk, rows)
+            check_chunk(chunk, rows, self._arg)
+            check_parts(self._shown, chunk)
+            self._shown = read_parts(chunk)
             self._features = self._features or _collector(features, self._arg)
             self._features.add(features)
             if chunk.labels is not None:
@@ -119,20 +129,12 @@ class Materializer:
         self.rows += rows
         self._check_room(features)
 
-    def _check_parts(self, chunk: Chunk, rows: int) -> None:
-        check_some(rows, self._arg)
-        if chunk.labels is not None:
-            check_label_rows(chunk.labels, rows, self._arg)
-        check_weights(chunk.weights, rows, self._arg)
-        check_parts(self._shown, chunk)
-        self._shown = read_parts(chunk)
-
     def _check_room(self, features: Mapping[str, Any]) -> None:
         held = self._features.held if self._features else 0
         if held < MEMORY_BYTES:
             return
         try:
-            if not isinstance(self._features, _Columns):
+            if features["kind"] != "columns":
                 check_disk(scratch_folder(), MEMORY_BYTES, self._arg)
             else:
                 _check_memory(held)
@@ -165,10 +167,12 @@ def _dense(features: Mapping[str, Any], arg: str) -> Mapping[str, Any]:
     return {"kind": "array", "values": values, "names": features.get("names") or ()}
 
 
-def _collector(features: Mapping[str, Any], arg: str) -> _Array | _Columns | _Several:
+def _collector(features: Mapping[str, Any], arg: str) -> _Array | _Several:
+    if features["kind"] == "array":
+        return _Array(features, arg)
     if features["kind"] == "inputs":
         return _Several(features, arg, ("inputs", "features"), _collector)
-    return _Array(features, arg) if features["kind"] == "array" else _Columns(features, arg)
+    return _Several(features, arg, ("columns", ""), _Column)
 
 
 def _label_collector(labels: Mapping[str, Any], arg: str = "y") -> _Array | _Column | _Several:
@@ -178,12 +182,12 @@ def _label_collector(labels: Mapping[str, Any], arg: str = "y") -> _Array | _Col
 
 
 class _Several:
-    """A collector of several inputs, or of the labels of several outputs.
+    """A collector of several inputs, of the labels of several outputs, or of a data frame.
 
     Args:
         first: The first chunk.
-        arg: The user's name for the inputs or labels.
-        fields: Key of the list of parts, and key of a part's data.
+        arg: The user's name for them.
+        fields: Key of the list of parts, and key of a part's data, "" if it is the part itself.
         make: Makes the collector of a part.
     """
 
@@ -192,15 +196,18 @@ class _Several:
         first: Mapping[str, Any],
         arg: str,
         fields: tuple[str, str],
-        make: Callable[[Mapping[str, Any], str], _Array | _Columns | _Column | _Several],
+        make: Callable[[Mapping[str, Any], str], _Array | _Column | _Several],
     ) -> None:
         self._record = dict(first)
         self._arg = arg
         self._list, self._field = fields
         self._parts = {
-            part["name"]: make(part[self._field], f"{arg}${part['name']}")
+            part["name"]: make(self._data(part), f"{arg}${part['name']}")
             for part in first[self._list]
         }
+
+    def _data(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
+        return part[self._field] if self._field else part
 
     @property
     def held(self) -> int:
@@ -211,22 +218,24 @@ class _Several:
         """Appends rows; the parts may be in another order."""
         if batch["kind"] != self._record["kind"]:
             raise _changed(self._arg, self._record["kind"], batch["kind"])
-        parts = {part["name"]: part[self._field] for part in batch[self._list]}
-        if set(parts) != set(self._parts):
+        parts = {part["name"]: self._data(part) for part in batch[self._list]}
+        odd = sorted(set(parts) ^ set(self._parts))
+        if odd or len(batch[self._list]) != len(self._parts):
             raise DataError(
-                f"`{self._arg}` must have {', '.join(self._parts)}, as in the first batch, "
-                f"not {', '.join(parts)}.",
+                f"`{self._arg}` must have the {self._list} of the first batch"
+                f"{f': `{odd[0]}` is one too many or lacks' if odd else ''}.",
                 arg=self._arg,
+                column=odd[0] if odd else next(iter(parts)),
             )
         for name, part in parts.items():
             self._parts[name].add(part)
 
     def finish(self) -> Record:
         """Returns all rows."""
-        parts = [
-            {**part, self._field: self._parts[part["name"]].finish()}
-            for part in self._record[self._list]
-        ]
+        kept = {name: part.finish() for name, part in self._parts.items()}
+        if not self._field:
+            return {**self._record, self._list: list(kept.values())}
+        parts = [{**part, self._field: kept[part["name"]]} for part in self._record[self._list]]
         return {**self._record, self._list: parts}
 
     def close(self) -> None:
@@ -275,64 +284,19 @@ class _Array:
         self._writer.close()
 
 
-class _Columns:
-    """A collector of a data frame."""
-
-    def __init__(self, first: Mapping[str, Any], arg: str) -> None:
-        self._arg = arg
-        self._columns = [_Column(column, arg) for column in first["columns"]]
-
-    @property
-    def held(self) -> int:
-        """Bytes of all columns."""
-        return sum(column.held for column in self._columns)
-
-    def add(self, features: Mapping[str, Any]) -> None:
-        """Appends rows; the columns may be in another order."""
-        if features["kind"] != "columns":
-            raise _changed(self._arg, "columns", features["kind"])
-        by_name = {column["name"]: column for column in features["columns"]}
-        names = [column.name for column in self._columns]
-        odd = sorted(set(names) ^ set(by_name))
-        if odd or len(features["columns"]) != len(names):
-            raise DataError(
-                f"`{self._arg}` must have the columns of the first batch"
-                f"{f': `{odd[0]}` is one too many or lacks' if odd else ''}.",
-                arg=self._arg,
-                column=odd[0] if odd else names[0],
-            )
-        for column in self._columns:
-            column.add(by_name[column.name])
-
-    def finish(self) -> Record:
-        """Returns all rows."""
-        return {"kind": "columns", "columns": [column.finish() for column in self._columns]}
-
-    def close(self) -> None:
-        """Does nothing, as all values are in memory."""
-
-
-class _Column:
+class _Column(WholeColumn):
     """A collector of one column of a data frame, or of a vector of labels."""
 
     def __init__(self, first: Mapping[str, Any], arg: str) -> None:
-        self._first, self._whole = first, WholeColumn({"name": arg, **first})
-        self.name = self._whole.name
-
-    @property
-    def held(self) -> int:
-        """Bytes of the values."""
-        return self._whole.held
+        super().__init__({"name": arg, **first})
 
     def add(self, column: Mapping[str, Any]) -> None:
         """Appends values."""
         if column["kind"] in ("matrix", SEVERAL) or kind_of(column) != kind_of(self._first):
             raise _changed(self.name, self._first["kind"], column["kind"])
-        self._whole.add(column)
+        super().add(column)
 
-    def finish(self) -> Record:
-        """Returns all values; the levels of texts are sorted."""
-        return self._whole.take()
+    finish = WholeColumn.take
 
     def close(self) -> None:
         """Does nothing, as all values are in memory."""
@@ -348,25 +312,22 @@ class StoredArray(ArrayFeatures):
 
     keep: str = "auto"
 
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> RowSource:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Encodes the rows, in memory or in another scratch file; see `Features.encode()`."""
         values = self.features["values"]
         with RowsWriter(encoding.staged_shape, keep=self.keep, arg=self.arg) as writer:
             blocks = row_blocks(len(values), 8 * values[0].size)
             for rows in count_pass(blocks, "encoding", len(values), count_rows):
-                taken = None if complete is None else complete[rows]
+                taken = None if how.complete is None else how.complete[rows]
                 part = {**self.features, "values": values[rows]}
-                writer.write(transform(encoding, part, self.arg, taken, notes))
+                some = replace(how, complete=taken)
+                writer.write(transform(encoding, part, self.arg, some))
         return writer.finish()
 
 
-def _open_stored(
-    features: Mapping[str, Any], arg: str, spec: DatasetSpec | None, *_: Any
-) -> StoredArray:
-    keep = "auto" if spec is None else STORAGES.get(spec.cache, "auto")
-    return StoredArray({**features, "kind": "array"}, arg, keep=keep)
+def _open_stored(asked: FeatureRequest) -> StoredArray:
+    keep = STORAGES.get(asked.spec.cache, "auto")
+    return StoredArray({**asked.features, "kind": "array"}, asked.arg, keep=keep)
 
 
 OPENERS[STORED] = _open_stored
@@ -455,10 +416,7 @@ def _needs_rows(arg: str, what: str) -> SpecError:
 
 
 def _build_generator(features: Mapping[str, Any], request: Request) -> IterableDataset:
-    spec = request.spec
-    recipe = request.recipe
-    na = request.na
-    arg = request.arg
+    spec, recipe, arg = request.spec, request.recipe, request.arg
     generator = Generator(features["call"], features.get("steps"))
     first = generator.peek()
     try:
@@ -468,7 +426,7 @@ def _build_generator(features: Mapping[str, Any], request: Request) -> IterableD
         else:
             check_settled(recipe.features, groups)
         recipe = weigh_chunk(recipe, first)
-        head, _ = encode_chunk(first, recipe, na, arg)
+        head, _ = encode_chunk(first, recipe, request.na, arg)
         if not len(head[0]):
             raise DataError("Each row lacks a value.", arg=arg)
     except DataError as error:
@@ -480,12 +438,11 @@ def _build_generator(features: Mapping[str, Any], request: Request) -> IterableD
         chunk_rows=rows,
         rows=(generator.steps or 0) * rows,
         row_bytes=sum(array[:1].nbytes for array in head),
-        na=na,
+        na=request.na,
         learned=_learned_text(recipe, rows),
     )
-    return GeneratorDataset(
-        generator, read_parts(first), arg, recipe=recipe, spec=spec, head=head, facts=facts
-    )
+    learned = Learned(recipe, spec, head, facts)
+    return GeneratorDataset(learned, generator, read_parts(first), arg)
 
 
 def _learned_text(recipe: Recipe, rows: int) -> str:
@@ -513,7 +470,7 @@ def _build_tfdata(features: Mapping[str, Any], request: Request) -> IterableData
     recipe = measure_labels(recipe, head)
     plain_bytes = stream.elements.dtype == "uint8" and encoding.keeps_values
     if plain_bytes:  # they are sent to the device as bytes
-        head = (_bytes(first.features["values"]), *head[1:])
+        head = (aligned_copy(first.features["values"], np.uint8), *head[1:])
     chunk_rows = len(head[0])
     size = chunk_rows if stream.elements.batched else 32
     size = size if spec.batch_size == "auto" else int(spec.batch_size)
@@ -527,13 +484,7 @@ def _build_tfdata(features: Mapping[str, Any], request: Request) -> IterableData
         learned=_learned_text(recipe, chunk_rows),
         ahead=1,
     )
-    return PipelineDataset(stream, rows, recipe=recipe, spec=spec, head=head, facts=facts)
-
-
-def _bytes(values: np.ndarray) -> np.ndarray:
-    out = aligned_empty(values.shape, np.uint8)
-    out[...] = values
-    return out
+    return PipelineDataset(Learned(recipe, spec, head, facts), stream, rows)
 
 
 def _open_tf(features: Mapping[str, Any], recipe: Recipe | None) -> TfStream:

@@ -26,7 +26,8 @@ from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import check_count, check_flag, refused_value
 from gpukeras.core.pulling import Puller
-from gpukeras.data.dataset.rebatch import HostBlock, Pass
+from gpukeras.data.arrays import side_by_side
+from gpukeras.data.dataset.rebatch import BlockOptions, HostBlock, Pass
 from gpukeras.data.recipe.multi_output import Weights
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, Recipe
 from gpukeras.data.recipe.targets import SEVERAL
@@ -89,11 +90,9 @@ class Tensors:
 
     def split(self, values: np.ndarray) -> list[tuple[Slot, np.ndarray]]:
         """Returns the slots with their part of packed rows."""
-        ends = np.cumsum([slot.width for slot in self.slots])
-        return [
-            (slot, values[:, end - slot.width : end].reshape(-1, *slot.shape))
-            for slot, end in zip(self.slots, ends, strict=True)
-        ]
+        places = side_by_side(slot.width for slot in self.slots)
+        pairs = zip(self.slots, places, strict=True)
+        return [(slot, values[:, place].reshape(-1, *slot.shape)) for slot, place in pairs]
 
 
 @dataclass(frozen=True)
@@ -424,50 +423,35 @@ class TfStream:
             return None
         return self.cardinality * (first if self.elements.batched else 1)
 
-    def open(
-        self,
-        encoding: Encoding,
-        batch_size: int,
-        capacity: int,
-        *,
-        rows: int | None,
-        drop_last: bool,
-        buffer: int | None,
-        seed: int,
-    ) -> TfPass:
+    def open(self, encoding: Encoding, rows: int | None, how: BlockOptions) -> TfPass:
         """Opens a pass over the encoded rows.
 
         Args:
             encoding: The encoding.
-            batch_size: Rows per batch.
-            capacity: Batches per block.
             rows: Rows per epoch, or None to read to the dataset's end.
-            drop_last: Leave out the short last batch, if there is a full one.
-            buffer: Rows of the shuffle buffer, or None to keep the order.
-            seed: Seed of the shuffle buffer; each epoch adds its number.
+            how: How they become blocks.
         """
 
         def make(epoch: int) -> Any:
             made = self.dataset
-            if buffer is not None:
+            if how.buffer is not None:
                 made = made.unbatch() if self.elements.batched else made
-                made = made.shuffle(buffer, seed=(seed + epoch) % 2**31)
+                made = made.shuffle(how.buffer, seed=(how.seed + epoch) % 2**31)
             if rows is not None and self.cardinality >= 0:
                 made = made.repeat()
-            made = self._rebatch(made, batch_size, capacity, rows, buffer is None)
+            made = self._rebatch(made, rows, how)
             return prefetch_one(made.map(lambda *parts: self._encode(encoding, parts)))
 
         once = functools.cache(lambda: make(0))  # without a buffer TensorFlow traces it once
-        begin = make if buffer is not None else lambda epoch: once()
-        return TfPass(begin, batch_size, capacity, rows, drop_last)
+        begin = make if how.buffer is not None else lambda epoch: once()
+        return TfPass(begin, rows, how)
 
-    def _rebatch(
-        self, made: Any, batch_size: int, capacity: int, rows: int | None, own: bool
-    ) -> Any:
+    def _rebatch(self, made: Any, rows: int | None, how: BlockOptions) -> Any:
         """Groups elements into blocks; with `rows`, the last block ends with the epoch."""
-        room, batched = batch_size * capacity, self.elements.batched and own
+        room = how.batch_size * how.capacity
+        batched = self.elements.batched and how.buffer is None
         if not batched:
-            made = made.batch(room if rows is None else batch_size)
+            made = made.batch(room if rows is None else how.batch_size)
         if rows is not None:
             return made.rebatch([room] * (rows // room) + [rows % room] * (rows % room > 0))
         return made.rebatch(room) if batched else made
@@ -513,27 +497,15 @@ class TfPass(Pass):
 
     Args:
         make: Returns a dataset of blocks that starts with the given epoch.
-        batch_size: Rows per batch.
-        capacity: Batches per block.
         rows: Rows per epoch; the next epoch goes on where the last one ended. None if each epoch
             is the whole dataset.
-        drop_last: Leave out the short last batch, if there is a full one.
+        how: How rows become blocks.
     """
 
-    def __init__(
-        self,
-        make: Callable[[int], Any],
-        batch_size: int,
-        capacity: int,
-        rows: int | None,
-        drop_last: bool,
-    ) -> None:
+    def __init__(self, make: Callable[[int], Any], rows: int | None, how: BlockOptions) -> None:
         """Stores the settings without reading from the dataset."""
         super().__init__()
-        self._make = make
-        self._batch_size = batch_size
-        self._capacity = capacity
-        self._rows, self._drop_last = rows, drop_last
+        self._make, self._rows, self._how = make, rows, how
 
     def blocks(self, epoch: int) -> Generator[HostBlock, None, None]:
         """Yields the blocks of an epoch, counted from 1, then its short last batch.
@@ -567,20 +539,20 @@ class TfPass(Pass):
                 f"The tf.data dataset has no rows in epoch {epoch}.", arg="x", epoch=epoch
             )
         if element is None and self._rows is not None:
-            warn_ended_early("The tf.data dataset", seen // self._batch_size + 1, epoch)
+            warn_ended_early("The tf.data dataset", seen // self._how.batch_size + 1, epoch)
         return element
 
     def _cut(self, arrays: tuple[Any, ...], first: bool) -> Iterator[HostBlock]:
         tf = runtime.reader()
         rows = int(arrays[0].shape[0])
-        size = self._batch_size
-        full, room = rows // size, size * self._capacity
+        size = self._how.batch_size
+        full, room = rows // size, size * self._how.capacity
         if rows == room:
             yield _give(arrays), full, False
             return
         if full:
             yield _give(_pad(tf, array, room) for array in arrays), full, False
-        if rows % size and not (self._drop_last and (full or not first)):
+        if rows % size and not (self._how.drop_last and (full or not first)):
             yield _give(array[full * size :] for array in arrays), 1, True
 
 

@@ -66,15 +66,35 @@ class Block:
     whole: str = ""
 
 
+@dataclass(frozen=True)
+class LoaderOptions:
+    """How blocks are made, by loaders of all kinds of rows.
+
+    Args:
+        device_transform: Applied to a block's arrays on the device; None for nothing.
+        shares: How several devices share each batch; None for one device. Of rows in sequence
+            every process reads all, and keeps its part of each batch.
+        check: Called with the recipe once labels lie outside of the range seen so far; raises an
+            error if they are not allowed.
+        idle: Called now and then while the loader waits for rows.
+        most: The most batches per block, or None for the loader's default.
+    """
+
+    device_transform: DeviceTransform | None = None
+    shares: BatchSharding | None = None
+    check: Callable[[Recipe], None] = lambda recipe: None
+    idle: Callable[[], None] = lambda: None
+    most: int | None = None
+
+
 class DataLoader(ABC):
     """The base class of loaders, which yield the blocks of an epoch.
 
     Args:
-        batch_size: Rows per batch.
-        device: The device of the blocks.
-        device_transform: Applied to a block's arrays on the device; None for nothing.
-        shares: How several devices share each batch; None for one device.
-        wrapped: See `as_data()`.
+        dataset: The dataset.
+        plan: The dataset's plan.
+        batch_size: Rows per batch; evaluation uses larger batches than training.
+        how: How blocks are made.
 
     Attributes:
         wait_s: Seconds spent waiting for rows.
@@ -89,21 +109,16 @@ class DataLoader(ABC):
     _gatherers: tuple[tuple[Callable[..., Any], ...], ...] = ()
 
     def __init__(
-        self,
-        batch_size: int,
-        device: str,
-        device_transform: DeviceTransform | None,
-        shares: BatchSharding | None = None,
-        wrapped: bool = False,
+        self, dataset: Dataset, plan: PipelinePlan, batch_size: int, how: LoaderOptions
     ) -> None:
         """Stores the settings and starts `wait_s` at 0."""
-        self._wrapped = wrapped
-        self.batch_size, self.shares = batch_size, shares
+        self._wrapped = dataset.wrapped
+        self.batch_size, self.shares = batch_size, how.shares
         self.capacity = 0
         self.wait_s = 0.0
         self.clock = Clock()
-        self._device = device
-        self._device_transform = device_transform
+        self._device = plan.device
+        self._device_transform = how.device_transform
 
     @abstractmethod
     def epoch(self, number: int, more: bool = False) -> Generator[Block, None, None]:
@@ -174,11 +189,9 @@ class MapLoader(DataLoader):
         plan: The dataset's plan.
         batch_size: Rows per batch; evaluation uses larger batches than training.
         steps: Batches per epoch, so that a small dataset gets a small block.
-        device_transform: See `DataLoader`.
+        how: How blocks are made.
         rows: The rows of each epoch, or None for the training rows in the epoch's order.
         drop_last: Leave out the short last batch, if there is a full one.
-        shares: See `DataLoader`.
-        most: The most batches per block.
         steps_per_epoch: Batches of an epoch that is a part of a pass over the rows, fewer than the
             pass has; None for whole passes. The last epoch of a pass has the batches that are left.
         initial_epoch: The epoch that begins the first pass.
@@ -195,22 +208,22 @@ class MapLoader(DataLoader):
         plan: PipelinePlan,
         batch_size: int,
         steps: int,
+        how: LoaderOptions = LoaderOptions(),  # noqa: B008 (frozen)
         *,
-        device_transform: DeviceTransform | None = None,
         rows: np.ndarray | None = None,
         drop_last: bool = False,
-        shares: BatchSharding | None = None,
-        most: int = BLOCK_BATCHES,
         steps_per_epoch: int | None = None,
         initial_epoch: int = 0,
     ) -> None:
         """Sizes the blocks and opens the row sources on their devices."""
-        super().__init__(batch_size, plan.device, device_transform, shares, dataset.wrapped)
+        super().__init__(dataset, plan, batch_size, how)
+        shares = how.shares
         here = batch_size if shares is None else shares.count_here(batch_size)
         self._pool: ThreadPoolExecutor | None = None
         self._begun: Begun | None = None
         # Workers make equal calls, whatever memory their devices have.
         room = plan.block_bytes if shares is None else BLOCK_BYTES
+        most = how.most or BLOCK_BATCHES
         self.capacity = choose_capacity(here * dataset.row_bytes, steps, room, most)
         self._dataset = dataset
         self._rows = rows
@@ -370,13 +383,8 @@ class IterableLoader(DataLoader):
         data: The dataset.
         plan: The dataset's plan.
         batch_size: Rows per batch.
+        how: How blocks are made.
         training: Whether rows are shuffled and the short last batch may be left out.
-        device_transform: See `DataLoader`.
-        check: Called with the recipe once labels lie outside of the range seen so far; raises an
-            error if they are not allowed.
-        idle: Called now and then while the loader waits for rows.
-        most: The most batches per block.
-        shares: See `DataLoader`; every process reads all rows, and keeps its part of each batch.
     """
 
     exact = False
@@ -386,32 +394,28 @@ class IterableLoader(DataLoader):
         data: IterableDataset,
         plan: PipelinePlan,
         batch_size: int,
+        how: LoaderOptions,
         training: bool = True,
-        *,
-        device_transform: DeviceTransform | None = None,
-        check: Callable[[Recipe], None] = lambda recipe: None,
-        idle: Callable[[], None] = lambda: None,
-        most: int = STREAM_BLOCK_BATCHES,
-        shares: BatchSharding | None = None,
     ) -> None:
         """Opens the stream without reading from it."""
-        if shares is not None and data.obstacle:
+        if how.shares is not None and data.obstacle:
             raise SpecError(
                 f"Several devices cannot share batches of {data.obstacle}.",
                 hint="Train on one device.",
                 arg="devices",
             )
-        super().__init__(batch_size, plan.device, device_transform, shares, data.wrapped)
+        super().__init__(data, plan, batch_size, how)
+        most = how.most or STREAM_BLOCK_BATCHES
         self.steps = (plan.steps_per_epoch if training else -(-plan.rows // batch_size)) or None
         capacity = choose_capacity(
             batch_size * data.row_bytes, self.steps or most, plan.block_bytes, most
         )
         capacity = choose_ahead(capacity, self.steps) if plan.ahead else capacity
-        self._data, self._check = data, check
+        self._data, self._check = data, how.check
         self._rows: int | None = None
         self._dropped = 0
         self._pass = data.open_pass(batch_size, capacity, training)
-        self._pass.idle = idle
+        self._pass.idle = how.idle
 
     def epoch(self, number: int, more: bool = False) -> Generator[Block, None, None]:
         """Yields the blocks of an epoch, counted from 0; stores its number of rows at its end."""
@@ -529,37 +533,25 @@ def open_loader(
     Args:
         data: The dataset.
         plan: The dataset's plan.
-        check: See `IterableLoader`.
-        idle: See `IterableLoader`.
-        most: The most batches per block, or None for the loader's default.
+        check: See `LoaderOptions`.
+        idle: See `LoaderOptions`.
+        most: See `LoaderOptions`.
         steps_per_epoch: See `MapLoader`.
         initial_epoch: See `MapLoader`.
-        shares: See `DataLoader`.
+        shares: See `LoaderOptions`.
     """
     part = plan.batch_size if shares is None else shares.count_part(plan.batch_size)
-    device_transform = device_transform_for(data, True, part)
+    how = LoaderOptions(device_transform_for(data, True, part), shares, check, idle, most)
     if isinstance(data, IterableDataset):
-        return IterableLoader(
-            data,
-            plan,
-            plan.batch_size,
-            True,
-            device_transform=device_transform,
-            check=check,
-            idle=idle,
-            most=most or STREAM_BLOCK_BATCHES,
-            shares=shares,
-        )
+        return IterableLoader(data, plan, plan.batch_size, how)
     assert isinstance(data, MapDataset)
     return MapLoader(
         data,
         plan,
         plan.batch_size,
         steps_per_epoch or max(1, data.count("train") // plan.batch_size),
-        device_transform=device_transform,
+        how,
         drop_last=plan.drop_last,
-        shares=shares,
-        most=most or BLOCK_BATCHES,
         steps_per_epoch=steps_per_epoch,
         initial_epoch=initial_epoch,
     )
@@ -584,9 +576,9 @@ def open_evaluation(
         part: "all", "train" or "validation".
         batch_size: Rows per batch, or None for large batches, as evaluation allows them.
         first: How many of the first rows are evaluated, of rows by number; None for all.
-        check: See `IterableLoader`.
-        idle: See `IterableLoader`.
-        shares: See `DataLoader`.
+        check: See `LoaderOptions`.
+        idle: See `LoaderOptions`.
+        shares: See `LoaderOptions`.
     """
     plan, known = data.plan(device, "auto"), data.count(part)
     most = plan.rows or EVALUATED_ROWS if known is None else min(known, first or known)
@@ -594,25 +586,12 @@ def open_evaluation(
     size = plan.batch_size if data.obstacle else min(most, size)
     if shares is not None:
         size = round_batch_size(size, shares.replicas)
-    device_transform = device_transform_for(
-        data, False, size if shares is None else shares.count_part(size)
-    )
+    own = size if shares is None else shares.count_part(size)
+    how = LoaderOptions(device_transform_for(data, False, own), shares, check, idle)
     if isinstance(data, IterableDataset):
-        return IterableLoader(
-            data,
-            plan,
-            size,
-            False,
-            device_transform=device_transform,
-            check=check,
-            idle=idle,
-            shares=shares,
-        )
+        return IterableLoader(data, plan, size, how, training=False)
     assert isinstance(data, MapDataset)
-    steps, rows = max(1, most // size), data.rows(part)[:first]
-    return MapLoader(
-        data, plan, size, steps, device_transform=device_transform, rows=rows, shares=shares
-    )
+    return MapLoader(data, plan, size, max(1, most // size), how, rows=data.rows(part)[:first])
 
 
 def sample_rows(data: Dataset, rows: int | np.ndarray) -> tuple[Any, ...]:

@@ -28,7 +28,14 @@ from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty, populate
 from gpukeras.core.messages import mib
 from gpukeras.core.progress import count_pass, count_rows
-from gpukeras.data.arrays import FLOAT32_MAX, Notes, RunningStats, row_blocks, standardise
+from gpukeras.data.arrays import (
+    ALL_ROWS,
+    FLOAT32_MAX,
+    EncodeOptions,
+    RunningStats,
+    row_blocks,
+    standardise,
+)
 from gpukeras.data.files.files import (
     AGAIN,
     RemoteFile,
@@ -102,16 +109,12 @@ class NpyFile(Features):
         center, scale = tuple(statistics.mean), tuple(statistics.deviation)
         return ArrayEncoding(self.row_shape, center=center, scale=scale)
 
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> FileRows:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> FileRows:
         """Returns the encoded rows."""
         encoding = check_array(encoding, self.row_shape, self.arg)
         if not self._ends:
             self.scan(None)
-        source = FileRows(
-            self, self.path.name, np.float32, center=encoding.center, scale=encoding.scale
-        )
+        source = FileRows(self, self.path.name, np.float32, encoding)
         with np.errstate(over="ignore"):
             ends = np.abs([source.standardise(end) for end in self._ends])
         if ends.max() > FLOAT32_MAX:
@@ -246,26 +249,19 @@ class FileRows(RowSource):
         file: The file.
         name: What to call the file in the plan.
         dtype: The dtype of the rows; None for the file's.
-        center: Subtracted from each row along the last axis, or None.
-        scale: Divisor of each row along the last axis, or None.
+        encoding: By what they are standardised, or None.
     """
 
     def __init__(
-        self,
-        file: NpyFile,
-        name: str,
-        dtype: Any = None,
-        *,
-        center: tuple[float, ...] | None = None,
-        scale: tuple[float, ...] | None = None,
+        self, file: NpyFile, name: str, dtype: Any = None, encoding: ArrayEncoding | None = None
     ) -> None:
         """Stores the arguments; reads no data."""
         slow = "; it is in Fortran order, which reads slowly" if file.fortran else ""
         reason = f"a block at a time from {name}, {mib(file.stamp[0], 1)}{slow}"
         super().__init__(file.shape, dtype or file.dtype, reason)
         self.file = file
-        self._center = None if center is None else np.array(center)
-        self._scale = None if scale is None else np.array(scale)
+        learned = (None, None) if encoding is None else (encoding.center, encoding.scale)
+        self._center, self._scale = (None if part is None else np.array(part) for part in learned)
 
     def standardise(self, values: np.ndarray) -> np.ndarray:
         """Returns the standardised values, still in float64."""
@@ -614,21 +610,12 @@ def _copy(remote: RemoteFile, folder: Path, arg: str) -> Path:
     copy = folder / remote.name
     copy.touch(mode=0o600)
     try:
-        with remote.open() as source:
-            for chunk in iter(lambda: source.read(CHUNK_BYTES), b""):
-                _append(copy, chunk, arg)
+        with remote.open() as source, copy.open("wb") as file:
+            shutil.copyfileobj(source, file, CHUNK_BYTES)
     except OSError as error:
         check_unchanged(remote, arg, stamp)
-        if not store_reason(error):
-            raise
+        if not store_reason(error):  # the disk's
+            raise disk_full(folder, arg) from error
         raise opening_error(remote, arg, error) from None
     check_unchanged(remote, arg, stamp)
     return copy
-
-
-def _append(copy: Path, chunk: bytes, arg: str) -> None:
-    try:
-        with copy.open("ab") as file:
-            file.write(chunk)
-    except OSError as error:
-        raise disk_full(copy.parent, arg) from error

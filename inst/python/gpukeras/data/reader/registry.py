@@ -22,12 +22,13 @@ import numpy as np
 
 from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError, SpecError
-from gpukeras.core.memory import aligned_empty
+from gpukeras.core.memory import aligned_copy, aligned_empty
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import (
+    ALL_ROWS,
     EXACT_FLOAT32,
-    Notes,
+    EncodeOptions,
     check_features,
     check_lengths,
     column_fault,
@@ -35,9 +36,16 @@ from gpukeras.data.arrays import (
     row_blocks,
 )
 from gpukeras.data.reader.image.files import list_column
-from gpukeras.data.reader.image.source import open_images
+from gpukeras.data.reader.image.source import ImageFeatures
 from gpukeras.data.reader.npy import DiskRows, keep_rows, open_npy_anywhere, read_npy_labels
-from gpukeras.data.reader.rows import Features, InputRows, MemoryRows, Rows, RowSource
+from gpukeras.data.reader.rows import (
+    FeatureRequest,
+    Features,
+    InputRows,
+    MemoryRows,
+    Rows,
+    RowSource,
+)
 from gpukeras.data.reader.sparse import open_sparse
 from gpukeras.data.reader.windows import WindowFeatures
 from gpukeras.data.recipe.columns import Learning
@@ -60,7 +68,6 @@ from gpukeras.data.recipe.text_vectorization import TextSpec
 
 # Several inputs given as a list: each has its own encoding, and encoded rows lie side by ----------
 
-Opener = Callable[..., Features]
 INSIDE = (
     "array",
     "columns",
@@ -75,41 +82,26 @@ class InputsFeatures(Features):
     """Several inputs of one model.
 
     Args:
-        features: `{kind: "inputs", inputs: [{name, features, scale}], listed}`: per input, its
-            features in the format of `reader` and whether to standardise its numbers (default: as
-            in `spec`; images are scaled to 0 to 1); `listed` is true if the inputs had no names and
-            are called "input_1", "input_2" and so on.
-        arg: Name of the user's argument, for error messages.
-        open_part: Opens the features of one input: `registry.open_features()`.
-        spec: The dataset options for reading.
-        encoding: The learned encoding, or None.
+        asked: With features `{kind: "inputs", inputs: [{name, features, scale}], listed}`: per
+            input, its features in the format of `reader` and whether to standardise its numbers
+            (default: as in `spec`; images are scaled to 0 to 1); `listed` is true if the inputs had
+            no names and are called "input_1", "input_2" and so on.
 
     Raises:
         DataError: for inputs without names, or of a kind that cannot be combined.
     """
 
-    def __init__(
-        self,
-        features: Mapping[str, Any],
-        arg: str,
-        open_part: Opener,
-        spec: DatasetSpec | None = None,
-        encoding: Encoding | None = None,
-    ) -> None:
+    def __init__(self, asked: FeatureRequest) -> None:
         """Opens each input."""
-        self.arg, inputs = arg, features["inputs"]
-        check_part_names([part["name"] for part in inputs], arg)
+        self.arg, encoding, inputs = asked.arg, asked.encoding, asked.features["inputs"]
+        check_part_names([part["name"] for part in inputs], asked.arg)
         own = {} if encoding is None else {part.name: part.encoding for part in encoding.inputs}
-        self.inputs = {
-            part["name"]: open_part(
-                _check_kind(part["features"], f"{arg}${part['name']}"),
-                f"{arg}${part['name']}",
-                spec,
-                own.get(part["name"]),
-            )
-            for part in inputs
-        }
-        self._listed = bool(features.get("listed"))
+        self.inputs = {}
+        for part in inputs:
+            name, arg = part["name"], f"{asked.arg}${part['name']}"
+            checked = _check_kind(part["features"], arg)
+            self.inputs[name] = open_features(checked, arg, asked.spec, own.get(name))
+        self._listed = bool(asked.features.get("listed"))
         self._scales = {part["name"]: part.get("scale") for part in inputs}
         self._columns = {part["name"]: _column_names(part["features"]) for part in inputs}
         self.refuses = next((each.refuses for each in self.inputs.values() if each.refuses), "")
@@ -163,9 +155,7 @@ class InputsFeatures(Features):
         each = (self.inputs[part.name].remarks(part.encoding, spec) for part in encoding.inputs)
         return tuple(sentence for part in each for sentence in part)
 
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> RowSource:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Returns the rows, all inputs side by side; see `Features.encode()`.
 
         Raises:
@@ -175,17 +165,15 @@ class InputsFeatures(Features):
         encoding = self._check_inputs(encoding)
         if encoding.images is not None:
             encoded = ((part.encoding, self.inputs[part.name]) for part in encoding.inputs)
-            return InputRows([each.encode(own, complete, notes) for own, each in encoded])
-        rows = self.rows if complete is None else int(complete.sum())
-        packed, start = aligned_empty((rows, *encoding.shape)), 0
+            return InputRows([each.encode(own, how) for own, each in encoded])
+        rows = how.count(self.rows)
+        packed = aligned_empty((rows, *encoding.shape))
         texts: dict[str, Sequence[str]] = {}
-        for part in encoding.inputs:
-            source = self.inputs[part.name].encode(part.encoding, complete, notes)
-            stop = start + math.prod(part.encoding.shape)
+        for part, own in zip(encoding.inputs, encoding.parts, strict=True):
+            source = self.inputs[part.name].encode(part.encoding, how)
             for block in row_blocks(rows, source.row_bytes):
-                packed[block, start:stop] = source.gather(block).reshape(-1, stop - start)
-            texts.update((part.name, own) for own in source.texts.values())
-            start = stop
+                packed[block, own.columns] = source.gather(block).reshape(-1, math.prod(own.shape))
+            texts.update((part.name, strings) for strings in source.texts.values())
         made = MemoryRows(packed)
         made.texts = texts
         return made
@@ -269,10 +257,10 @@ class StringFeatures(Features):
 
     refuses = "text"
 
-    def __init__(self, features: Mapping[str, Any], arg: str) -> None:
+    def __init__(self, asked: FeatureRequest) -> None:
         """Stores the features."""
         require_feature("texts")
-        self.features, self.arg = features, arg
+        self.features, self.arg = asked.features, asked.arg
 
     @property
     def rows(self) -> int:
@@ -296,9 +284,7 @@ class StringFeatures(Features):
         """Returns an all-true mask: missing strings are an error, see `encode()`."""
         return np.ones(self.rows, dtype=bool), {}
 
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> MemoryRows:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> MemoryRows:
         """Returns rows of codes, with the strings that they stand for.
 
         Raises:
@@ -317,47 +303,28 @@ class StringFeatures(Features):
                 hint="Give them as a tf.data pipeline.",
                 arg=self.arg,
             )
-        out = aligned_empty(codes.shape)
-        out[...] = codes
-        kept = MemoryRows(out)
+        kept = MemoryRows(aligned_copy(codes))
         kept.texts = {"": ["", *levels]}
         return kept
 
 
-def keeps_text(spec: DatasetSpec | None, encoding: Encoding | None) -> bool:
-    """Whether a data frame's columns reach the model unencoded, strings as strings."""
-    if encoding is not None:
-        return isinstance(encoding, (TextEncoding, InputsEncoding))
-    return spec is not None and spec.encode == "none"
-
-
-def open_kept(
-    columns: Sequence[Mapping[str, Any]],
-    arg: str,
-    encoding: Encoding | None,
-    open_part: Callable[..., Features],
-) -> StringFeatures | InputsFeatures:
+def _open_kept(asked: FeatureRequest) -> StringFeatures | InputsFeatures:
     """Opens unencoded columns: one input if all are strings, else one input per column.
-
-    Args:
-        columns: Columns of a data frame, see `columns`.
-        arg: Name of the user's argument, for error messages.
-        encoding: The learned encoding, or None to use all columns.
-        open_part: Opens the features of one input: `registry.open_features()`.
 
     Raises:
         DataError: for a column that is missing, or holds neither strings nor numbers.
     """
+    arg, encoding, columns = asked.arg, asked.encoding, asked.features["columns"]
     check_names([column["name"] for column in columns], arg)
     columns = _choose(columns, arg, encoding)
     single = isinstance(encoding, TextEncoding)
     if single or (encoding is None and all(c["kind"] in TEXTS for c in columns)):
-        return StringFeatures(_join_texts(columns, arg), arg)
+        return StringFeatures(replace(asked, features=_join_texts(columns, arg)))
     inputs = [
         {"name": column["name"], "features": _as_input(column, arg), "scale": False}
         for column in columns
     ]
-    return InputsFeatures({"kind": "inputs", "inputs": inputs}, arg, open_part, None, encoding)
+    return InputsFeatures(FeatureRequest({"inputs": inputs}, arg, encoding=encoding))
 
 
 def _choose(
@@ -429,11 +396,9 @@ class InMemory(Features):
         """Returns the mask of complete rows, and the number of rows that lack each column."""
         return count_missing(self.features, self.rows, known, self.arg)
 
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> RowSource:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Returns the staged rows."""
-        return MemoryRows(transform(encoding, self.features, self.arg, complete, notes))
+        return MemoryRows(transform(encoding, self.features, self.arg, how))
 
 
 class ArrayFeatures(InMemory):
@@ -525,50 +490,45 @@ def open_features(
         text: Which columns are text, and how they are encoded.
     """
     how = TextSpec.from_dict(text) if isinstance(text, Mapping) else text
-    opened = OPENERS[features["kind"]](features, arg, spec, encoding, how)
+    asked = FeatureRequest(features, arg, spec or DatasetSpec(), encoding, how)
+    opened = OPENERS[features["kind"]](asked)
     return opened if encoding is None else opened.order_as(encoding)
 
 
-def _open_table(*arguments: Any) -> Features:
+def _open_table(asked: FeatureRequest) -> Features:
     # Imports pyarrow, which takes 0.3 s.
     from gpukeras.data.reader.table.features import TableFeatures
 
-    return TableFeatures(*arguments)
+    return TableFeatures(asked)
 
 
-def _open_records(*arguments: Any) -> Features:
+def _open_records(asked: FeatureRequest) -> Features:
     from gpukeras.data.reader.tfrecord.source import open_records  # imports pyarrow, for scalars
 
-    return open_records(*arguments)
+    return open_records(asked)
 
 
-def _open_columns(
-    features: Given,
-    arg: str,
-    spec: DatasetSpec | None,
-    encoding: Encoding | None,
-    text: TextSpec | None,
-) -> Features:
-    if keeps_text(spec, encoding):
-        return open_kept(features["columns"], arg, encoding, open_features)
-    return ColumnFeatures(features, arg, text)
+def _open_columns(asked: FeatureRequest) -> Features:
+    """Opens a data frame's columns, which may reach the model unencoded, strings as strings."""
+    unencoded = asked.spec.encode == "none"
+    if asked.encoding is not None:
+        unencoded = isinstance(asked.encoding, (TextEncoding, InputsEncoding))
+    if unencoded:
+        return _open_kept(asked)
+    return ColumnFeatures(asked.features, asked.arg, asked.text)
 
 
-OPENERS: dict[str, Callable[..., Features]] = {
-    "array": lambda features, arg, *_: ArrayFeatures(features, arg),
+OPENERS: dict[str, Callable[[FeatureRequest], Features]] = {
+    "array": lambda asked: ArrayFeatures(asked.features, asked.arg),
     "columns": _open_columns,
-    "strings": lambda features, arg, *_: StringFeatures(features, arg),
-    "npy": lambda features, arg, *_: open_npy_anywhere(features["path"], arg),
-    "sparse": lambda features, arg, *_: open_sparse(features, arg),
+    "strings": StringFeatures,
+    "npy": lambda asked: open_npy_anywhere(asked.features["path"], asked.arg),
+    "sparse": lambda asked: open_sparse(asked.features, asked.arg),
     "table": _open_table,
     "records": _open_records,
-    "images": lambda features, arg, spec, encoding, _: open_images(features, arg, spec, encoding),
-    "inputs": lambda features, arg, spec, encoding, _: InputsFeatures(
-        features, arg, open_features, spec, encoding
-    ),
-    "windows": lambda features, arg, _, encoding, text: WindowFeatures(
-        features, arg, encoding, text
-    ),
+    "images": ImageFeatures,
+    "inputs": InputsFeatures,
+    "windows": WindowFeatures,
 }
 
 

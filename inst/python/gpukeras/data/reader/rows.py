@@ -14,6 +14,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -23,10 +24,10 @@ from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import BLOCK_BYTES, Notes, row_blocks
+from gpukeras.data.arrays import ALL_ROWS, BLOCK_BYTES, EncodeOptions, row_blocks, side_by_side
 from gpukeras.data.recipe.columns import Learning, note_numbers
-from gpukeras.data.recipe.imputation import choose_complete
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding
+from gpukeras.data.recipe.text_vectorization import TextSpec
 
 # What all readers give: features to learn from and to encode, and stores of encoded rows ----------
 
@@ -226,13 +227,16 @@ class RenumberedRows(RowSource):
     Args:
         base: The source.
         rows: How many rows there are.
+        find: Returns the numbers that rows have in the source.
     """
 
-    def __init__(self, base: RowSource, rows: int) -> None:
+    def __init__(
+        self, base: RowSource, rows: int, find: Callable[[np.ndarray], np.ndarray]
+    ) -> None:
         """Gathers nothing."""
         super().__init__((rows, *base.shape[1:]), base.dtype, base.streamed)
         self.movable, self.texts = base.movable, base.texts
-        self._base = base
+        self._base, self._number = base, find
 
     @property
     def resident_bytes(self) -> int:
@@ -244,12 +248,8 @@ class RenumberedRows(RowSource):
         """Bytes of the source's rows."""
         return self._base.stored_bytes
 
-    @abstractmethod
-    def find(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns the numbers that rows have in the source."""
-
     def _find(self, rows: Rows) -> np.ndarray:
-        return self.find(row_numbers(rows, len(self))).astype(np.int32, copy=False)
+        return self._number(row_numbers(rows, len(self))).astype(np.int32, copy=False)
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows."""
@@ -266,21 +266,9 @@ class RenumberedRows(RowSource):
         return lambda rows: gather(self._find(rows))
 
 
-class RepeatedRows(RenumberedRows):
-    """Rows of a source: number `len(base) + 3` is number 3 again.
-
-    Args:
-        base: The source.
-        times: How often its rows come.
-    """
-
-    def __init__(self, base: RowSource, times: int) -> None:
-        """Gathers nothing."""
-        super().__init__(base, len(base) * times)
-
-    def find(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns the numbers within the source."""
-        return numbers % len(self._base)
+def repeat_rows(base: RowSource, times: int) -> RenumberedRows:
+    """Returns a source's rows several times: number `len(base) + 3` is number 3 again."""
+    return RenumberedRows(base, len(base) * times, lambda numbers: numbers % len(base))
 
 
 class SelectedRows(RowSource):
@@ -332,10 +320,9 @@ class InputRows(RowSource):
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows in host memory."""
         numbers = row_numbers(rows, len(self))
-        packed, start = aligned_empty((len(numbers), self.shape[1])), 0
-        for part, width in zip(self._parts, self._widths, strict=True):
-            packed[:, start : start + width] = part.gather(numbers).reshape(-1, width)
-            start += width
+        packed = aligned_empty((len(numbers), self.shape[1]))
+        for part, place in zip(self._parts, side_by_side(self._widths), strict=True):
+            packed[:, place] = part.gather(numbers).reshape(len(numbers), -1)
         return packed
 
     def gatherer(self, place: str) -> Gatherer:
@@ -356,6 +343,25 @@ class InputRows(RowSource):
 
 
 # Base class of all feature sources: counts rows, learns an encoding and ---------------------------
+
+
+@dataclass(frozen=True)
+class FeatureRequest:
+    """What features are opened, and how: one signature for rows of all kinds.
+
+    Args:
+        features: The features in the form that R passes them; see `registry.open_features()`.
+        arg: Name of the user's argument, for error messages.
+        spec: The dataset options for reading and learning.
+        encoding: The learned encoding, if it is known.
+        text: Which columns are text, and how they are encoded.
+    """
+
+    features: Mapping[str, Any]
+    arg: str = "x"
+    spec: DatasetSpec = field(default_factory=DatasetSpec)
+    encoding: Encoding | None = None
+    text: TextSpec | None = None
 
 
 class Features(ABC):
@@ -395,15 +401,12 @@ class Features(ABC):
         """
 
     @abstractmethod
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> RowSource:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Returns the encoded rows.
 
         Args:
             encoding: The encoding to apply.
-            complete: Mask of the rows to use, or None for all rows.
-            notes: Collects notes on integers that lose digits in float32, or None.
+            how: The rows to use, and where to note what they lose.
         """
 
     def plain_encoding(self) -> Encoding:
@@ -442,20 +445,6 @@ class Features(ABC):
     def images(self, complete: np.ndarray | None = None) -> tuple[Any, Any] | None:
         """Returns the image files of the rows to use and the form of their rows, or None."""
         return None
-
-    def complete_rows(
-        self, labels: Mapping[str, Any] | None, known: Collection[str] | None = None
-    ) -> np.ndarray:
-        """Returns the mask of rows with neither a missing feature nor a missing label.
-
-        Args:
-            labels: The labels, or None.
-            known: Columns to check, or None for all.
-
-        Raises:
-            DataError: if no row is complete.
-        """
-        return choose_complete(*self.count_missing(known), labels, self.arg)
 
     def find_complete(self, known: Collection[str] | None = None) -> np.ndarray:
         """Returns the mask of rows without a missing feature; the mask may be all False."""

@@ -15,7 +15,13 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import mib
-from gpukeras.data.arrays import Notes, column_error, order_names, standardise
+from gpukeras.data.arrays import (
+    ALL_ROWS,
+    EncodeOptions,
+    column_error,
+    order_names,
+    standardise,
+)
 from gpukeras.data.reader.rows import Features, Rows, RowSource, row_numbers
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
@@ -81,9 +87,7 @@ class SparseMatrix(Features):
         deviation = np.sqrt((squares + (rows - stored) * mean**2) / rows)
         return np.where(deviation > 0, deviation, 1.0)
 
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> SparseRows:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> SparseRows:
         """Returns the encoded rows.
 
         Raises:

@@ -16,8 +16,15 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.core.errors import SpecError
 from gpukeras.core.memory import aligned_empty
-from gpukeras.data.arrays import Notes
-from gpukeras.data.reader.rows import Features, Gatherer, MemoryRows, Rows, RowSource
+from gpukeras.data.arrays import ALL_ROWS, EncodeOptions, Notes
+from gpukeras.data.reader.rows import (
+    FeatureRequest,
+    Features,
+    Gatherer,
+    MemoryRows,
+    Rows,
+    RowSource,
+)
 from gpukeras.data.recipe.columns import Learning, take_rows, transform_column
 from gpukeras.data.recipe.encoding import learn_columns
 from gpukeras.data.recipe.recipe import (
@@ -28,7 +35,6 @@ from gpukeras.data.recipe.recipe import (
     check_kind,
 )
 from gpukeras.data.recipe.recipe import check_names as check_unique
-from gpukeras.data.recipe.text_vectorization import TextSpec
 from gpukeras.data.recipe.windows import (
     Column,
     WindowRule,
@@ -134,10 +140,8 @@ class WindowFeatures(Features):
     """The columns of a data frame of time series.
 
     Args:
-        features: `{kind: "windows", columns, ...}`, with the fields of `WindowRule`.
-        arg: Name of the user's argument, for error messages.
-        encoding: The learned encoding and has the rule of the windows, or None.
-        text: Which columns are text, and how they are encoded.
+        asked: With features `{kind: "windows", columns, ...}`, with the fields of `WindowRule`; a
+            learned encoding has the rule of the windows.
 
     Attributes:
         rule: How rows become windows, with the step in time.
@@ -150,15 +154,10 @@ class WindowFeatures(Features):
 
     row_shape = None
 
-    def __init__(
-        self,
-        features: Mapping[str, Any],
-        arg: str,
-        encoding: Encoding | None = None,
-        text: TextSpec | None = None,
-    ) -> None:
+    def __init__(self, asked: FeatureRequest) -> None:
         """Orders the rows; encodes none."""
-        self.arg, self._text = arg, text
+        features, arg, encoding = asked.features, asked.arg, asked.encoding
+        self.arg, self._text = arg, asked.text
         options = {name: value for name, value in features.items() if name not in NOT_OPTIONS}
         check_unique([column["name"] for column in features["columns"]], arg)
         self.columns: dict[str, Column] = {column["name"]: column for column in features["columns"]}
@@ -198,9 +197,7 @@ class WindowFeatures(Features):
         learned = learn_columns(self._used(), how)
         return SeriesEncoding(learned.columns, windows=self.rule)
 
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> RowSource:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Returns the last window of each group, which predicts what follows.
 
         If columns are known ahead, the last rows of each group are those of the horizon: other
@@ -211,7 +208,7 @@ class WindowFeatures(Features):
         starts = last_windows(self.series, span)
         rows = np.add.outer(starts, np.arange(span)).reshape(-1)
         past = np.add.outer(starts, np.minimum(np.arange(span), self.rule.window - 1)).reshape(-1)
-        array = self.encode_rows(encoding, rows, past, notes)
+        array = self.encode_rows(encoding, how.notes, rows, past)
         places = span * np.arange(len(starts), dtype=np.int32)
         return self._window_rows(encoding, array, places, starts)
 
@@ -220,14 +217,14 @@ class WindowFeatures(Features):
     ) -> WindowRows:
         """Returns the windows that begin at some rows of the series."""
         encoding = check_kind(encoding, SeriesEncoding, self.arg)
-        return self._window_rows(encoding, self.encode_rows(encoding, notes=notes), starts, starts)
+        return self._window_rows(encoding, self.encode_rows(encoding, notes), starts, starts)
 
     def encode_rows(
         self,
         encoding: SeriesEncoding,
+        notes: Notes | None = None,
         rows: np.ndarray | None = None,
         past: np.ndarray | None = None,
-        notes: Notes | None = None,
     ) -> np.ndarray:
         """Returns encoded rows of the series.
 
@@ -238,13 +235,11 @@ class WindowFeatures(Features):
             notes: Collects notes on integers that lose digits, or None.
         """
         count = self.series.rows if rows is None else len(rows)
-        array, start = aligned_empty((count, len(encoding.feature_names))), 0
-        for rule in encoding.columns:
+        array = aligned_empty((count, len(encoding.feature_names)))
+        for rule, place in encoding.places:
             ahead = past is None or rule.name in self.rule.known
             column = self.take(rule.name, rows if ahead else past)
-            stop = start + len(rule.features)
-            transform_column(rule, column, array[:, start:stop], self.arg, notes)
-            start = stop
+            transform_column(rule, column, array[:, place], self.arg, notes)
         return array
 
     def take(self, name: str, rows: np.ndarray | None = None) -> Column:

@@ -10,7 +10,18 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_empty
-from gpukeras.data.arrays import Notes, check_features, column_name, moments, stage_float32
+from gpukeras.data.arrays import (
+    ALL_ROWS,
+    EXACT_FLOAT32,
+    EncodeOptions,
+    check_features,
+    column_error,
+    column_name,
+    count_bad,
+    moments,
+    row_blocks,
+    standardise,
+)
 from gpukeras.data.recipe.columns import (
     CategoryRule,
     ColumnRule,
@@ -198,8 +209,7 @@ def transform(
     encoding: Encoding,
     features: Mapping[str, Any],
     arg: str = "x",
-    complete: np.ndarray | None = None,
-    notes: Notes | None = None,
+    how: EncodeOptions = ALL_ROWS,
 ) -> np.ndarray:
     """Encodes features into aligned float32, rows first.
 
@@ -207,17 +217,18 @@ def transform(
         encoding: The learned encoding.
         features: The rows.
         arg: The user's name for the rows, for messages.
-        complete: Mask of the rows to take, or None for all.
-        notes: Collects whole numbers that lose digits, or None.
+        how: The rows to take, and where to note whole numbers that lose digits.
 
     Raises:
         DataError: for a missing column, a new level, a changed type or shape, or values that are
             missing or infinite; names the column.
     """
     if features["kind"] == "array":
-        return _transform_array(encoding, features["values"], arg, complete, notes)
+        x = check_features(features["values"], arg)
+        array = check_form(encoding, ArrayEncoding, x.shape[1:], arg, len(x))
+        return stage_float32(x, array, arg, how)
     table = check_kind(encoding, TableEncoding, arg)
-    return _transform_columns(table, features["columns"], arg, complete, notes)
+    return _transform_columns(table, features["columns"], arg, how)
 
 
 def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
@@ -229,44 +240,77 @@ def count_rows(features: Mapping[str, Any], arg: str = "x") -> int:
     return len(features["columns"][0]["values"])
 
 
-def _transform_array(
-    encoding: Encoding,
-    values: np.ndarray,
-    arg: str,
-    complete: np.ndarray | None,
-    notes: Notes | None,
+def stage_float32(
+    x: np.ndarray, rule: ArrayEncoding, arg: str = "x", how: EncodeOptions = ALL_ROWS
 ) -> np.ndarray:
-    x = check_features(values, arg)
-    array = check_form(encoding, ArrayEncoding, x.shape[1:], arg, len(x))
-    learned = (array.center, array.scale, array.fill)
-    center, scale, fill = (None if part is None else np.array(part) for part in learned)
-    return stage_float32(
-        x,
-        center,
-        scale,
-        array.names,
-        arg,
-        complete=complete,
-        fill=fill,
-        marked=array.marked,
-        notes=notes,
-    )
+    """Encodes an array once into aligned, row-major float32 memory.
+
+    Args:
+        x: Numeric array, rows first, any memory order.
+        rule: What is subtracted, divided by, filled in and marked; in float64, before the cast.
+        arg: The argument's name for error messages.
+        how: The rows to take, and where to note whole numbers that lose digits.
+
+    Raises:
+        DataError: if a value is missing, infinite, or too large for float32; names the column.
+    """
+    complete, notes = how.complete, how.notes
+    parts = (rule.center, rule.scale, rule.fill)
+    learned = [None if part is None else np.array(part) for part in parts]
+    staged, start = aligned_empty((how.count(len(x)), *rule.staged_shape)), 0
+    scaled = rule.center is not None or rule.scale is not None
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in row_blocks(len(x), staged.itemsize * int(np.prod(staged.shape[1:]))):
+            block = x[part] if complete is None else x[part][complete[part]]
+            out = staged[start : start + len(block)]
+            _encode_block(block, out, learned, rule.marked)
+            largest = max(out.max(initial=0), -out.min(initial=0))  # NaN if the block has one
+            if not np.isfinite(largest):
+                raise _not_finite(x if complete is None else x[complete], rule, arg)
+            if notes is not None and (scaled or largest >= EXACT_FLOAT32):
+                notes.look(block, rule.names, arg, scaled)
+            start += len(block)
+    return staged
+
+
+def _encode_block(
+    block: np.ndarray,
+    out: np.ndarray,
+    learned: Sequence[np.ndarray | None],
+    marked: Sequence[int],
+) -> None:
+    missing, (center, scale, fill) = None, learned
+    if fill is not None:
+        missing = np.isnan(block)
+        block = np.where(missing, fill, block)
+    values = standardise(block, center, scale)
+    if missing is None or not marked:
+        out[...] = values
+        return
+    order = np.insert(np.arange(block.shape[-1]), np.array(marked) + 1, -1)
+    out[..., order >= 0] = values
+    out[..., order < 0] = missing[..., list(marked)]
+
+
+def _not_finite(x: np.ndarray, rule: ArrayEncoding, arg: str) -> DataError:
+    """Returns the error for the first column with a missing, infinite or huge value."""
+    for column in range(x.shape[-1]):
+        counts = count_bad(x[..., column].astype(np.float64))
+        if rule.fill is not None:
+            counts["missing"] = 0
+        if any(counts.values()):
+            return column_error(column_name(rule.names, column), arg, "", **counts)
+    return DataError(f"`{arg}` is not finite after scaling.", arg=arg)
 
 
 def _transform_columns(
-    encoding: ColumnsEncoding,
-    columns: Sequence[Mapping[str, Any]],
-    arg: str,
-    complete: np.ndarray | None,
-    notes: Notes | None,
+    encoding: ColumnsEncoding, columns: Sequence[Mapping[str, Any]], arg: str, how: EncodeOptions
 ) -> np.ndarray:
     by_name = {column["name"]: column for column in columns}
     check_columns(encoding, by_name, arg)
-    rows = len(columns[0]["values"]) if complete is None else int(complete.sum())
-    staged, start = aligned_empty((rows, *encoding.shape)), 0
-    for rule in encoding.columns:
-        width = len(rule.features)
-        column = take_rows(by_name[rule.name], complete)
-        transform_column(rule, column, staged[:, start : start + width], arg, notes)
-        start += width
+    rows = how.count(len(columns[0]["values"]))
+    staged = aligned_empty((rows, *encoding.shape))
+    for rule, place in encoding.places:
+        column = take_rows(by_name[rule.name], how.complete)
+        transform_column(rule, column, staged[:, place], arg, how.notes)
     return staged

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
-from gpukeras.core.memory import aligned_empty
+from gpukeras.core.memory import aligned_copy, aligned_empty
 from gpukeras.core.messages import list_some
 from gpukeras.core.options import check_number
-from gpukeras.data.arrays import Notes, check_lengths, moments, row_blocks
+from gpukeras.data.arrays import Notes, check_lengths, moments, row_blocks, side_by_side
 from gpukeras.data.plan import balanced_weights
 from gpukeras.data.recipe.columns import take_rows
 from gpukeras.data.recipe.targets import (
@@ -152,11 +152,8 @@ def _names(rule: LabelRule) -> str:
 
 def each_place(rule: LabelRule) -> Iterator[tuple[Output, slice]]:
     """Yields each output with its columns in the encoded labels."""
-    start = 0
-    for output in rule.outputs:
-        stop = start + output.rule.columns
-        yield output, slice(start, stop)
-        start = stop
+    places = side_by_side(output.rule.columns for output in rule.outputs)
+    return zip(rule.outputs, places, strict=True)
 
 
 def split_labels(rule: LabelRule, encoded: np.ndarray) -> list[tuple[LabelRule, np.ndarray]]:
@@ -320,12 +317,9 @@ def weigh_outputs(label: LabelRule, weights: Weights | None) -> LabelRule:
 
 def each_weight_place(label: LabelRule) -> Iterator[tuple[Output, slice]]:
     """Yields each output that has weights of its own with their columns in the packed ones."""
-    start = 0
-    for output in label.outputs:
-        stop = start + math.prod(output.weight_shape)
-        if stop > start:
-            yield output, slice(start, stop)
-        start = stop
+    places = side_by_side(math.prod(output.weight_shape) for output in label.outputs)
+    pairs = zip(label.outputs, places, strict=True)
+    return (pair for pair in pairs if math.prod(pair[0].weight_shape))
 
 
 def pack_weights(
@@ -341,10 +335,7 @@ def pack_weights(
     by_name = {name: values for name, _, values in each_weights(weights)}
     rows = slice(None) if complete is None else complete
     if not label.weighed:
-        taken = by_name[""][rows]
-        out = aligned_empty(taken.shape)
-        out[...] = taken
-        return out
+        return aligned_copy(by_name[""][rows])
     places = list(each_weight_place(label))
     out = aligned_empty((len(by_name[places[0][0].name][rows]), places[-1][1].stop))
     for output, columns in places:
@@ -478,12 +469,14 @@ def _class_weights(
         )
     named = label.kind == "matrix" and isinstance(requested, Mapping)
     named = named and set(requested) == set(label.names)
-    if not (label.levels or label.logical or named):
-        highest = label.units - 1 if label.kind == "matrix" else int(label.maximum)
-        return _number_weights(requested, highest, codes)
+    numbers = not (label.levels or label.logical or named)
     levels = label.levels or label.names or ("FALSE", "TRUE")
+    highest = label.units - 1 if label.kind == "matrix" else int(label.maximum)
     if requested == "balanced":
-        return balanced_weights(np.bincount(codes.astype(np.int64), minlength=len(levels)))
+        size = highest + 1 if numbers else len(levels)
+        return balanced_weights(np.bincount(codes.astype(np.int64), minlength=size))
+    if numbers:
+        return _number_weights(requested, highest)
     if not isinstance(requested, Mapping) or set(requested) != set(levels):
         raise SpecError(
             '`class_weight` must be "balanced" or one number named after each level.',
@@ -493,12 +486,8 @@ def _class_weights(
     return np.array([check_number("class_weight", requested[level], 0.0) for level in levels])
 
 
-def _number_weights(
-    requested: str | Mapping[str, float], highest: int, codes: np.ndarray
-) -> np.ndarray:
+def _number_weights(requested: str | Mapping[str, float], highest: int) -> np.ndarray:
     """Returns the weight of each class from 0 to the highest; one that is not named weighs 1."""
-    if requested == "balanced":
-        return balanced_weights(np.bincount(codes.astype(np.int64), minlength=highest + 1))
     named = requested if isinstance(requested, Mapping) else {"": 0.0}
     if not all(str(name).isdecimal() for name in named):
         raise SpecError(

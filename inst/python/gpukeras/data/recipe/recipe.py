@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
 from gpukeras.core.errors import DataError
-from gpukeras.data.arrays import column_name
+from gpukeras.data.arrays import column_name, side_by_side
 from gpukeras.data.recipe.columns import ColumnRule
 from gpukeras.data.recipe.targets import LabelRule, MatrixLabel, MisfitError
 from gpukeras.data.recipe.windows import WindowRule
@@ -53,12 +53,7 @@ class Part:
 
 def _place_parts(shapes: Mapping[str, Shape]) -> tuple[Part, ...]:
     """Places inputs side by side in a row."""
-    parts, start = [], 0
-    for name, shape in shapes.items():
-        stop = start + math.prod(shape)
-        parts.append(Part(name, shape, slice(start, stop)))
-        start = stop
-    return tuple(parts)
+    return tuple(map(Part, shapes, shapes.values(), side_by_side(map(math.prod, shapes.values()))))
 
 
 class BaseEncoding(ABC):
@@ -291,6 +286,12 @@ class ColumnsEncoding(BaseEncoding):
     def __post_init__(self) -> None:
         """Checks that there are columns."""
         _check("columns", len(self.columns) > 0)
+
+    @property
+    def places(self) -> Iterator[tuple[ColumnRule, slice]]:
+        """Each column with its features' places in a row."""
+        widths = (len(rule.features) for rule in self.columns)
+        return zip(self.columns, side_by_side(widths), strict=True)
 
 
 @dataclass(frozen=True)

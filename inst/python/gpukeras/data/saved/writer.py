@@ -36,7 +36,6 @@ from gpukeras.data.saved.reader import DTYPES, FIELDS, MANIFEST, Field, Manifest
 
 # Rows that are written, and have a checksum, at a time: the processor's cache holds them.
 BLOCK_BYTES = 4 * 2**20
-STREAM_ROWS = 256  # rows per request for a sequential dataset
 
 
 @dataclass(frozen=True)
@@ -190,25 +189,10 @@ def _read_map(data: MapDataset, most: int) -> Iterator[Sequence[np.ndarray]]:
 
 def _read_stream(data: IterableDataset, most: int) -> Iterator[Sequence[np.ndarray]]:
     """Yields one epoch's rows, not shuffled; the recipe learns the range of all labels."""
-    parts, count = [], 0
-    for block in _stream_blocks(data):
-        while len(block[0]):
-            room = most - count
-            parts.append([array[:room] for array in block])
-            count += len(parts[-1][0])
-            block = [array[room:] for array in block]  # noqa: PLW2901
-            if count == most:
-                yield [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-                parts, count = [], 0
-    if parts:
-        yield [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-
-
-def _stream_blocks(data: IterableDataset) -> Iterator[list[np.ndarray]]:
-    reading = data.open_pass(STREAM_ROWS, 1, False)
+    reading = data.open_pass(most, 1, False)
     try:
         for arrays, batches, tail in reading.blocks(1):
-            rows = len(arrays[0]) if tail else batches * STREAM_ROWS
+            rows = len(arrays[0]) if tail else batches * most
             # Copies, because the stream reuses its memory.
             block = [np.array(np.asarray(array)[:rows]) for array in arrays]
             if len(block) > 1:

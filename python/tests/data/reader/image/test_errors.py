@@ -19,6 +19,7 @@ from pictures import (
 )
 
 from gpukeras import DataError, SpecError
+from gpukeras.data.arrays import EncodeOptions
 from gpukeras.data.recipe.recipe import ImageEncoding
 
 
@@ -84,7 +85,7 @@ def test_damaged_files_may_be_left_out(tmp_path, keep):
     np.testing.assert_array_equal(features.encode(recipe).gather(slice(0, 4)), whole)
     marked = np.array([True, False, True, True])
     np.testing.assert_array_equal(
-        features.encode(recipe, marked).gather(slice(0, 3)), whole[marked]
+        features.encode(recipe, EncodeOptions(marked)).gather(slice(0, 3)), whole[marked]
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from gpukeras import DataError
 from gpukeras.core.options import DatasetSpec
+from gpukeras.data.reader.rows import FeatureRequest
 from gpukeras.data.reader.table import scan
 from gpukeras.data.reader.table.features import TableFeatures
 from gpukeras.data.recipe.columns import Learning
@@ -24,8 +25,10 @@ def test_rows_of_a_stream_are_those_of_a_file(tmp_path):
     given = {"kind": "table", "columns": columns, "label": "y"}
     table = stream_table()
     pq.write_table(table.drop(["b"]), tmp_path / "a.parquet")
-    file = TableFeatures({**given, "paths": [str(tmp_path / "a.parquet")]}, "x", spec)
-    stream = TableFeatures({**given, "stream": table}, "x", spec)
+    file = TableFeatures(
+        FeatureRequest({**given, "paths": [str(tmp_path / "a.parquet")]}, "x", spec)
+    )
+    stream = TableFeatures(FeatureRequest({**given, "stream": table}, "x", spec))
     keep = np.ones(2000, bool)
     recipe = stream.learn(Learning(keep, spec))
     assert recipe == file.learn(Learning(keep, spec))
@@ -39,7 +42,7 @@ def test_rows_of_a_stream_are_those_of_a_file(tmp_path):
 
 def test_a_faulty_row_of_a_stream_is_named():
     spec = DatasetSpec()
-    features = TableFeatures({"stream": pa.table({"a": [1.0, None]})}, "x", spec)
+    features = TableFeatures(FeatureRequest({"stream": pa.table({"a": [1.0, None]})}, "x", spec))
     recipe = features.learn(Learning(np.ones(2, bool), spec))
     with pytest.raises(DataError, match="the first is in row 2[.]") as found:
         features.encode(recipe)
@@ -60,6 +63,6 @@ def test_a_stream_that_breaks_off_leaves_no_file(tmp_path, monkeypatch):
     reader = pa.RecordBatchReader.from_batches(stream_table().schema, failing())
     given = {"stream": reader, "columns": ["a"], "label": "y"}
     with pytest.raises(DataError, match="behind row 10,000: lost"):
-        TableFeatures(given, "x", DatasetSpec()).rows  # noqa: B018 (reads the rows)
+        TableFeatures(FeatureRequest(given)).rows  # noqa: B018 (reads the rows)
     assert max(seen) == 1
     assert list(tmp_path.iterdir()) == []

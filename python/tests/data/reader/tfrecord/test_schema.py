@@ -7,6 +7,7 @@ from examples import a_picture, encoded, opened, scalars, write
 from gpukeras import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.dataset import map_dataset
+from gpukeras.data.reader.rows import FeatureRequest
 from gpukeras.data.reader.tfrecord import schema as record_files
 from gpukeras.data.reader.tfrecord.source import describe_records, open_records
 from gpukeras.data.recipe.columns import Learning
@@ -149,7 +150,7 @@ def test_a_recipe_knows_what_it_takes_of_other_records(tmp_path):
     recipe, rows = encoded(train)
     more = [{**row, "noise": [1.0, 2.0], "none": []} for row in scalars()]
     path = write(tmp_path / "y.tfrecord", more)
-    given = open_records({"paths": path}, "newdata", DatasetSpec(), recipe)
+    given = open_records(FeatureRequest({"paths": path}, "newdata", encoding=recipe))
     np.testing.assert_array_equal(given.encode(recipe).gather(slice(20)), rows)
     assert given.notes == ()
 
@@ -165,7 +166,7 @@ def test_a_recipe_of_an_array_finds_it(tmp_path, row, description):
     row = {**row, "im": a_picture()} if "im" in row else row
     path = write(tmp_path / "x.tfrecord", [row, row])
     recipe, rows = encoded(opened(path, description=description, image_size=[2, 3]))
-    given = open_records({"paths": path}, "newdata", DatasetSpec(), recipe)
+    given = open_records(FeatureRequest({"paths": path}, "newdata", encoding=recipe))
     np.testing.assert_array_equal(given.encode(recipe).gather(slice(2)), rows)
 
 

@@ -1,6 +1,6 @@
 """Image files and masks as rows: rows are encoded once, or decoded on each access.
 
-    list_images() --open_images()--> ImageFeatures --encode()--> stored uint8 rows | ImageRows
+    list_images() ----> ImageFeatures --encode()--> stored uint8 rows | ImageRows
 
 A uint8 row takes a quarter of float32's memory and transfer. It is rounded to integer grey levels,
 so it differs from Keras' float32 by at most half a level. The device casts to float32 and scales
@@ -23,7 +23,6 @@ from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of, list_some
 from gpukeras.core.options import (
-    DatasetSpec,
     Spec,
     check_choice,
     check_counts,
@@ -31,7 +30,7 @@ from gpukeras.core.options import (
     describe,
     option,
 )
-from gpukeras.data.arrays import Notes
+from gpukeras.data.arrays import ALL_ROWS, EncodeOptions
 from gpukeras.data.reader.image.decode import FLOATS, MASK, ImageForm, ImageRows, decode_all
 from gpukeras.data.reader.image.files import (
     TIFF_SUFFIXES,
@@ -43,7 +42,7 @@ from gpukeras.data.reader.image.files import (
     require_tifffile,
 )
 from gpukeras.data.reader.npy import STORAGES, RowsWriter, keep_rows
-from gpukeras.data.reader.rows import Features, RowSource
+from gpukeras.data.reader.rows import FeatureRequest, Features, RowSource
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import Encoding, ImageEncoding, check_kind
 from gpukeras.data.recipe.targets import LabelRule
@@ -131,12 +130,11 @@ class ImageFeatures(Features):
     """Image files as features.
 
     Args:
-        files: The files.
-        spec: Options for reading the files.
-        keep: Storage of decoded rows: "memory", "disk", "auto" (see `RowsWriter`), or "none" to
-            decode on each access.
-        on_error: "stop" or "skip".
-        encoding: The learned encoding, or None.
+        asked: With features `{kind: "images", paths, ...}`: a folder with one subfolder per class,
+            or image files; with `column`, the values of that column of a data frame. The other
+            entries are fields of `ImageSpec`. The option `cache` chooses the storage of decoded
+            rows, `on_error` the treatment of a damaged file. Only files of a class folder can be
+            skipped: files given by path must match labels or rows by position.
 
     Attributes:
         files: The files; without skipped files after the first access to `rows`.
@@ -144,26 +142,35 @@ class ImageFeatures(Features):
 
     refuses = "a set of image files"
 
-    def __init__(
-        self,
-        files: ImageFiles,
-        spec: ImageSpec,
-        keep: str = "auto",
-        on_error: str = "stop",
-        encoding: Encoding | None = None,
-    ) -> None:
-        """Stores the arguments; reads no data."""
+    def __init__(self, asked: FeatureRequest) -> None:
+        """Lists the files; reads none.
+
+        Raises:
+            SpecError: for an invalid option.
+            DataError: if there are no files, or a folder cannot be read.
+        """
+        options, self.arg = dict(asked.features), asked.arg
+        options.pop("kind", None)
+        paths, column = options.pop("paths"), options.pop("column", None)
+        self._spec = ImageSpec.from_dict(options)
+        files = list_column(paths, column, self.arg) if column else list_images(paths, self.arg)
+        self._checked = asked.spec.on_error == "stop"
+        if not self._checked and files.codes is None:
+            raise SpecError(
+                f'`on_error` = "skip" needs a folder of classes: `{self.arg}` names files, and '
+                "none can be left out.",
+                hint="Leave damaged files out of it yourself.",
+                arg="on_error",
+            )
         require_feature("images")
         if any(path.lower().endswith(TIFF_SUFFIXES) for path in files.paths):
             require_tifffile()
-        self.arg = files.arg
-        self.files = files
-        if files.column:  # rows without a path can be dropped
+        if column:  # rows without a path can be dropped
             self.refuses = ""
-        self._spec, self._keep = spec, keep
-        self._form = spec.form if encoding is None else self._form_of(encoding)
+        self.files, self._keep = files, KEEPS.get(asked.spec.cache, "auto")
+        known = asked.encoding
+        self._form = self._spec.form if known is None else self._form_of(known)
         self._kept: tuple[ImageForm, RowSource] | None = None
-        self._checked = on_error == "stop"
 
     @property
     def rows(self) -> int:
@@ -218,23 +225,20 @@ class ImageFeatures(Features):
         missing = self.files.missing
         return ~missing, {self.files.column: int(missing.sum())}
 
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> RowSource:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Returns the rows; decodes all of them now unless they are decoded on access.
 
         Args:
             encoding: The encoding to apply.
-            complete: Mask of the rows to use, or None for all rows.
-            notes: Unused: uint8 values lose no digits.
+            how: The rows to use, and where to note what they lose.
 
         Raises:
             DataError: for a file that is gone, damaged or no image; names it.
         """
         form = self._form_of(encoding)
         self._skip()
-        if complete is not None:
-            return self._read(self.files.take(complete), form)
+        if how.complete is not None:
+            return self._read(self.files.take(how.complete), form)
         if self._kept is None or self._kept[0] != form:
             self._kept = form, self._read(self.files, form)
         return self._kept[1]
@@ -269,45 +273,6 @@ class ImageFeatures(Features):
             count, first = int((~good).sum()), files.name(int(good.argmin()))
             self.skipped = f"{count_of(count, 'damaged image file')}, the first {first}"
             _check_classes(self.files)
-
-
-def open_images(
-    features: Mapping[str, Any],
-    arg: str,
-    spec: DatasetSpec | None = None,
-    encoding: Encoding | None = None,
-) -> ImageFeatures:
-    """Opens image files as features.
-
-    Args:
-        features: `{kind: "images", paths, ...}`: a folder with one subfolder per class, or image
-            files; with `column`, the values of that column of a data frame. The other entries are
-            fields of `ImageSpec`.
-        arg: Name of the user's argument, for error messages.
-        spec: Dataset options: `cache` chooses the storage of decoded rows, `on_error` the treatment
-            of a damaged file. Only files of a class folder can be skipped: files given by path must
-            match labels or rows by position.
-        encoding: The learned encoding, if it is known.
-
-    Raises:
-        SpecError: for an invalid option.
-        DataError: if there are no files, or a folder cannot be read.
-    """
-    spec = spec or DatasetSpec()
-    paths, column = features["paths"], features.get("column")
-    others = ("kind", "paths", "column")
-    options = {name: value for name, value in features.items() if name not in others}
-    image_spec = ImageSpec.from_dict(options)
-    files = list_column(paths, column, arg) if column else list_images(paths, arg)
-    if spec.on_error == "skip" and files.codes is None:
-        raise SpecError(
-            f'`on_error` = "skip" needs a folder of classes: `{arg}` names files, and none can be '
-            "left out.",
-            hint="Leave damaged files out of it yourself.",
-            arg="on_error",
-        )
-    keep = KEEPS.get(spec.cache, "auto")
-    return ImageFeatures(files, image_spec, keep, spec.on_error, encoding)
 
 
 def _check_classes(files: ImageFiles) -> None:

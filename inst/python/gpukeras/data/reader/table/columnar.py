@@ -10,7 +10,7 @@ raises FileFaultError.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -39,10 +39,8 @@ from gpukeras.data.files.paths import check_file
 from gpukeras.data.reader.table import feather, hdf5, parquet
 from gpukeras.data.reader.table.schema import (
     EXACT,
-    Asked,
-    check_same_names,
+    Opening,
     check_types,
-    choose_columns,
     reaches,
     unify_schema,
 )
@@ -77,8 +75,6 @@ def _name_run(noun: str, run: range, units: int) -> str:
 
 # Readers ------------------------------------------------------------------------------------------
 
-Facts = TypeVar("Facts")
-
 
 @dataclass(frozen=True)
 class Part:
@@ -97,11 +93,6 @@ class Part:
     facts: Any
     groups: tuple[int, ...] | None = None
     footer: Any = None
-
-    def __post_init__(self) -> None:
-        """Checks that the file is not empty."""
-        if self.stamp[0] <= 0:
-            raise ValueError("an empty file is no part")
 
 
 def _join_groups(parts: Sequence[Part]) -> Part:
@@ -178,8 +169,7 @@ class TableReader(Reader):
         parts: The files.
         format: Format of the files.
         schema: Schema of the batches.
-        arg: Name of the user's argument, for error messages.
-        skipped: What opening left out, or None if the first fault is an error.
+        opening: How they were opened, and what that left out.
         notes: Sentences for the user.
 
     Attributes:
@@ -194,17 +184,15 @@ class TableReader(Reader):
         parts: Sequence[Part],
         format: str,
         schema: pa.Schema,
-        arg: str,
-        *,
-        skipped: Skipped | None,
+        opening: Opening,
         notes: Iterable[str] = (),
     ) -> None:
         """Stores the arguments; reads no data."""
-        super().__init__(format, schema, arg, notes)
+        super().__init__(format, schema, opening.arg, notes)
         self.files = tuple(part.path for part in parts)
-        self.skips = skipped is not None
+        self.skips = opening.skipped is not None
         self._parts = tuple(parts)
-        self._opened = skipped or Skipped()
+        self._opened = opening.skipped or Skipped()
         self.skipped = replace(self._opened)
 
     def take_shard(self, index: int, count: int) -> str:
@@ -290,35 +278,6 @@ class TableReader(Reader):
     def _lost(self, part: Part, rows: int) -> int:
         """Returns the rows lost in a file that broke off after `rows` rows, 0 if unknown."""
         return 0
-
-
-def read_each(
-    paths: Sequence[AnyFile], read: Callable[[AnyFile], Facts], arg: str, skipped: Skipped | None
-) -> list[Facts]:
-    """Calls `read` on each file and returns the results.
-
-    Args:
-        paths: The files.
-        read: Function that reads a file's facts; raises DataError if the file cannot be read.
-        arg: Name of the user's argument, for error messages.
-        skipped: Counts the files that cannot be read; None if such a file is an error.
-
-    Raises:
-        DataError: for the first file that cannot be read, or if none can.
-    """
-    results = []
-    for path in paths:
-        try:
-            results.append(read(path))
-        except DataError as error:
-            if skipped is None:
-                raise
-            skipped.add(error.message, files=1)
-    if not results:
-        first = "" if skipped is None else skipped.first
-        message = f"`{arg}`: none of {count_of(len(paths), 'file')} can be read."
-        raise DataError(message, hint=f"The first: {first}", arg=arg)
-    return results
 
 
 # Files of typed columns as one table, with shared types and prefetched batches --------------------
@@ -457,27 +416,18 @@ def convert(values: pa.Array, type: pa.DataType) -> pa.Array:
     return values.cast(type, safe=not pa.types.is_floating(type))
 
 
-def open_columnar(
-    paths: Sequence[AnyFile],
-    format: str,
-    arg: str,
-    columns: Asked,
-    skipped: Skipped | None,
-) -> ColumnarReader:
+def open_columnar(paths: Sequence[AnyFile], format: str, opening: Opening) -> ColumnarReader:
     """Opens Parquet or Arrow files as a table; reads only their metadata.
 
     Args:
         paths: The files.
         format: One of `FORMATS`.
-        arg: Name of the user's argument, for error messages.
-        columns: Columns to read, in that order, or what `schema.choose_columns()` takes.
-        skipped: Counts the files that cannot be read, or None if such a file is an error.
+        opening: How they are opened.
 
     Raises:
         DataError: if a file cannot be read, or its columns or types differ from the first file's.
     """
-    names: tuple[str, ...] = ()
-    requested: tuple[str, ...] = ()
+    arg = opening.arg
     schema: pa.Schema | None = None
     footers = 0  # bytes
 
@@ -492,25 +442,21 @@ def open_columnar(
         tried = map_ahead(try_part, paths, OPENED_AT_ONCE)
 
     def read(path: AnyFile) -> Part:
-        nonlocal names, requested, schema, footers
+        nonlocal schema, footers
         result = next(tried)
         if isinstance(result, DataError):
             raise result
         part, found = result
-        if schema is None:
-            first = choose_columns(found.names, columns, arg, path)
-        else:
-            first = requested
-            check_same_names(found.names, names, requested, columns, arg=arg, path=path)
-        chosen = pa.schema([found.field(name) for name in first])
+        columns = opening.choose(found.names, path)
+        chosen = pa.schema([found.field(name) for name in columns])
         check_types(chosen, arg, path)
         schema = chosen if schema is None else unify_schema(schema, chosen, arg, path)
-        names, requested = names or tuple(found.names), first
+        opening.names, opening.columns = opening.names or tuple(found.names), columns
         footers += part.footer.serialized_size if part.footer is not None else 0
         return part if footers <= FOOTER_BYTES else replace(part, footer=None)
 
-    parts = read_each(paths, read, arg, skipped)
-    reader = ColumnarReader(parts, format, schema, arg, skipped=skipped)
+    parts = opening.read_each(paths, read)
+    reader = ColumnarReader(parts, format, schema, opening)
     if reader.known_rows == 0:
         raise file_error(parts[0].path, arg, "has no rows.", "Check how it was written.")
     return reader

@@ -15,6 +15,8 @@ from gpukeras.data.arrays import (
     RunningStats,
     column_error,
     column_fault,
+    count_bad,
+    side_by_side,
 )
 from gpukeras.data.recipe.columns import (
     ColumnRule,
@@ -83,10 +85,7 @@ class NumberSummary:
         self._rows += len(values)
 
     def _count_bad(self, values: np.ndarray) -> None:
-        missing, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
-        with np.errstate(invalid="ignore"):
-            large = int((np.abs(values) > FLOAT32_MAX).sum()) - infinite
-        for what, count in (("missing", missing), ("infinite", infinite), ("large", large)):
+        for what, count in count_bad(values).items():
             self._bad[what] += count
         with np.errstate(invalid="ignore"):
             wrong = np.abs(values) > FLOAT32_MAX
@@ -445,10 +444,8 @@ class Encoder:
         self._arg, self._notes = arg, notes
         self._runs: list[_Run] = []
         self._others: list[tuple[ColumnRule, slice]] = []
-        start = 0
-        for rule in rules:
-            place = slice(start, start + len(rule.features))
-            start = place.stop
+        places = side_by_side(len(rule.features) for rule in rules)
+        for rule, place in zip(rules, places, strict=True):
             if rule.kind not in ("number", "duration") or rule.fill is not None:
                 self._others.append((rule, place))
             elif self._runs and self._runs[-1].place.stop == place.start:

@@ -20,14 +20,13 @@ from gpukeras.core.prefetch import count_workers, map_ahead
 from gpukeras.data.files.arrow import pa, pacsv, pc
 from gpukeras.data.files.files import (
     AnyFile,
-    Skipped,
     check_unchanged,
     file_error,
     opening_error,
     store_reason,
 )
 from gpukeras.data.files.paths import check_file, plain_suffix
-from gpukeras.data.reader.table.columnar import Part, TableReader, read_each
+from gpukeras.data.reader.table.columnar import Part, TableReader
 from gpukeras.data.reader.table.csv_records import (
     MAX_RECORD_BYTES,
     Block,
@@ -42,9 +41,7 @@ from gpukeras.data.reader.table.csv_records import (
 from gpukeras.data.reader.table.schema import (
     EXACT,
     WORDS,
-    Asked,
-    check_same_names,
-    choose_columns,
+    Opening,
     family_of,
     reaches,
 )
@@ -69,11 +66,6 @@ class Dialect:
 
     separator: str = ","
     decimal: str = "."
-
-    def __post_init__(self) -> None:
-        """Checks that separator and decimal point differ."""
-        if self.separator == self.decimal:
-            raise ValueError("separator and decimal point must differ")
 
 
 def parse_block(
@@ -364,11 +356,6 @@ class Parsed:
     bad: int = 0
     rounded: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        """Checks that a block without rows has a count of faulty rows."""
-        if self.batch is None and not self.bad:
-            raise ValueError("a block without rows has bad ones")
-
 
 class BlockParser:
     """Parses the blocks of one file.
@@ -452,16 +439,8 @@ class BlockParser:
 
 
 def _to_batch(table: pa.Table) -> pa.RecordBatch:
-    """Converts the table of a block to a record batch."""
-    return pa.RecordBatch.from_arrays(
-        [
-            column.chunk(0)
-            if column.num_chunks == 1
-            else pa.concat_arrays([pa.array([], column.type), *column.chunks])
-            for column in table.columns
-        ],
-        schema=table.schema,
-    )
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
 # Reads CSV files in blocks of complete records, parsed in several threads, in order ---------------
@@ -475,21 +454,15 @@ class DelimitedReader(TableReader):
     Args:
         parts: The files, with their headers.
         plan: Types and options for parsing.
-        arg: Name of the user's argument, for error messages.
-        skipped: Counts of what opening left out, or None if the first fault is an error.
+        opening: How they were opened.
         notes: Sentences for the user.
     """
 
     def __init__(
-        self,
-        parts: Sequence[Part],
-        plan: CsvPlan,
-        arg: str,
-        skipped: Skipped | None,
-        notes: Sequence[str] = (),
+        self, parts: Sequence[Part], plan: CsvPlan, opening: Opening, notes: Sequence[str] = ()
     ) -> None:
         """Stores the arguments; reads no data."""
-        super().__init__(parts, "csv", plan.schema, arg, skipped=skipped, notes=notes)
+        super().__init__(parts, "csv", plan.schema, opening, notes)
         self._plan = plan
 
     def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
@@ -522,55 +495,39 @@ class DelimitedReader(TableReader):
         self.skipped.add(error.message, rows=parsed.bad)
 
 
-def open_delimited(
-    paths: Sequence[AnyFile], arg: str, columns: Asked, skipped: Skipped | None
-) -> DelimitedReader:
+def open_delimited(paths: Sequence[AnyFile], opening: Opening) -> DelimitedReader:
     """Opens CSV files as a table; reads their headers, and the first rows for the types.
 
     Args:
         paths: The files.
-        arg: Name of the user's argument, for error messages.
-        columns: Columns to read, in that order, or what `schema.choose_columns()` takes.
-        skipped: Counts what is left out, or None if the first fault is an error.
+        opening: How they are opened.
 
     Raises:
         DataError: if a file cannot be read, or its columns differ from the first file's.
     """
     separator = "\t" if plain_suffix(paths[0]) == ".tsv" else None
-    first: Part | None = None
-    requested: tuple[str, ...] = ()
 
     def read(path: AnyFile) -> Part:
-        nonlocal first, requested
-        part = read_part(path, arg, first.facts.separator if first else separator)
-        if first is None:
-            requested = choose_columns(part.facts.names, columns, arg, path)
-            first = part
-        check_same_names(
-            part.facts.names, first.facts.names, requested, columns, arg=arg, path=path
-        )
+        nonlocal separator
+        part = read_part(path, opening.arg, separator)
+        columns = opening.choose(part.facts.names, path)
+        opening.names, opening.columns = opening.names or part.facts.names, columns
+        separator = part.facts.separator
         return part
 
-    parts = read_each(paths, read, arg, skipped)
-    dialect = choose_dialect(parts, arg, skipped)
-    types = find_types(parts, requested, dialect, arg, skipped)
-    plan = CsvPlan(
-        pa.schema([(name, types[name]) for name in requested]), dialect, skipped is not None
-    )
-    return DelimitedReader(parts, plan, arg, skipped, list_notes(parts[0], dialect))
+    parts = opening.read_each(paths, read)
+    dialect = choose_dialect(parts, opening)
+    types = find_types(parts, dialect, opening)
+    schema = pa.schema([(name, types[name]) for name in opening.columns])
+    plan = CsvPlan(schema, dialect, opening.skipped is not None)
+    return DelimitedReader(parts, plan, opening, list_notes(parts[0], dialect))
 
 
-def choose_dialect(parts: Sequence[Part], arg: str, skipped: Skipped | None) -> Dialect:
-    """Returns the separator of the first header, and the decimal point of the first rows.
-
-    Args:
-        parts: The files.
-        arg: Name of the user's argument, for error messages.
-        skipped: Counts what is left out, or None if the first fault is an error.
-    """
+def choose_dialect(parts: Sequence[Part], opening: Opening) -> Dialect:
+    """Returns the separator of the first header, and the decimal point of the first rows."""
     separator = parts[0].facts.separator
     for part in parts if separator != "," else ():
-        for block in _look_at(part, arg, skipped):
+        for block in _look_at(part, opening):
             return Dialect(separator, choose_decimal(block.data, part.facts.names, separator))
     return Dialect(separator)
 
@@ -583,27 +540,20 @@ def list_notes(part: Part, dialect: Dialect) -> list[str]:
     return [f"The file {part.path.name} {note}" for note in notes]
 
 
-def find_types(
-    parts: Sequence[Part],
-    requested: Sequence[str],
-    dialect: Dialect,
-    arg: str,
-    skipped: Skipped | None,
-) -> dict[str, pa.DataType]:
+def find_types(parts: Sequence[Part], dialect: Dialect, opening: Opening) -> dict[str, pa.DataType]:
     """Returns each column's type, from the first block in which it has a value.
 
     A column without values is logical, as in R.
 
     Args:
         parts: The files.
-        requested: Columns to read.
         dialect: Separator and decimal point of the files.
-        arg: Name of the user's argument, for error messages.
-        skipped: Counts what is left out, or None if the first fault is an error.
+        opening: How they are opened.
 
     Raises:
         DataError: if no file has a row.
     """
+    requested = opening.columns
     types: dict[str, pa.DataType] = {}
 
     def guess(piece: tuple[Part, Block]) -> dict[str, pa.DataType]:
@@ -611,7 +561,7 @@ def find_types(
         unknown = [name for name in requested if name not in types]
         return guess_types(block.data, part.facts.names, unknown, dialect) if unknown else {}
 
-    blocks = ((part, block) for part in parts for block in _look_at(part, arg, skipped))
+    blocks = ((part, block) for part in parts for block in _look_at(part, opening))
     any_rows = False
     with closing(map_ahead(guess, blocks, count_workers())) as guesses:
         for guessed in guesses:
@@ -621,21 +571,21 @@ def find_types(
                 return types
     if not any_rows:
         hint = "Each has a header and nothing else." if len(parts) > 1 else "It has a header only."
-        raise file_error(parts[0].path, arg, "has no rows.", hint)
+        raise file_error(parts[0].path, opening.arg, "has no rows.", hint)
     return dict.fromkeys(requested, pa.bool_()) | types
 
 
-def _look_at(part: Part, arg: str, skipped: Skipped | None) -> Iterator[Block]:
+def _look_at(part: Part, opening: Opening) -> Iterator[Block]:
     """Yields a file's blocks with rows; a fault that may be skipped ends them silently.
 
     The later pass over the rows counts it.
     """
     try:
-        for block in _safe_blocks(part, arg):
+        for block in _safe_blocks(part, opening.arg):
             if not block.endless and block.data.strip(b"\r\n"):
                 yield block
     except DataError:
-        if skipped is None:
+        if opening.skipped is None:
             raise
 
 
@@ -686,12 +636,9 @@ def read_part(path: AnyFile, arg: str, separator: str | None) -> Part:
         raise _broken_off(path, arg, error) from error
     try:
         header = parse_header(data, separator)
-    except UnicodeDecodeError as error:  # UTF-16 begins with bytes that UTF-8 does not have
+    except UnicodeError as error:
         problem = "has a header that is not in UTF-8."
         raise file_error(path, arg, problem, "Save the file in UTF-8.", row=1) from error
-    if header is not None and any("\0" in name for name in header.names):  # UTF-16, unmarked
-        problem = "has a header that is not in UTF-8."
-        raise file_error(path, arg, problem, "Save the file in UTF-8.", row=1)
     if header is None:
         problem = "has no header: it has no text, or a quote that is not closed."
         raise file_error(path, arg, problem, "Write it again.", row=1)

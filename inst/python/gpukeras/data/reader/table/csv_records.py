@@ -98,11 +98,6 @@ class Header:
     separator: str
     notes: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        """Checks that there are names, and a separator of one character."""
-        if not self.names or len(self.separator) != 1:
-            raise ValueError("a header has names and a separator of one character")
-
 
 def parse_header(data: bytes, separator: str | None) -> Header | None:
     """Parses the header at the start of a file; skips blank lines before it.
@@ -115,7 +110,7 @@ def parse_header(data: bytes, separator: str | None) -> Header | None:
         The header, or None if no line has text, or a quote is not closed.
 
     Raises:
-        UnicodeDecodeError: if the header is not in UTF-8.
+        UnicodeError: if the header is not in UTF-8.
     """
     newline = _newline_of(data)
     begin = _header_begin(data)
@@ -123,6 +118,8 @@ def parse_header(data: bytes, separator: str | None) -> Header | None:
     text = data[begin:start].decode("utf-8").rstrip("\r\n")
     if not text or (start == len(data) and not record_ends(data[begin:], separator or ",")):
         return None
+    if "\0" in text:  # UTF-16 without a mark
+        raise UnicodeError("a header with NUL bytes")
     separator = separator or choose_separator(text)
     fields = next(csv.reader([text], delimiter=separator))
     names, notes = name_unnamed(fields)
@@ -210,11 +207,6 @@ class Block:
     data: bytes
     endless: bool = False
     read: int = 0
-
-    def __post_init__(self) -> None:
-        """Checks that the block is not empty."""
-        if not self.data:
-            raise ValueError("an empty block")
 
 
 def open_bytes(path: AnyFile) -> Any:

@@ -9,6 +9,7 @@ missing values are imputed, and for text) one code per row of each category.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -19,18 +20,18 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, GpuKerasError
 from gpukeras.core.messages import count_of
-from gpukeras.core.options import DatasetSpec, check_choice
+from gpukeras.core.options import check_choice
 from gpukeras.core.progress import count_pass
-from gpukeras.data.arrays import FLOAT32_MAX, Notes, column_error
+from gpukeras.data.arrays import ALL_ROWS, FLOAT32_MAX, EncodeOptions, column_error
 from gpukeras.data.files.files import AnyFile, Skipped
 from gpukeras.data.files.paths import find_files
 from gpukeras.data.reader.npy import STORAGES, RowsWriter
-from gpukeras.data.reader.rows import Features, RowSource
+from gpukeras.data.reader.rows import FeatureRequest, Features, RowSource
 from gpukeras.data.reader.table.columnar import Reader, TableReader, open_columnar
 from gpukeras.data.reader.table.columns import Encoder, LevelUnion, TableLearner
 from gpukeras.data.reader.table.csv import open_delimited
 from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column
-from gpukeras.data.reader.table.schema import Asked, utc_offsets
+from gpukeras.data.reader.table.schema import Asked, Opening, utc_offsets
 from gpukeras.data.reader.table.stream import open_stream
 from gpukeras.data.recipe.columns import (
     CategoryRule,
@@ -42,7 +43,7 @@ from gpukeras.data.recipe.columns import (
 )
 from gpukeras.data.recipe.datetimes import read_number
 from gpukeras.data.recipe.encoding import learn_columns
-from gpukeras.data.recipe.imputation import is_missing
+from gpukeras.data.recipe.imputation import count_missing, is_missing
 from gpukeras.data.recipe.recipe import (
     ColumnsEncoding,
     Encoding,
@@ -52,7 +53,6 @@ from gpukeras.data.recipe.recipe import (
     check_names,
 )
 from gpukeras.data.recipe.targets import SEVERAL, count_codes, recode
-from gpukeras.data.recipe.text_vectorization import TextSpec
 
 # Opens tables in files: CSV, Parquet or Arrow; one file, several, a glob or a ---------------------
 
@@ -83,10 +83,10 @@ def open_table(
     """
     check_choice("on_error", on_error, ("stop", "skip"))
     files = find_files(paths, arg, format)
-    skipped = Skipped() if on_error == "skip" else None
+    opening = Opening(arg, columns, Skipped() if on_error == "skip" else None)
     if files.format == "csv":
-        return open_delimited(files.paths, arg, columns, skipped)
-    return open_columnar(files.paths, files.format, arg, columns, skipped)
+        return open_delimited(files.paths, opening)
+    return open_columnar(files.paths, files.format, opening)
 
 
 # Tables in files (CSV, Parquet and Feather) of any size, as rows of a data ------------------------
@@ -243,15 +243,12 @@ class TableFeatures(Features):
     """Feature columns from files.
 
     Args:
-        features: `{kind: "table", paths, format, columns, label, weights}`; the last four may be
-            missing: the format follows from the suffix, and all columns except label and weights
-            are features. `label` may name several columns, one per output. Instead of paths,
-            `stream` gives rows that come once, see `files.stream.open_stream()`. With `shard`, a
+        asked: With features `{kind: "table", paths, format, columns, label, weights}`; the last
+            four may be missing: the format follows from the suffix, and all columns except label
+            and weights are features. `label` may name several columns, one per output. Instead of
+            paths, `stream` gives rows that come once, see `stream.open_stream()`. With `shard`, a
             worker's number from 0 and the number of workers, only its part of the files is read.
-        arg: Name of the user's argument, for error messages.
-        spec: The dataset options for reading and learning.
-        encoding: The learned encoding, if it is known: then only its columns are read.
-        text: Which columns are text.
+            Where an encoding is known, only its columns are read.
 
     Raises:
         DataError: if a file cannot be read, or lacks a column.
@@ -260,19 +257,10 @@ class TableFeatures(Features):
     kind = "columns"
     row_shape = None
 
-    def __init__(
-        self,
-        features: Mapping[str, Any],
-        arg: str,
-        spec: DatasetSpec | None = None,
-        encoding: Encoding | None = None,
-        text: TextSpec | None = None,
-    ) -> None:
+    def __init__(self, asked: FeatureRequest) -> None:
         """Reads the files' headers; their rows are read on first use."""
-        self.arg = arg
-        self._spec = spec or DatasetSpec()
-        self._encoding = encoding
-        self._text = text
+        self.arg, features = asked.arg, asked.features
+        self._spec, self._encoding, self._text = asked.spec, asked.encoding, asked.text
         self._labels = _texts(features.get("label")) or []
         self._weights = features.get("weights") or None
         self._shard = features.get("shard")
@@ -299,7 +287,6 @@ class TableFeatures(Features):
 
     def _choose(self, names: Sequence[str], asked: Sequence[str] | None) -> list[str]:
         """Chooses the feature columns; returns them and the columns beside them."""
-        check_names(names, self.arg)
         self.columns = choose_columns(names, self._beside, asked, self._encoding, self.arg)
         return [*self.columns, *(name for name in self._beside if name not in self.columns)]
 
@@ -373,15 +360,13 @@ class TableFeatures(Features):
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
         """Returns the mask of complete rows, and the number of rows that lack each column."""
         names = [name for name in self.columns if known is None or name in known]
-        complete, start = np.ones(self.rows, dtype=bool), 0
-        counts = {f"Column `{name}` of `{self.arg}`": 0 for name in names}
+        masks, counts = [], Counter[str]()
         for columns, _, rows in self.blocks(names, "looking for missing values in"):
-            for name, column in columns.items():
-                absent = is_missing(column)
-                complete[start : start + rows] &= ~absent
-                counts[f"Column `{name}` of `{self.arg}`"] += int(absent.sum())
-            start += rows
-        return complete, counts
+            block = {"kind": "columns", "columns": columns.values()}
+            complete, missing = count_missing(block, rows, None, self.arg)
+            masks.append(complete)
+            counts.update(missing)
+        return np.concatenate(masks), counts
 
     # Learning
 
@@ -406,26 +391,27 @@ class TableFeatures(Features):
 
     # Encoding
 
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> RowSource:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Returns the encoded rows.
 
         Args:
             encoding: The encoding to apply.
-            complete: Mask of the rows to use, or None for all rows.
-            notes: Collects notes on integers that lose digits in float32, or None.
+            how: The rows to use, and where to note what they lose.
 
         Raises:
             DataError: as `encoding.transform()` raises, with the first faulty row.
         """
         encoding = check_kind(encoding, TableEncoding, self.arg)
         check_columns(encoding, self.columns, self.arg)
-        rows = self.rows if complete is None else int(complete.sum())
+        complete, rows = how.complete, how.count(self.rows)
         keep = STORAGES.get(self._spec.cache, "auto")
         with RowsWriter(encoding.shape, np.float32, keep, self.arg, rows) as writer:
             try:
-                self._write(Encoder(encoding.columns, self.arg, notes), encoding, complete, writer)
+                encoder = Encoder(encoding.columns, self.arg, how.notes)
+                for columns, count in self._encodable(encoding, complete):
+                    out = writer.room(count)
+                    encoder.encode(columns, out)
+                    writer.write(out)
             except DataError as error:
                 blocks = self._encodable(encoding, complete)
                 error = explain_fault(encoding, blocks, self.arg) or error
@@ -443,18 +429,6 @@ class TableFeatures(Features):
             return name_row(error, files[0] if files else None, row)
         located = find_row(files, row, self.reader)
         return error if located is None else name_row(error, *located)
-
-    def _write(
-        self,
-        encoder: Encoder,
-        encoding: TableEncoding,
-        complete: np.ndarray | None,
-        writer: RowsWriter,
-    ) -> None:
-        for columns, count in self._encodable(encoding, complete):
-            out = writer.room(count)
-            encoder.encode(columns, out)
-            writer.write(out)
 
     def _encodable(
         self, encoding: TableEncoding, complete: np.ndarray | None

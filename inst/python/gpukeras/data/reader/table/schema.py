@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -20,11 +20,12 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa, pc
-from gpukeras.data.files.files import AnyFile, file_error
+from gpukeras.data.files.files import AnyFile, Skipped, file_error
 
 # Arrow types: which types a column may have, and the common type of several -----------------------
 
 _IS = pa.types
+Facts = TypeVar("Facts")
 _UNITS = ("s", "ms", "us", "ns")
 _FAMILIES = {
     "number": lambda of: _IS.is_integer(of) or _IS.is_floating(of) or _IS.is_decimal(of),
@@ -130,42 +131,69 @@ def missing_column(name: str, names: Sequence[str], arg: str, path: AnyFile | No
     return file_error(path, arg, f"has no column `{name}`.", hint, column=name)
 
 
-def check_same_names(
-    names: Sequence[str],
-    before: Sequence[str],
-    requested: Sequence[str],
-    asked: Asked,
-    *,
-    arg: str,
-    path: AnyFile,
-) -> None:
-    """Checks that a later file has the columns to read, in any order.
+class Opening:
+    """How the files of one table are opened: their columns, and what may be left out.
 
     Args:
-        names: Column names of the later file.
-        before: Column names of the first file.
-        requested: Columns to read.
-        asked: What they were chosen by; unless columns are named, others are an error.
         arg: Name of the user's argument, for error messages.
-        path: The later file.
+        asked: Columns to read, in that order, or what `choose_columns()` takes.
+        skipped: Counts what is left out, or None if the first fault is an error.
 
-    Raises:
-        DataError: for the first column that is missing, unexpected or duplicated; names it.
+    Attributes:
+        names: Column names of the first file that could be opened; () before that.
+        columns: The columns to read.
     """
-    choose_columns(names, None, arg, path)
-    found, known = set(names), set(before)
-    all_requested = asked is None or (callable(asked) and set(requested) == known)
-    counts = f"it has {count_of(len(names), 'column')}, files before it have {len(before)}"
-    for name in requested:
-        if name not in found:
-            hint = "Rename it, or write the file again."
-            problem = f"has no column `{name}`: {counts}."
-            raise file_error(path, arg, problem, hint, column=name, row=1)
-    for name in names:
-        if all_requested and name not in known:
+
+    def __init__(self, arg: str, asked: Asked = None, skipped: Skipped | None = None) -> None:
+        """Opens nothing."""
+        self.arg, self.skipped, self._asked = arg, skipped, asked
+        self.names: tuple[str, ...] = ()
+        self.columns: tuple[str, ...] = ()
+
+    def choose(self, names: Sequence[str], path: AnyFile) -> tuple[str, ...]:
+        """Returns the columns to read of a file, which a later file must have, in any order.
+
+        Raises:
+            DataError: for the first column that is missing, unexpected or duplicated; names it.
+        """
+        if not self.names:
+            return choose_columns(names, self._asked, self.arg, path)
+        choose_columns(names, None, self.arg, path)
+        found, known = set(names), set(self.names)
+        named = self._asked is not None and not callable(self._asked)
+        whole = self._asked is None or set(self.columns) == known
+        odd = [name for name in names if whole and not named and name not in known]
+        counts = f"it has {count_of(len(names), 'column')}, files before it have {len(self.names)}"
+        for name in self.columns:
+            if name not in found:
+                hint = "Rename it, or write the file again."
+                problem = f"has no column `{name}`: {counts}."
+                raise file_error(path, self.arg, problem, hint, column=name, row=1)
+        for name in odd:
             hint = "Name the columns to read, by `columns`, or remove it."
             problem = f"has a column `{name}` that files before it do not have: {counts}."
-            raise file_error(path, arg, problem, hint, column=name, row=1)
+            raise file_error(path, self.arg, problem, hint, column=name, row=1)
+        return self.columns
+
+    def read_each(self, paths: Sequence[AnyFile], read: Callable[[AnyFile], Facts]) -> list[Facts]:
+        """Calls `read` on each file, and returns the results.
+
+        Raises:
+            DataError: for the first file that cannot be read, or if none can.
+        """
+        results = []
+        for path in paths:
+            try:
+                results.append(read(path))
+            except DataError as error:
+                if self.skipped is None:
+                    raise
+                self.skipped.add(error.message, files=1)
+        if not results:
+            first = "" if self.skipped is None else self.skipped.first
+            message = f"`{self.arg}`: none of {count_of(len(paths), 'file')} can be read."
+            raise DataError(message, hint=f"The first: {first}", arg=self.arg)
+        return results
 
 
 def check_types(schema: pa.Schema, arg: str, path: AnyFile | None) -> None:

@@ -68,39 +68,6 @@ def _column(name: str, type: str) -> str:
     return f'q."{escaped}"' + ("::pg_catalog.float8" if type == NUMERIC else "")
 
 
-class PostgresQuery:
-    """A query that waits to be run, with the columns of its result.
-
-    Args:
-        connection: A connection of ADBC to PostgreSQL.
-        query: The query.
-    """
-
-    def __init__(self, connection: Any, query: str) -> None:
-        """Asks the server for the columns; runs nothing."""
-        self._cursor, self._query = connection.cursor(), query
-        try:
-            described = self._cursor.adbc_execute_schema(query)
-        except BaseException:
-            self._cursor.close()
-            raise
-        types = {each.name: (each.metadata or {}).get(TYPE, b"").decode() for each in described}
-        floats = [name for name in types if is_question(query) and types[name] == NUMERIC]
-        self._types = types
-        self.schema = pa.schema(
-            [(each.name, pa.float64() if each.name in floats else each.type) for each in described]
-        )
-
-    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Runs the query, and yields the batches of some columns at least."""
-        self._cursor.execute(plan_query(self._query, self._types, names))
-        yield from self._cursor.fetch_record_batch()
-
-    def close(self) -> None:
-        """Releases the result."""
-        self._cursor.close()
-
-
 def is_postgresql(connection: Any) -> bool:
     """Whether a connection of ADBC is one to PostgreSQL, and not to another of its protocol."""
     if not hasattr(connection, "adbc_get_info"):
@@ -134,19 +101,14 @@ class ChunkReader:
             `{interrupted: True}`. Kinds are those of `schema`, and "integer64" and "other",
             which has no values.
         arg: Name of the user's argument, for error messages.
-        fail: Makes the error of an argument, a number of rows and what the database says.
     """
 
     def __init__(
-        self,
-        call: Callable[[list[str] | None], Mapping[str, Any] | None],
-        arg: str,
-        fail: Callable[[str, int, Exception], DataError],
+        self, call: Callable[[list[str] | None], Mapping[str, Any] | None], arg: str
     ) -> None:
         """Reads the first chunks."""
         self._call = call
         self._arg = arg
-        self._fail = fail
         self._rows = 0  # of the chunks so far
         self._ended = False
         self._peeked: list[list[pa.Array]] = []
@@ -197,7 +159,7 @@ class ChunkReader:
         if made.get("interrupted"):
             raise GeneratorError("Interrupted.")
         if made.get("failed"):
-            raise self._fail(self._arg, self._rows, RuntimeError(made["failed"]))
+            raise broken_off(self._arg, self._rows, RuntimeError(made["failed"]))
         columns: list[Column] = made["columns"]
         self._rows += int(made["rows"])
         return columns
@@ -335,8 +297,7 @@ def open_query(connection: Any, query: str) -> BatchSource | None:
     if hasattr(connection, "sql"):  # DuckDB
         return open_source(connection.sql(query))
     if is_postgresql(connection):
-        asked = PostgresQuery(connection, query)
-        return BatchSource(asked.schema, asked.read, asked.close)
+        return _open_postgresql(connection, query)
     cursor = connection.cursor()
     try:
         cursor.execute(query)
@@ -348,6 +309,27 @@ def open_query(connection: Any, query: str) -> BatchSource | None:
         cursor.close()
         return None
     return BatchSource(reader.schema, lambda _: reader, cursor.close)
+
+
+def _open_postgresql(connection: Any, query: str) -> BatchSource:
+    """Asks the server for the columns of a query, which runs when its rows are read."""
+    cursor = connection.cursor()
+    try:
+        described = cursor.adbc_execute_schema(query)
+    except BaseException:
+        cursor.close()
+        raise
+    types = {each.name: (each.metadata or {}).get(TYPE, b"").decode() for each in described}
+    floats = [name for name in types if is_question(query) and types[name] == NUMERIC]
+    schema = pa.schema(
+        [(each.name, pa.float64() if each.name in floats else each.type) for each in described]
+    )
+
+    def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        cursor.execute(plan_query(query, types, names))
+        yield from cursor.fetch_record_batch()
+
+    return BatchSource(schema, read, cursor.close)
 
 
 def _is_duckdb(source: Any) -> bool:
@@ -399,26 +381,18 @@ class StreamReader(Reader):
     """Rows that come once, in sequence.
 
     Args:
-        schema: Schema of the batches.
-        source: Yields the batches, for the names of the columns wanted.
+        source: The rows.
         arg: Name of the user's argument, for error messages.
         format: `STREAM` or `R_CHUNKS`.
-        close: Releases the source, such as the result of a query.
     """
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        source: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
-        arg: str,
-        format: str = STREAM,
-        close: Callable[[], Any] = lambda: None,
-    ) -> None:
+    def __init__(self, source: BatchSource, arg: str, format: str = STREAM) -> None:
         """Checks the names of the columns; reads no rows."""
+        schema = source.schema.remove_metadata()
         choose_columns(schema.names, None, arg, None)
         super().__init__(format, schema, arg)
-        self._source: Callable[[Sequence[str]], Iterator[pa.RecordBatch]] | None = source
-        self._close = close
+        self._source: Callable[[Sequence[str]], Iterator[pa.RecordBatch]] | None = source.read
+        self._close = source.close
 
     def select(self, names: Sequence[str]) -> StreamReader:
         """Restricts the reader to some columns, in that order, and returns it.
@@ -508,8 +482,8 @@ def open_stream(asked: Any, arg: str) -> StreamReader:
     """
     parts = dict(asked) if isinstance(asked, Mapping) else {"source": asked}
     if "call" in parts:
-        chunks = ChunkReader(parts["call"], arg, broken_off)
-        return StreamReader(chunks.schema, chunks.batches, arg, R_CHUNKS)
+        chunks = ChunkReader(parts["call"], arg)
+        return StreamReader(BatchSource(chunks.schema, chunks.batches), arg, R_CHUNKS)
     here = bool(parts.get("here", "address" in parts))
     source = parts.get("connection", parts.get("source"))
     try:
@@ -525,9 +499,8 @@ def open_stream(asked: Any, arg: str) -> StreamReader:
             hint="Give an Arrow table or reader, or a connection of ADBC or DuckDB with a query.",
             arg=arg,
         )
-    schema = opened.schema.remove_metadata()
     try:
-        return StreamReader(schema, opened.read, arg, R_CHUNKS if here else STREAM, opened.close)
+        return StreamReader(opened, arg, R_CHUNKS if here else STREAM)
     except BaseException:
         opened.close()
         raise

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpukeras.core.errors import DataError
-from gpukeras.core.options import DatasetSpec
-from gpukeras.core.progress import count_pass, count_rows
-from gpukeras.data.arrays import Notes, RunningStats, check_some, row_blocks, standardise
+from gpukeras.core.progress import count_pass
+from gpukeras.data.arrays import (
+    ALL_ROWS,
+    EncodeOptions,
+    Notes,
+    RunningStats,
+    check_some,
+    row_blocks,
+    standardise,
+)
 from gpukeras.data.reader.image.source import ImageSpec, choose_form
-from gpukeras.data.reader.npy import STORAGES, RowsWriter
-from gpukeras.data.reader.rows import Features, RowSource
+from gpukeras.data.reader.npy import STORAGES, RowsWriter, keep_rows
+from gpukeras.data.reader.rows import FeatureRequest, Features, RowSource
 from gpukeras.data.reader.tfrecord.schema import (
     Description,
     RecordField,
@@ -40,31 +48,27 @@ class RecordArray(Features):
     """One feature of fixed shape, with the labels and weights of the same records.
 
     Args:
+        asked: The features as they are asked for.
         files: The files.
         description: The fields to read.
-        arg: Name of the user's argument, for error messages.
-        spec: The options.
         image: Options for decoding images.
-        encoding: The learned encoding, if it is known.
         note: Sentence about what was inferred, or "".
     """
 
+    refuses = "a TFRecord file of arrays"
+
     def __init__(
         self,
+        asked: FeatureRequest,
         files: RecordFiles,
         description: Description,
-        arg: str,
-        spec: DatasetSpec,
-        *,
         image: ImageSpec,
-        encoding: Encoding | None = None,
-        note: str = "",
+        note: str,
     ) -> None:
         """Stores the arguments; reads no data."""
-        self.arg = arg
-        self.refuses = "a TFRecord file of arrays"
+        self.arg, encoding = asked.arg, asked.encoding
         self._files, self._description = files, description
-        self._keep = STORAGES.get(spec.cache, "auto")
+        self._keep = STORAGES.get(asked.spec.cache, "auto")
         self._name = description.array or ""
         self._field = description.fields[self._name]
         self._note, self._seen = note, Notes()
@@ -125,9 +129,7 @@ class RecordArray(Features):
             moments.add(block.reshape(-1, shape[-1]))
         return ArrayEncoding(shape, tuple(moments.deviation), center=tuple(moments.mean))
 
-    def encode(
-        self, encoding: Encoding, complete: np.ndarray | None = None, notes: Notes | None = None
-    ) -> RowSource:
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Returns the rows: unchanged, or standardised."""
         if self._images:
             check_form(encoding, ImageEncoding, self.row_shape, self.arg)
@@ -139,12 +141,10 @@ class RecordArray(Features):
         center, scale = (
             None if part is None else np.array(part) for part in (encoding.center, encoding.scale)
         )
-        with RowsWriter(source.shape[1:], np.float32, self._keep, self.arg, len(source)) as writer:
-            blocks = row_blocks(len(source), source.row_bytes)
-            for rows in count_pass(blocks, "encoding", len(source), count_rows):
-                writer.write(standardise(source.gather(rows), center, scale))
+        told = count_pass(source.blocks(), "encoding", len(source), len)
+        blocks = (standardise(block, center, scale) for block in told)
         self._source = None  # frees memory; the files can be read again
-        return writer.finish()
+        return keep_rows(blocks, source.shape[1:], keep=self._keep, arg=self.arg, rows=len(source))
 
     def _read(self) -> RowSource:
         """Returns all rows, read once: float32, or uint8 for images."""
@@ -229,38 +229,26 @@ def describe_records(features: Mapping[str, Any], arg: str = "x") -> dict[str, s
     return {"kind": "images" if image else "array"}
 
 
-def open_records(
-    features: Mapping[str, Any],
-    arg: str,
-    spec: DatasetSpec | None = None,
-    encoding: Encoding | None = None,
-    text: Any = None,
-) -> Features:
+def open_records(asked: FeatureRequest) -> Features:
     """Opens features of foreign TFRecord files.
 
     Args:
-        features: `{kind: "records", paths, description, label, weights, image_size, color}`; all
-            except the paths may be missing. `description` maps a name to a dtype of
+        asked: With features `{kind: "records", paths, description, label, weights, image_size,
+            color}`; all except the paths may be missing. `description` maps a name to a dtype of
             `schema.DTYPES`, or to a dtype and a shape; without it, the fields are inferred from the
             first record.
-        arg: Name of the user's argument, for error messages.
-        spec: The options.
-        encoding: The learned encoding, if it is known.
-        text: Which columns are text, and how they are encoded.
 
     Raises:
         SpecError: for an invalid description.
         DataError: if the files cannot be read.
     """
-    spec = spec or DatasetSpec()
-    image = ImageSpec(**{name: features.get(name) for name in IMAGE_OPTIONS})
-    files = open_files(features, arg, spec.on_error)
-    description, file = read_description(features, files, arg, encoding)
-    note = description.note(file)
+    image = ImageSpec(**{name: asked.features.get(name) for name in IMAGE_OPTIONS})
+    files = open_files(asked.features, asked.arg, asked.spec.on_error)
+    description, file = read_description(asked.features, files, asked.arg, asked.encoding)
     if description.array is not None:
-        return RecordArray(files, description, arg, spec, image=image, encoding=encoding, note=note)
+        return RecordArray(asked, files, description, image, description.note(file))
     # Imports pyarrow, which takes 0.3 s.
     from gpukeras.data.reader.tfrecord.tables import RecordReader, RecordTable
 
-    reader = RecordReader(files, description, arg, note)
-    return RecordTable({**features, "reader": reader}, arg, spec, encoding, text)
+    reader = RecordReader(files, description, asked.arg, description.note(file))
+    return RecordTable(replace(asked, features={**asked.features, "reader": reader}))
