@@ -72,6 +72,14 @@ def check_count(arg: str, value: Any, low: int = 1, high: float = math.inf) -> i
     return int(value)
 
 
+def check_columns(arg: str, names: Any, optional: bool = False) -> tuple[str, ...]:
+    """Returns names of columns as a tuple; accepts R's single string, and None if optional."""
+    names = (names,) if isinstance(names, str) else () if optional and names is None else names
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise SpecError(f"`{arg}` must be the names of columns.", arg=arg)
+    return tuple(names)
+
+
 def check_flag(arg: str, value: Any) -> bool:
     """Returns a value that is a bool; truthy values of other types raise SpecError."""
     if not isinstance(value, bool):

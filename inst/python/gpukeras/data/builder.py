@@ -82,16 +82,14 @@ class ShardedDataset(MapDataset):
         own: This worker's dataset.
         index: Number of this worker, from 0.
         counts: Rows of each worker.
-        share: A phrase for what this worker has read.
     """
 
-    def __init__(self, own: MapDataset, index: int, counts: Sequence[int], share: str) -> None:
+    def __init__(self, own: MapDataset, index: int, counts: Sequence[int]) -> None:
         """Numbers the rows over all workers."""
         firsts = np.cumsum([0, *counts])
         self._index = index
         self._counts = tuple(counts)
         self._firsts = firsts
-        self._share = share
         sources = tuple(number_rows(each, int(firsts[index]), sum(counts)) for each in own.sources)
         super().__init__(
             sources,
@@ -104,6 +102,7 @@ class ShardedDataset(MapDataset):
             skipped=own.skipped,
             notes=own.notes,
         )
+        self.share = own.share
 
     def rows(self, part: str) -> np.ndarray:
         """Returns the row numbers of a part; "all" are this worker's rows."""
@@ -142,7 +141,7 @@ class ShardedDataset(MapDataset):
     def make_plan(self, device: str, spec: DatasetSpec) -> PipelinePlan:
         """Returns the plan for a device and options, with what this worker has read."""
         most = self._counts[self._index]
-        share = f"worker {self._index + 1} of {len(self._counts)} reads {self._share}, "
+        share = f"worker {self._index + 1} of {len(self._counts)} reads {self.share}, "
         share += count_of(most, "row")
         if most > min(self._counts):
             share += f"; an epoch takes {min(self._counts):,} of them, as the smallest shard has"
@@ -166,22 +165,11 @@ def build_sharded(
     spec, arg = request.spec, request.arg
     _check_options(features, request)
     place = shard.index, shard.count
-    share = _describe_share(features, spec, place, arg)
     own = build_rows({**features, "shard": place}, request)
     counts = _check_counts(shard.exchange("shard", {"rows": len(own.train_rows)}), arg)
-    data = ShardedDataset(own, shard.index, counts, share)
+    data = ShardedDataset(own, shard.index, counts)
     choose_batch_size(len(data.train_rows), spec.batch_size)
     return data
-
-
-def _describe_share(
-    features: Mapping[str, Any], spec: DatasetSpec, place: tuple[int, int], arg: str
-) -> str:
-    from gpukeras.data.reader.table.features import open_table  # imports pyarrow, which takes 0.3 s
-
-    how = {"format": features.get("format") or "auto", "on_error": spec.on_error}
-    columns = features.get("columns")
-    return open_table(features["paths"], arg, columns=columns, **how).take_shard(*place)
 
 
 def _check_counts(records: Sequence[Mapping[str, Any]], arg: str) -> list[int]:

@@ -235,12 +235,17 @@ def explain_missing(facts: PipelineFacts) -> str:
         return 'refused: na = "error"'
     if facts.na == "drop":
         rows = facts.rows + facts.validation_rows + facts.dropped
-        return f"dropped: {facts.dropped:,} of {count_of(rows, 'row')} with missing values"
+        return explain_dropped(facts.dropped, rows)
     names = ", ".join([*facts.indicators[:5], *(["..."] if len(facts.indicators) > 5 else [])])
     return (
         "imputed: median or most frequent value of the training rows, "
         f"indicators for {names or 'no column, as none lacked values'}"
     )
+
+
+def explain_dropped(dropped: int, rows: int) -> str:
+    """Says how many of the rows were dropped."""
+    return f"dropped: {dropped:,} of {count_of(rows, 'row')} with missing values"
 
 
 def choose_batch_size(rows: int, requested: int | str) -> tuple[int, str]:

@@ -180,6 +180,7 @@ class MapDataset(Dataset):
         draw: Returns places of the training rows (integers from 0) in the order of the next epoch;
             None for the order that seed and epoch give.
         class_weights: What the weights of rows were made of, if classes have weights.
+        share: A phrase for the part of the files that this worker has read, or "".
     """
 
     source_kind = "rows"
@@ -205,6 +206,7 @@ class MapDataset(Dataset):
         self.notes = notes
         self.draw: Callable[[], np.ndarray] | None = None
         self.class_weights: ClassWeights | None = None
+        self.share = ""
         self._drawn: tuple[int, np.ndarray] | None = None
 
     def __len__(self) -> int:
@@ -427,7 +429,7 @@ def build_rows(features: Mapping[str, Any], request: Request) -> MapDataset:
         skipped=opened.skipped,
         notes=said,
     )
-    data.class_weights = class_weights
+    data.class_weights, data.share = class_weights, opened.share
     return data
 
 

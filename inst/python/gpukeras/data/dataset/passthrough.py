@@ -34,6 +34,8 @@ from gpukeras.data.dataset.tfdata import (
     check_steps,
     choose_batched,
     disable_prefetch,
+    no_rows,
+    pad_rows,
     prefetch_one,
     pull_element,
     pull_first,
@@ -127,13 +129,12 @@ class BatchPass(Pass):
 
 def _take(start: int, rows: int, room: int) -> Callable[[Any], Any]:
     """Returns the function that takes rows of a tensor, padded to `room` rows."""
-    tf = runtime.reader()
 
     def take(array: Any) -> Any:
         part = array if rows == len(array) else array[start : start + rows]
         if room <= rows:
             return part
-        return tf.pad(part, [[0, room - rows]] + [[0, 0]] * (len(part.shape) - 1))
+        return pad_rows(part, room)
 
     return take
 
@@ -315,9 +316,7 @@ class PipelineBatches(JoinedBatches):
             if done:
                 return
             if fresh:  # otherwise it ended with the epoch before
-                raise DataError(
-                    f"The tf.data dataset has no rows in epoch {number}.", arg="x", epoch=number
-                )
+                raise no_rows(number)
 
     def abandon(self) -> None:
         """Starts the dataset anew in the next epoch."""

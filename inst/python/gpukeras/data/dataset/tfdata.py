@@ -535,15 +535,12 @@ class TfPass(Pass):
             self.close()
             return self._next(epoch, seen)
         if element is None and seen == 0:
-            raise DataError(
-                f"The tf.data dataset has no rows in epoch {epoch}.", arg="x", epoch=epoch
-            )
+            raise no_rows(epoch)
         if element is None and self._rows is not None:
             warn_ended_early("The tf.data dataset", seen // self._how.batch_size + 1, epoch)
         return element
 
     def _cut(self, arrays: tuple[Any, ...], first: bool) -> Iterator[HostBlock]:
-        tf = runtime.reader()
         rows = int(arrays[0].shape[0])
         size = self._how.batch_size
         full, room = rows // size, size * self._how.capacity
@@ -551,7 +548,7 @@ class TfPass(Pass):
             yield _give(arrays), full, False
             return
         if full:
-            yield _give(_pad(tf, array, room) for array in arrays), full, False
+            yield _give(pad_rows(array, room) for array in arrays), full, False
         if rows % size and not (self._how.drop_last and (full or not first)):
             yield _give(array[full * size :] for array in arrays), 1, True
 
@@ -624,5 +621,13 @@ def _give(arrays: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(map(tensor_ops.take_over, arrays))
 
 
-def _pad(tf: Any, array: Any, room: int) -> Any:
-    return tf.pad(array, [[0, room - array.shape[0]]] + [[0, 0]] * (len(array.shape) - 1))
+def pad_rows(array: Any, room: int) -> Any:
+    """Appends rows of zeros to a tensor, up to a number of rows."""
+    padding = [[0, room - array.shape[0]]] + [[0, 0]] * (len(array.shape) - 1)
+    return runtime.reader().pad(array, padding)
+
+
+def no_rows(epoch: int) -> DataError:
+    """Returns the error for a dataset that is empty."""
+    message = f"The tf.data dataset has no rows in epoch {epoch}."
+    return DataError(message, arg="x", epoch=epoch)

@@ -25,9 +25,18 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from pyarrow import fs
+
 from gpukeras.core.errors import DataError, RuntimeMissingError
 from gpukeras.data.files.arrow import pa
-from gpukeras.data.files.files import RemoteFile, Stamp, StoreError, path_error, store_reason
+from gpukeras.data.files.files import (
+    CREDENTIALS,
+    RemoteFile,
+    Stamp,
+    StoreError,
+    path_error,
+    store_reason,
+)
 from gpukeras.system import environment, pip
 
 # Takes addresses of objects apart, so that their credentials are shown nowhere --------------------
@@ -206,8 +215,6 @@ class ArrowStore:
             key: The key of a folder.
             deep: Whether to list folders within it too.
         """
-        from pyarrow import fs
-
         chosen = fs.FileSelector(key, recursive=deep)
         try:
             entries = _translated(lambda: self._files.get_file_info(chosen))
@@ -217,8 +224,6 @@ class ArrowStore:
 
     def is_folder(self, key: str) -> bool:
         """Whether objects lie below a key, and none at it."""
-        from pyarrow import fs
-
         entry = _translated(lambda: self._files.get_file_info(key))
         return entry.type == fs.FileType.Directory
 
@@ -234,8 +239,6 @@ def _translated(ask: Callable[[], Any]) -> Any:
 
 
 def _open_s3(url: StoreUrl) -> Any:
-    from pyarrow import fs
-
     endpoint = url.option("endpoint_override") or _environment(
         "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"
     )
@@ -258,8 +261,6 @@ def _open_s3(url: StoreUrl) -> Any:
 
 
 def _open_gs(url: StoreUrl) -> Any:
-    from pyarrow import fs
-
     scheme, _, host = url.option("endpoint_override").rpartition("://")
     return fs.GcsFileSystem(
         anonymous=url.option("anonymous").lower() not in NO or url.user == "anonymous",
@@ -270,8 +271,6 @@ def _open_gs(url: StoreUrl) -> Any:
 
 
 def _open_abfs(url: StoreUrl) -> Any:
-    from pyarrow import fs
-
     account = url.host.rpartition("@")[2].split(".")[0] if "@" in url.host else ""
     token = _environment("AZURE_STORAGE_SAS_TOKEN")
     key = url.password or ("" if token else _environment("AZURE_STORAGE_KEY"))
@@ -442,10 +441,14 @@ def _describe(answer: Any) -> tuple[Stamp, int, int]:
         raise StoreError("the server gives no ranges of it")
     place, _, size = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
     first, _, last = place.partition("-")
-    version = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+    version = _read_version(answer)
     if not (size.isdecimal() and first.isdecimal() and last.isdecimal()):
         raise StoreError("the server does not tell its size")
     return (int(size), version), int(first), int(last)
+
+
+def _read_version(answer: Any) -> str:
+    return answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
 
 
 def _refused(error: urllib.error.HTTPError) -> tuple[bytes, Stamp]:
@@ -456,8 +459,7 @@ def _refused(error: urllib.error.HTTPError) -> tuple[bytes, Stamp]:
         raise StoreError("access is denied")
     size = error.headers.get("Content-Range", "").rpartition("/")[2]
     if error.code == OUT_OF_RANGE and size.isdecimal():
-        version = error.headers.get("ETag") or error.headers.get("Last-Modified") or ""
-        return b"", (int(size), version)
+        return b"", (int(size), _read_version(error))
     if error.code in TRANSIENT:
         raise _Transient(f"the server answers HTTP status {error.code}")
     raise StoreError(f"the server answers HTTP status {error.code}")
@@ -521,7 +523,6 @@ def is_loopback(url: str) -> bool:
 # Finds objects by address: one, those of a glob, or those of a folder -----------------------------
 
 MAGIC = "*?["
-CHECK = "Check the address, the credentials in the environment, and the network."
 GLOB = 'Give a glob such as "s3://bucket/folder/*/*.parquet" for folders within folders.'
 Stores = dict[tuple, ArrowStore]  # by what identifies one, so that many addresses share one
 
@@ -551,7 +552,7 @@ def find_objects(address: str, arg: str, stores: Stores | None = None) -> list[R
         keys = [*_expand(store, root, url, arg)]
     except StoreError as error:
         message = f"{_shown(url, url.key)} cannot be opened: {error.strerror}."
-        raise DataError(f"`{arg}`: {message}", hint=CHECK, arg=arg, path=url.shown) from None
+        raise DataError(f"`{arg}`: {message}", hint=CREDENTIALS, arg=arg, path=url.shown) from None
     return [RemoteFile(store, f"{root}/{key}", _shown(url, key)) for key in keys]
 
 

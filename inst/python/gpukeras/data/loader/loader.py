@@ -18,7 +18,6 @@ import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import SpecError
-from gpukeras.core.messages import count_of
 from gpukeras.data.dataset.iterable_dataset import IterableDataset, check_rows
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.dataset.passthrough import count_rows
@@ -37,6 +36,7 @@ from gpukeras.data.plan import (
     choose_ahead,
     choose_capacity,
     choose_evaluation_rows,
+    explain_dropped,
 )
 from gpukeras.data.recipe.recipe import BatchesEncoding, Recipe
 from gpukeras.data.stage_timer import Clock, end_stage, heard_by
@@ -480,10 +480,7 @@ class IterableLoader(DataLoader):
             return plan
         na_reason = plan.na_reason
         if plan.na == "drop":
-            whole = self._rows + self._dropped
-            na_reason = (
-                f"dropped: {self._dropped:,} of {count_of(whole, 'row')} with missing values"
-            )
+            na_reason = explain_dropped(self._dropped, self._rows + self._dropped)
         return replace(
             plan,
             rows=self._rows,

@@ -372,6 +372,7 @@ class Features(ABC):
         refuses: Noun for error messages if rows can be neither dropped nor imputed, or "".
         formula: R's formula of the label and the feature columns, or "".
         skipped: Description of what `on_error = "skip"` left out, or "".
+        share: A phrase for the part of the files that this worker reads, or "".
         notes: Sentences about surprising properties of the data.
     """
 
@@ -379,6 +380,7 @@ class Features(ABC):
     refuses: str = ""
     formula: str = ""
     skipped: str = ""
+    share: str = ""
     notes: tuple[str, ...] = ()
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import SpecError
-from gpukeras.core.options import Spec, check_choice, check_count, option
+from gpukeras.core.options import Spec, check_choice, check_columns, check_count, option
 from gpukeras.data.arrays import EXACT_FLOAT32, column_fault, row_blocks
 from gpukeras.data.recipe.imputation import nothing_observed
 from gpukeras.data.recipe.targets import count_codes, spread_codes
@@ -27,13 +27,6 @@ SPLIT = ("whitespace", "character")
 UNKNOWN = "[UNK]"  # Keras' token for all tokens outside of the vocabulary
 MAX_NGRAM = 100  # tokens; longer runs hardly ever repeat
 CHARACTER_BYTES = 32  # TensorFlow's memory for one character, if each is a token
-
-
-def _check_columns(arg: str, columns: Any) -> tuple[str, ...]:
-    names = columns if isinstance(columns, (list, tuple)) else (columns,)
-    if not all(isinstance(name, str) for name in names):
-        raise SpecError(f"`{arg}` must be the names of columns.", arg=arg)
-    return tuple(names)
 
 
 def _check_ngrams(arg: str, ngrams: Any) -> tuple[int, ...]:
@@ -63,7 +56,7 @@ class TextSpec(Spec):
         split: "whitespace" separates tokens, or each "character" is a token.
     """
 
-    columns: tuple[str, ...] = option((), _check_columns)
+    columns: tuple[str, ...] = option((), check_columns)
     max_tokens: int = option(1000, check_count, 2, EXACT_FLOAT32)
     output: str = option("tf_idf", check_choice, OUTPUTS)
     sequence_length: int | None = option(None, check_count)

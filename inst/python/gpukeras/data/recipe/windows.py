@@ -16,7 +16,14 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of
-from gpukeras.core.options import Spec, check_choice, check_count, check_positive, option
+from gpukeras.core.options import (
+    Spec,
+    check_choice,
+    check_columns,
+    check_count,
+    check_positive,
+    option,
+)
 from gpukeras.data.arrays import check_some, column_error
 from gpukeras.data.recipe.datetimes import DAY_S
 from gpukeras.data.recipe.datetimes import MAX_DAYS as FAR_DAYS
@@ -273,13 +280,6 @@ NUMBERS = ("numeric", "integer", "logical")  # kinds of columns that windows pre
 HORIZON = "horizon"  # a column of predictions: which of the rows ahead
 
 
-def _check_names(arg: str, names: Any) -> tuple[str, ...]:
-    names = (names,) if isinstance(names, str) else () if names is None else names
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise SpecError(f"`{arg}` must be the names of columns.", arg=arg)
-    return tuple(names)
-
-
 def _check_name(arg: str, name: Any) -> str:
     if not isinstance(name, str) or not name:
         raise SpecError(f"`{arg}` must be the name of a column.", arg=arg)
@@ -306,9 +306,9 @@ class WindowRule(Spec):
     horizon: int = option(0, check_count, 0)
     stride: int = option(1, check_count)
     time: str = option("", _check_name)
-    group: tuple[str, ...] = option((), _check_names)
-    targets: tuple[str, ...] = option((), _check_names, arg="y")
-    known: tuple[str, ...] = option((), _check_names)
+    group: tuple[str, ...] = option((), check_columns, True)
+    targets: tuple[str, ...] = option((), check_columns, True, arg="y")
+    known: tuple[str, ...] = option((), check_columns, True)
     gaps: str = option("refuse", check_choice, GAPS)
     step: float | None = option(None, check_positive)
 

@@ -282,7 +282,7 @@ class TableFeatures(Features):
         choose = partial(self._choose, asked=asked)
         table = open_table(paths, self.arg, columns=choose, **how)
         if self._shard is not None:
-            table.take_shard(*self._shard)
+            self.share = table.take_shard(*self._shard)
         self.reader = table
 
     def _choose(self, names: Sequence[str], asked: Sequence[str] | None) -> list[str]:
