@@ -38,7 +38,7 @@ class Case:
         facts = PipelineFacts(rows, 0, row_bytes, "GPU:0", memory, memory)
         plan = plan_pipeline(facts, DatasetSpec(batch_size=self.batch_size))
         batch_bytes = row_bytes * self.batch_size
-        return choose_capacity(batch_bytes, self.steps, plan.block_bytes)
+        return choose_capacity(batch_bytes, self.steps, plan.block_bytes, plan.even_blocks)
 
 
 def finish(inputs: Any, hidden: Any, rows: int) -> Case:

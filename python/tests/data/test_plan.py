@@ -76,7 +76,7 @@ def test_automatic_batch_size(rows, size):
     st.sampled_from([data_plan.BLOCK_BYTES, 2**28]),
 )
 def test_a_block_is_bounded(batch_bytes, steps, most, block_bytes):
-    batches = data_plan.choose_capacity(batch_bytes, steps, block_bytes, most)
+    batches = data_plan.choose_capacity(batch_bytes, steps, block_bytes, most=most)
     assert 1 <= batches <= min(steps, most)
     assert batches == 1 or batches * batch_bytes <= block_bytes
     blocks = math.ceil(steps / batches)
@@ -112,7 +112,36 @@ def test_the_plan_has_the_bytes_of_a_block():
     made = data_plan.plan_pipeline(facts, DatasetSpec())
     assert (made.mode, made.block_bytes) == ("resident", 48 * MIB)
     assert data_plan.choose_capacity(MIB, 1000, made.block_bytes) == 48
-    assert plan(device="CPU:0").block_bytes == data_plan.BLOCK_BYTES
+    assert made.even_blocks
+    on_cpu = plan(device="CPU:0")
+    assert (on_cpu.block_bytes, on_cpu.even_blocks) == (data_plan.BLOCK_BYTES, False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "fit", "capacity"),
+    [
+        (625, 625, 625),
+        (625, 624, 313),  # 313 and 312: 125 would be less than half
+        (625, 312, 125),  # instead of 209, 209 and 207
+        (625, 249, 125),
+        (128, 127, 64),
+        (128, 43, 32),  # instead of 43, 43 and 42
+        (390, 100, 78),  # instead of 98, 98, 98 and 96
+        (391, 100, 98),  # 17 and 23 divide it, which are too few
+        (7, 1, 1),
+        (1, 9, 1),
+        (0, 9, 1),
+    ],
+)
+def test_the_last_block_is_as_long_as_the_others_where_it_can_be(steps, fit, capacity):
+    assert data_plan.choose_capacity(1, steps, fit, even=True) == capacity
+
+
+@given(st.integers(1, 10**5), st.integers(1, 5000))
+def test_even_blocks_are_at_least_half_as_long(steps, fit):
+    even, uneven = (data_plan.choose_capacity(1, steps, fit, even) for even in (True, False))
+    assert even <= uneven <= 2 * even
+    assert steps % even == 0 or even == uneven
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ class PipelinePlan:
         dropped_rows: Rows that were dropped for missing values.
         na_reason: The effect of `na` on these rows.
         block_bytes: Bytes of a block of batches, unless a batch is larger.
+        even_blocks: Whether all blocks of an epoch have equally many batches, where they can.
         ahead: Blocks that are made while the device works on another one.
         drop_last: Whether a short last batch is left out.
         shard: This worker's number, from 1, and the number of workers.
@@ -142,6 +143,7 @@ class PipelinePlan:
     dropped_rows: int
     na_reason: str
     block_bytes: int
+    even_blocks: bool
     ahead: int = 0
     drop_last: bool = False
     shard: tuple[int, int] = (1, 1)
@@ -170,6 +172,7 @@ def plan_pipeline(facts: PipelineFacts, spec: DatasetSpec) -> PipelinePlan:
         dropped_rows=facts.dropped,
         na_reason=explain_missing(facts),
         block_bytes=choose_block_bytes(facts, mode),
+        even_blocks=not (facts.device.startswith("CPU") or facts.varied),
         ahead=0 if mode == "resident" else 1,
         drop_last=spec.drop_last and facts.rows % batch_size > 0,
         shard=spec.shard,
@@ -198,6 +201,7 @@ def plan_stream(facts: StreamFacts, spec: DatasetSpec) -> PipelinePlan:
         dropped_rows=0,
         na_reason=_explain_sequence(facts.na),
         block_bytes=BLOCK_BYTES,
+        even_blocks=False,
         ahead=facts.ahead,
         drop_last=spec.drop_last,
     )
@@ -282,20 +286,32 @@ def choose_block_bytes(facts: PipelineFacts, mode: str) -> int:
 
 
 def choose_capacity(
-    batch_bytes: int, steps: int, block_bytes: int, most: int = BLOCK_BATCHES
+    batch_bytes: int,
+    steps: int,
+    block_bytes: int,
+    even: bool = False,
+    most: int = BLOCK_BATCHES,
 ) -> int:
     """Returns the batches per block: as many as fit, about equally many in each block.
 
-    Equal blocks waste little, as the last one is padded to the same size.
+    Equal blocks waste little, as the last one is padded to the same size. On a GPU a last block
+    with fewer batches needs a program of its own, and seconds or a minute of compiling. So there
+    blocks may be smaller, down to half, if the epoch's last one is then as long as the others.
 
     Args:
         batch_bytes: Bytes of one batch.
         steps: Batches per epoch.
         block_bytes: Bytes of a block at most, unless a batch is larger.
+        even: Whether the last block should have as many as the others.
         most: The most batches per block.
     """
+    if not steps:
+        return 1
     most = max(1, min(steps, most, block_bytes // max(1, batch_bytes)))
-    return -(-steps // -(-steps // most)) if steps else 1
+    blocks = -(-steps // most)
+    if even:
+        blocks = next((more for more in range(blocks, 2 * blocks) if steps % more == 0), blocks)
+    return -(-steps // blocks)
 
 
 def choose_ahead(capacity: int, steps: int | None) -> int:

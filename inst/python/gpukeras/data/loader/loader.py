@@ -222,9 +222,9 @@ class MapLoader(DataLoader):
         self._pool: ThreadPoolExecutor | None = None
         self._begun: Begun | None = None
         # Workers make equal calls, whatever memory their devices have.
-        room = plan.block_bytes if shares is None else BLOCK_BYTES
+        room = (plan.block_bytes, plan.even_blocks) if shares is None else (BLOCK_BYTES, False)
         most = how.most or BLOCK_BATCHES
-        self.capacity = choose_capacity(here * dataset.row_bytes, steps, room, most)
+        self.capacity = choose_capacity(here * dataset.row_bytes, steps, *room, most)
         self._dataset = dataset
         self._rows = rows
         self._drop_last = drop_last
@@ -408,7 +408,7 @@ class IterableLoader(DataLoader):
         most = how.most or STREAM_BLOCK_BATCHES
         self.steps = (plan.steps_per_epoch if training else -(-plan.rows // batch_size)) or None
         capacity = choose_capacity(
-            batch_size * data.row_bytes, self.steps or most, plan.block_bytes, most
+            batch_size * data.row_bytes, self.steps or most, plan.block_bytes, most=most
         )
         capacity = choose_ahead(capacity, self.steps) if plan.ahead else capacity
         self._data, self._check = data, how.check

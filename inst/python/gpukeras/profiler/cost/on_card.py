@@ -111,7 +111,7 @@ def count_block(plan: PipelinePlan, data: Dataset) -> int:
     """Returns the batches of a block; of rows without a known end, the most."""
     steps = plan.steps_per_epoch or STREAM_BLOCK_BATCHES
     batch_bytes = plan.batch_size * data.row_bytes
-    return choose_capacity(batch_bytes, steps, plan.block_bytes)
+    return choose_capacity(batch_bytes, steps, plan.block_bytes, plan.even_blocks)
 
 
 def _try_compiling(
