@@ -39,8 +39,8 @@ call_bar <- function(frame, verb, units) {
   new_bar(frame, function(event) {
     units <- event$units %||% units
     list(
-      verb = event$verb %||% verb, units = units, total = event$steps, done = event$step,
-      status = if (is.null(event$steps)) "" else format_steps(event$steps, units)
+      verb = event$verb %||% verb, total = event$steps, done = event$step,
+      status = format_steps(event$steps %||% event$step, units)
     )
   })
 }
@@ -78,17 +78,19 @@ interruptible <- function(show) {
 # The length of a first epoch may be unknown; then there is no share to show.
 bar_printer <- function(frame) {
   new_bar(frame, function(event) {
+    counted <- if (is.null(event$steps)) count_of(event$step, "batches")
     list(
-      verb = "", units = "batches",
+      verb = "",
       total = if (!is.null(event$steps)) event$epochs * event$steps,
-      done = (event$epoch - 1) * (event$steps %||% 0) + event$step, status = format_event(event)
+      done = (event$epoch - 1) * (event$steps %||% 0) + event$step,
+      status = paste(c(counted, format_event(event)), collapse = " ")
     )
   })
 }
 
 # A bar that is removed when `frame`, that of the exported function, ends. Each pass over the rows
 # has a bar, as what is left is reckoned for each by itself. `read` returns of an event the verb,
-# the units, the total or NULL, the number done, and a text.
+# the total or NULL, the number done, and a text.
 new_bar <- function(frame, read) {
   bar <- before <- NULL
   function(event) {
@@ -104,12 +106,12 @@ new_bar <- function(frame, read) {
 
 start_bar <- function(frame, state) {
   shown <- if (is.null(state$total)) {
-    sprintf("{cli::pb_spin} {cli::pb_current} %s {cli::pb_status}", state$units)
+    "{cli::pb_spin} {cli::pb_status}"
   } else {
     "{cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
   }
   cli::cli_progress_bar(
-    total = state$total %||% NA, clear = TRUE, .envir = frame,
+    total = state$total %||% NA, clear = TRUE, auto_terminate = FALSE, .envir = frame,
     format = trimws(paste(state$verb, shown))
   )
 }

@@ -64,7 +64,7 @@
 #'   table of versions that are known to work.
 #' @param pip_options More options of `pip install`.
 #' @param dry_run Whether to return only the plan and change nothing.
-#' @param verbose Whether to show pip's output.
+#' @param verbose Whether to show progress: bars at a terminal, and pip's output elsewhere.
 #' @param backend What Keras runs on: `"tensorflow"`, or `"jax"`, which has CUDA for newer cards and
 #'   for arm64 too; then no TensorFlow is installed. See the section on JAX in [gpu_setup()].
 #' @param cards Whether to install what [gpu_cost()] compiles with for cards that are not here, in
@@ -243,7 +243,9 @@ replace_environment <- function(path, make) {
 
 make_environment <- function(plan, pip_options, verbose, call) {
   dir.create(dirname(plan$path), recursive = TRUE, showWarnings = FALSE)
-  said <- run_python(plan$python, c("-I", "-m", "venv", plan$path))
+  said <- run_step(
+    plan$python, c("-I", "-m", "venv", plan$path), verbose, call, "making the environment"
+  )
   if (said$status != 0) {
     abort_install(sprintf("Python makes no environment in %s", plan$path), said$lines, call)
   }
@@ -254,10 +256,10 @@ make_environment <- function(plan, pip_options, verbose, call) {
 install_packages <- function(plan, python, pip_options, verbose, call) {
   lacking <- vapply(plan$lacking, `[[`, "", "install")
   source <- if (!is.null(plan$wheels)) c("--no-index", "--find-links", plan$wheels)
-  said <- run_python(python, c(
+  said <- run_step(python, c(
     "-I", "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-user",
     source, pip_options, lacking
-  ), shown = verbose)
+  ), verbose, call)
   if (said$status != 0) {
     abort_install("pip does not install the packages", said$lines, call)
   }
