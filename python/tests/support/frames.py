@@ -14,6 +14,10 @@ def column(values, kind="numeric", levels=(), name="size", **more):
     return {**column, **more}
 
 
+def frame(*columns):
+    return {"kind": "columns", "columns": list(columns)}
+
+
 def learning(keep, scale, encode="onehot", impute=False, **more):
     """What encodings are learned by, for options one by one."""
     options = {name: more.pop(name) for name in ("hash_bins", "new_levels") if name in more}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pictures import make_folder
 from small_fits import make_dataset
+from sparse_slots import slots
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import builder
@@ -31,12 +32,6 @@ def array(values=X):
 def npy(folder, values=X):
     np.save(folder / "x.npy", values)
     return {"kind": "npy", "path": str(folder / "x.npy")}
-
-
-def sparse(folder):
-    columns, rows = np.nonzero(X.T > 0)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=6))])
-    return {"kind": "sparse", "dim": X.shape, "p": starts, "i": rows, "x": X[rows, columns]}
 
 
 def images(folder):
@@ -82,7 +77,7 @@ PIPELINES = {  # what stages are to be told apart, for each kind of source
         lambda folder: builder.assemble(npy(folder), {"scale": True}, Y),
         "read decode gather send",
     ),
-    "sparse": (lambda folder: builder.assemble(sparse(folder), {}, Y), "decode gather send"),
+    "sparse": (lambda folder: builder.assemble(slots(X * (X > 0)), {}, Y), "decode gather send"),
     "saved": (saved, "read gather send"),
     "images": (lambda folder: builder.assemble(images(folder), {}), "gather send cast"),
     "images, decoded anew": (

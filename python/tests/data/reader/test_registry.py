@@ -3,6 +3,7 @@ import pytest
 from children import run_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sparse_slots import slots
 
 from gpukeras import DataError, SpecError
 from gpukeras.data.dataset import map_dataset
@@ -18,13 +19,6 @@ def array(values=X):
     return {"kind": "array", "values": values, "names": []}
 
 
-def sparse(values=X):
-    rows, columns = np.nonzero(values.T)[::-1]
-    ends = np.concatenate([[0], np.cumsum(np.count_nonzero(values, axis=0))])
-    slots = {"p": ends, "i": rows, "x": values[rows, columns]}
-    return {"kind": "sparse", "dim": list(values.shape), **slots, "names": []}
-
-
 def npy(folder, values=X):
     np.save(folder / "x.npy", values)
     return {"kind": "npy", "path": str(folder / "x.npy")}
@@ -35,7 +29,7 @@ def npy(folder, values=X):
     ("cache", "place"), [("auto", None), ("host", MemoryRows), ("disk", DiskRows)]
 )
 def test_rows_are_placed_as_asked(tmp_path, kind, cache, place):
-    features = {"array": array, "sparse": sparse, "npy": lambda: npy(tmp_path)}[kind]()
+    features = {"array": array, "sparse": lambda: slots(X), "npy": lambda: npy(tmp_path)}[kind]()
     data = map_dataset.build_dataset(features, {"cache": cache})
     source = data.sources[0]
     assert place is None or isinstance(source, place)
@@ -44,7 +38,7 @@ def test_rows_are_placed_as_asked(tmp_path, kind, cache, place):
 
 @pytest.mark.parametrize("na", ["drop", "impute"])
 def test_rows_that_are_not_in_memory_are_neither_dropped_nor_imputed(tmp_path, na):
-    for features, what in ((sparse(), "a sparse matrix"), (npy(tmp_path), "a file")):
+    for features, what in ((slots(X), "a sparse matrix"), (npy(tmp_path), "a file")):
         with pytest.raises(SpecError, match=f"needs rows in memory: `x` is {what}"):
             map_dataset.build_dataset(features, {"na": na})
         with pytest.raises(SpecError, match="needs rows in memory"):
@@ -54,7 +48,7 @@ def test_rows_that_are_not_in_memory_are_neither_dropped_nor_imputed(tmp_path, n
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch):
     monkeypatch.setattr(host, "read_free_memory", lambda: 10.0)
     with pytest.raises(DataError, match='more than the 10 bytes free. Use `cache = "disk"` or'):
-        map_dataset.build_dataset(sparse(), {"cache": "host"})
+        map_dataset.build_dataset(slots(X), {"cache": "host"})
 
 
 def test_features_without_labels_and_weights_say_so():

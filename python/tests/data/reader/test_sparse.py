@@ -115,12 +115,6 @@ def test_a_cache_that_is_asked_for_holds_all_rows(cache):
     np.testing.assert_array_equal(data.arrays[0], x.astype(np.float32))
 
 
-def test_a_cache_larger_than_memory_is_refused(monkeypatch):
-    monkeypatch.setattr("gpukeras.system.host.read_free_memory", lambda: 1000.0)
-    with pytest.raises(DataError, match="`x` takes .* more than the 1,000 bytes free"):
-        map_dataset.build_dataset(slots(np.eye(100)), {"cache": "device"})
-
-
 # Refusing ----------------------------------------------------------------------------------------
 
 

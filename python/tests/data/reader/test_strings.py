@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from frames import frame
 from nightly import few
 
 from gpukeras import DataError, ModelError, SpecError
@@ -42,10 +43,6 @@ def column(name, values, kind="character"):
         codes, levels = coded(values)
         return {"name": name, "kind": kind, "values": np.array(codes), "levels": levels}
     return {"name": name, "kind": kind, "values": np.asarray(values), "levels": []}
-
-
-def frame(*columns):
-    return {"kind": "columns", "columns": list(columns)}
 
 
 def labels(values=LABELS):

@@ -2,7 +2,7 @@ import pickle
 
 import numpy as np
 import pytest
-from frames import learn_array, learn_columns
+from frames import NAN, frame, learn_array, learn_columns
 
 from gpukeras import DataError
 from gpukeras.data.recipe import encoding, serialization
@@ -18,10 +18,6 @@ def number(name="size", values=(1.0, 2.0, 3.0, 4.0), kind="numeric"):
 def category(name="cut", codes=(1, 2, 1, 3), levels=("low", "mid", "top"), kind="factor"):
     values = np.array(codes, dtype=np.int32)
     return {"name": name, "kind": kind, "values": values, "levels": list(levels)}
-
-
-def frame(*columns):
-    return {"kind": "columns", "columns": list(columns)}
 
 
 def test_a_data_frame_becomes_standardised_numbers_and_onehot_columns():
@@ -138,7 +134,6 @@ def test_an_array_is_taken_as_it_is_or_standardised():
     np.testing.assert_allclose(baked.std(axis=0), 1, rtol=1e-6)
 
 
-NAN = np.nan
 HOLES = np.array([[1.0, NAN], [NAN, 10.0], [3.0, 20.0], [100.0, 60.0]])
 
 

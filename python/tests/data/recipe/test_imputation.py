@@ -1,19 +1,10 @@
 import numpy as np
 import pytest
+from frames import NAN, column, frame
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays
 from gpukeras.data.recipe import imputation
-
-NAN = np.nan
-
-
-def column(values, kind="numeric", levels=(), name="size"):
-    return {"name": name, "kind": kind, "values": np.array(values), "levels": list(levels)}
-
-
-def frame(*columns):
-    return {"kind": "columns", "columns": list(columns)}
 
 
 def array(x, names=()):

@@ -1,7 +1,5 @@
 """Several inputs and outputs: packed in one row each, grouped, kept in recipes."""
 
-import json
-
 import numpy as np
 import pytest
 from grouped import (
@@ -28,7 +26,6 @@ from gpukeras.data.dataset import map_dataset
 from gpukeras.data.recipe import serialization
 from gpukeras.data.recipe.encoding import group_columns
 from gpukeras.data.recipe.recipe import ArrayEncoding
-from gpukeras.data.recipe.serialization import same_encoding
 
 # Packing -----------------------------------------------------------------------------------------
 
@@ -138,16 +135,6 @@ def test_groups_need_columns():
 
 
 # Recipes -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("features", [X, frame()], ids=["inputs", "groups"])
-def test_recipes_leave_the_session_and_come_back(features):
-    recipe = build(features).recipe
-    text = json.dumps(serialization.to_portable(recipe))
-    again = serialization.from_portable(json.loads(text))
-    assert again == recipe
-    assert same_encoding(again, recipe)
-    assert not same_encoding(recipe, build(features, LABELS["outputs"][0]["labels"]).recipe)
 
 
 @pytest.mark.parametrize("part", ["inputs", "label"])

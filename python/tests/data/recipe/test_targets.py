@@ -262,14 +262,6 @@ def test_class_weights_of_all_rows_are_those_of_the_dataset_and_count_beside_its
     np.testing.assert_array_equal(weighed[2].gather(slice(None)), data.arrays[2])
 
 
-def test_class_weights_of_a_factor_name_each_level():
-    features = {"kind": "array", "values": np.ones((4, 1))}
-    y = label("factor", [1, 2, 1, 2], ["no", "yes"])
-    for unfit in ({"no": 1.0}, "even"):
-        with pytest.raises(SpecError, match="one number named after each level"):
-            map_dataset.build_dataset(features, {}, y, None, class_weight=unfit)
-
-
 def test_outputs_without_names_are_in_the_models_order():
     one, two = (label_rule(kind) for kind in ("number", "binary"))
     outputs = (targets.Output("output_1", one), targets.Output("output_2", two))

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from series import factor, make_columns, numbers, take
+from series import make_columns, numbers, take
 
 from gpukeras import DataError, SpecError
 from gpukeras.data.recipe import windows
@@ -142,9 +142,3 @@ def test_labels_have_no_dimension_of_one():
     assert rule(horizon=1, targets=two).label_shape == (2,)
     assert rule(horizon=3).label_shape == (3,)
     assert rule(horizon=3, targets=two).label_shape == (3, 2)
-
-
-def test_a_group_of_texts_is_named():
-    columns = [numbers("when", [0, 1, 3, 0], "date"), factor("site", ["Ä b", "Ä b", "Ä b", "c"])]
-    with pytest.raises(DataError, match="Group `Ä b` has a gap"):
-        order_series(columns[0], [columns[1]], "refuse", None, "x")

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from pictures import write
-from tabled import SIZE, build, counts, image_features, mask_labels, png, square, write_table
+from tabled import SIZE, build, counts, image_features, mask_labels, square, write_table
 
 from gpukeras import DataError, SpecError
-from gpukeras.data.reader.image import source
 from gpukeras.data.reader.npy import DiskRows
 from gpukeras.data.reader.rows import MemoryRows
 
@@ -125,21 +124,3 @@ def masks_weighed(table):
     return builder.assemble(
         image_features(table), {"seed": 1}, mask_labels(table), class_weight="balanced"
     )
-
-
-def test_the_table_of_values_covers_every_byte():
-    assert source._tabulate(()).tolist() == list(range(256))
-    table = source._tabulate((9, 4))
-    assert (table[9], table[4]) == (0, 1)
-    assert (np.delete(table, (4, 9)) == source.OUTSIDE).all()
-    seen = np.zeros(256, bool)
-    seen[[0, 255]] = True
-    assert source._find_pixels(seen) == (0, 255)
-    seen[3] = True
-    assert source._find_pixels(seen) == tuple(range(256))
-
-
-def test_pixels_of_16_bits_are_classes_too(tmp_path):
-    table = write_table(tmp_path, 2)
-    write(tmp_path / "mask_0.png", png(np.where(square(0), 255, 0)[..., None].astype(np.uint16)))
-    np.testing.assert_array_equal(labelled(table).sources[1].gather(np.array([0]))[0], square(0))

@@ -111,20 +111,6 @@ def test_metadata_of_pandas_is_no_part_of_the_schema(tmp_path):
 # Streaming ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_batches_are_small_whatever_the_row_groups_are(tmp_path, suffix):
-    table = pa.table(
-        {f"x{column}": np.random.default_rng(column).normal(size=200_000) for column in range(8)}
-    )
-    reader = open_table(write(table, tmp_path / f"x{suffix}", row_group_size=200_000), "x")
-    for _ in range(2):
-        batches = list(reader.batches())
-        assert len(batches) >= 3
-        assert max(batch.num_rows for batch in batches) * 64 <= 5 * 2**20
-        assert pa.Table.from_batches(batches).equals(table)
-    assert reader.known_rows == 200_000
-
-
 def join_levels(columns):
     """Levels of all batches' columns, in order of appearance."""
     return list(dict.fromkeys(level for each in columns for level in to_column("", each)["levels"]))
@@ -220,28 +206,6 @@ def test_factors_with_other_levels_are_joined_in_order_of_appearance(tmp_path, s
     ]
     columns = (batch.column("f") for batch in open_table(paths, "x").batches())
     assert join_levels(columns) == ["b", "a", "unused", "c", "d"]
-
-
-MISFITS = [
-    ({"k": [1], "v": ["a"]}, "has string in the column `v` where files before it have double", "v"),
-    ({"k": [1], "v": [[1.0]]}, "has a nested column `v` of type list", "v"),
-]
-
-
-@pytest.mark.varies
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize(("columns", "message", "name"), MISFITS)
-def test_of_100_files_the_one_that_does_not_fit_is_named(tmp_path, suffix, columns, message, name):
-    for number in range(100):
-        table = pa.table(columns) if number == 57 else numbers(3)
-        write(table, tmp_path / f"part{number:02}{suffix}")
-    with pytest.raises(DataError, match=f"`x`: the file part57{suffix} {message}") as raised:
-        open_table(str(tmp_path / f"*{suffix}"), "x")
-    assert raised.value.details["column"] == name
-    reader = open_table(str(tmp_path), "x", on_error="skip")
-    assert sum(batch.num_rows for batch in reader.batches()) == reader.known_rows == 99 * 3
-    assert (reader.skipped.rows, reader.skipped.files) == (0, 1)
-    assert f"part57{suffix} {message}" in reader.skipped.first
 
 
 # Faults ------------------------------------------------------------------------------------------

@@ -155,18 +155,6 @@ def test_large_numbers_that_are_kept_are_not_noted(write, number):
 # Streaming ---------------------------------------------------------------------------------------
 
 
-def test_batches_are_smaller_than_the_file_and_can_be_read_again(write):
-    rows = 300_000
-    text = "a,b\n" + "".join(f"{row},{row / 7:.10f}\n" for row in range(rows))
-    reader = open_table(write(text), "x")
-    first, again = list(reader.batches()), list(reader.batches())
-    assert len(first) > 2
-    assert max(batch.nbytes for batch in first) < 8 * 2**20
-    assert pa.Table.from_batches(first).column("a").to_pylist() == list(range(rows))
-    assert pa.Table.from_batches(again).equals(pa.Table.from_batches(first))
-    assert reader.known_rows is None
-
-
 def is_open(path):
     files = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
     return any(file.is_symlink() and os.readlink(file) == str(path) for file in files)

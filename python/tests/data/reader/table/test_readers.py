@@ -1,5 +1,7 @@
 """What every reader of tables promises, whatever its rows are written in."""
 
+from itertools import product
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -97,6 +99,16 @@ def test_whole_numbers_that_are_rounded_are_noted(tmp_path, kind, values, noted)
     assert reader.notes == ((said,) if noted else ())
 
 
+@pytest.mark.parametrize("kind", [".csv", ".parquet", ".feather", "stream"])
+def test_batches_are_small_however_the_rows_are_written(tmp_path, kind):
+    table = numbers(400_000)
+    reader = opened(kind, table, tmp_path)
+    batches = list(reader.batches())
+    assert max(batch.nbytes for batch in batches) < 5 * 2**20 < table.nbytes
+    assert pa.Table.from_batches(batches)["k"].to_pylist() == table["k"].to_pylist()
+    assert reader.known_rows == (400_000 if kind in (".parquet", ".feather") else None)
+
+
 @pytest.mark.parametrize("kind", FILES)
 def test_a_second_pass_gives_the_same_rows(tmp_path, kind):
     reader = opened(kind, numbers(5000), tmp_path)
@@ -126,14 +138,19 @@ MISFITS = [
     ({"k": [1]}, "has no column `v`: it has 1 column", "v"),
     ({"k": [1], "v": [1.0], "z": [1]}, "has a column `z` that files before it do not have", "z"),
 ]
+OF_ANOTHER_TYPE = [
+    ({"k": [1], "v": ["a"]}, "has string in the column `v` where files before it have double", "v"),
+    ({"k": [1], "v": [[1.0]]}, "has a nested column `v` of type list", "v"),
+]
 
 
 @pytest.mark.varies
-@pytest.mark.parametrize("kind", WITH_COUNTS)
-@pytest.mark.parametrize(("columns", "message", "name"), MISFITS)
-def test_of_100_files_the_one_that_has_other_columns_is_named(
-    tmp_path, kind, columns, message, name
-):
+@pytest.mark.parametrize(
+    ("kind", "misfit"),
+    [*product(WITH_COUNTS, MISFITS), *product((".parquet", ".feather"), OF_ANOTHER_TYPE)],
+)
+def test_of_100_files_the_one_that_does_not_fit_is_named(tmp_path, kind, misfit):
+    columns, message, name = misfit
     for number in range(100):
         table = pa.table(columns) if number == 57 else numbers(3)
         write(table, tmp_path / f"part{number:02}{kind}")
@@ -142,6 +159,7 @@ def test_of_100_files_the_one_that_has_other_columns_is_named(
     assert raised.value.details["column"] == name
     reader = open_table(str(tmp_path), "x", on_error="skip")
     assert len(read(reader)) == 99 * 3
+    assert reader.known_rows in (None, 99 * 3)
     assert reader.skipped == Skipped(0, 1, reader.skipped.first)
     assert f"part57{kind} {message}" in reader.skipped.first
 

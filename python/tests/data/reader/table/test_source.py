@@ -266,6 +266,14 @@ def test_the_first_row_that_is_not_right_is_named(tmp_path, suffix, scale, missi
     assert caught.value.details["path"].endswith(f"whole.{suffix}")
 
 
+def test_a_fault_is_located_beside_columns_left_out(tmp_path):
+    for number, value in enumerate((1.0, None)):
+        table = pa.table({"a": [2.0, value], "b": [b"x", b"y"], "y": [0.0, 1.0]})
+        write(table, tmp_path / f"{number}.parquet")
+    with pytest.raises(DataError, match=r"the first is in row 2 of 1\.parquet"):
+        build(features([tmp_path], label="y", columns=["a"]))
+
+
 def test_the_row_counts_those_that_were_dropped(tmp_path):
     table = pa.table({"a": [None, 1.0, None, float("inf")], "b": [1.0, 2.0, 3.0, 4.0]})
     path = write(table, tmp_path / "x.parquet")

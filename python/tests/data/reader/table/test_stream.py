@@ -1,18 +1,27 @@
 """Rows that come once: of Arrow objects, queries and addresses."""
 
 import ctypes
+import sqlite3
+from contextlib import closing
 from datetime import date, datetime, timezone
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
-from duck import add_watched, open_duck
 from postgres import PASSWORD, explain_missing, serve
 
 from gpukeras import DataError, SpecError
 from gpukeras.data.reader.table.schema import to_column
-from gpukeras.data.reader.table.stream import R_CHUNKS, STREAM, broken_off, open_stream
+from gpukeras.data.reader.table.stream import (
+    R_CHUNKS,
+    STREAM,
+    broken_off,
+    open_query,
+    open_source,
+    open_stream,
+)
 
 
 def small(rows=1000):
@@ -53,22 +62,11 @@ def test_rows_of_an_object_are_read_here_where_asked():
     assert open_stream({"source": small(), "here": True}, "x").format == R_CHUNKS
 
 
-def test_only_the_columns_chosen_are_read_in_their_order():
-    table = small().append_column("b", pa.array([b"z"] * 1000))
-    reader = open_stream(table, "x").select(["s", "a"])
-    assert read(reader) == table.select(["s", "a"])
-
-
 def test_a_column_that_cannot_be_read_is_an_error_where_it_is_chosen():
     reader = open_stream(pa.table({"a": [1.0], "b": [b"z"]}), "x")
     with pytest.raises(DataError, match="`x` has a column `b` of type binary") as found:
         reader.select(["a", "b"])
     assert found.value.details == {"arg": "x", "column": "b"}
-
-
-def test_large_batches_are_cut():
-    table = pa.table({str(column): np.zeros(100_000) for column in range(30)})
-    assert max(batch.nbytes for batch in open_stream(table, "x").batches()) < 5 * 2**20
 
 
 def test_rows_come_once():
@@ -128,8 +126,20 @@ SELECT * FROM (VALUES
 
 @pytest.fixture
 def duck():
-    with open_duck() as connection:
+    with closing(pytest.importorskip("duckdb").connect()) as connection:
         yield connection
+
+
+def add_watched(connection):
+    """Adds `watched()`, which returns its number, to a query; gives the numbers of its calls."""
+    seen = []
+
+    def watched(value: int) -> int:
+        seen.append(value)
+        return value
+
+    connection.create_function("watched", watched, ["BIGINT"], "BIGINT")
+    return seen
 
 
 @pytest.fixture
@@ -200,6 +210,52 @@ def test_a_query_runs_once_on_a_thread_of_the_reader(duck):
     query = "SELECT watched(range) AS a FROM range(10)"
     assert read(open_stream({"connection": duck, "query": query}, "x")).num_rows == 10
     assert len(seen) == 10
+
+
+# Record batches of objects ----------------------------------------------------------------------
+
+
+def test_a_dataset_of_arrow_reads_only_the_columns_wanted(tmp_path):
+    table = pa.table({"a": [1.0, 2.0], "b": ["x", "y"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    found = open_source(pads.dataset(tmp_path))
+    assert found.schema.names == ["a", "b"]
+    assert pa.Table.from_batches(found.read(["b"])) == table.select(["b"])
+
+
+def test_columns_of_duckdb_that_are_left_out_are_not_computed(duck):
+    seen = add_watched(duck)
+    query = 'SELECT range AS a, watched(range) AS "b""c" FROM range(10)'
+    found = open_query(duck, query)
+    assert found.schema.names == ["a", 'b"c']
+    assert seen == []
+    assert pa.Table.from_batches(found.read(["a"]))["a"].to_pylist() == [*range(10)]
+    assert seen == []
+    both = pa.Table.from_batches(open_query(duck, query).read(['b"c']))
+    assert both.column_names == ['b"c']
+    assert len(seen) == 10
+
+
+@pytest.mark.parametrize("names", [["a", "k"], ["a"]])
+def test_columns_of_duckdb_come_in_the_order_of_the_query(duck, names):
+    query = "SELECT range AS a, hash(range) AS k FROM range(300000) ORDER BY k"
+    expected = duck.sql(query).to_arrow_table().select(names)
+    assert pa.Table.from_batches(open_query(duck, query).read(names)) == expected
+
+
+def test_a_query_of_duckdb_without_rows_has_columns(duck):
+    found = open_query(duck, "SELECT 1 AS a WHERE FALSE")
+    assert found.schema == pa.schema({"a": pa.int32()})
+    assert sum(map(len, found.read(["a"]))) == 0
+
+
+def test_a_connection_without_arrow_gives_nothing():
+    with closing(sqlite3.connect(":memory:")) as connection:
+        assert open_query(connection, "SELECT 1") is None
+
+
+def test_an_object_without_rows_gives_nothing():
+    assert open_source(np.zeros(2)) is None
 
 
 # PostgreSQL ------------------------------------------------------------------------------------
