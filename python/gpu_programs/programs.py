@@ -13,7 +13,7 @@ from models import Case
 from gpukeras.backend import stacking, tensor_ops
 from gpukeras.backend.jax_models import open_prediction
 from gpukeras.backend.jax_state import find_weights
-from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
+from gpukeras.engine.batch_rows import choose_rows, count_row_bytes
 from gpukeras.many.plan import read_model_facts
 from gpukeras.many.programs import StackPrograms
 from gpukeras.many.step import state_variables

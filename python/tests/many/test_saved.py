@@ -84,7 +84,7 @@ def test_what_a_signal_ends_goes_on_and_ends_the_same(tmp_path, way, number):
 
 
 def test_a_signal_ends_the_call_with_what_is_saved(tmp_path):
-    with pytest.raises(PreemptedError, match="its models are saved, .* s after SIGTERM") as ended:
+    with pytest.raises(PreemptedError, match="its training is saved, .* s after SIGTERM") as ended:
         train(tmp_path / "fits", send(signal.SIGTERM, 2), most=8)
     assert ended.value.details["status"] == REQUEUE_STATUS
     told = []
@@ -214,7 +214,7 @@ def test_what_cannot_be_saved_keeps_the_checkpoints_of_its_model(tmp_path):
     told = [str(each.message) for each in caught if each.category is NotSavedWarning]
     assert len(told) == 1
     assert told[0].startswith(
-        "The models are not saved any more, and train on: `checkpoint` cannot"
+        "The training is not saved any more, and goes on: `checkpoint` cannot"
     )
     assert len(list((tmp_path / "fits" / "states").glob("*/checkpoint-*.npz"))) == 4
 

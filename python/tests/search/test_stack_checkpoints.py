@@ -2,15 +2,20 @@ import numpy as np
 import pytest
 
 from gpukeras.core.errors import CheckpointError
-from gpukeras.search.stack_checkpoints import Checkpoint, load_checkpoints, save_checkpoints
+from gpukeras.many.fits import Fitted, ModelHistory, ModelProgress
+from gpukeras.search.stack_checkpoints import load_checkpoints, save_checkpoints
 
 
 def make_state(rows=2, value=1.0):
     return {"weights": [np.full((rows, 3), value, np.float32)], "rest": [np.zeros(2, np.uint32)]}
 
 
+def make_progress(metrics, state=None):
+    return ModelProgress(Fitted(ModelHistory(metrics), state or make_state(), None), 2)
+
+
 CHECKPOINTS = [
-    Checkpoint({"loss": [3.0, 2.0], "val_iou": [[0.1, 0.2], [0.3, 0.4]]}, make_state()),
+    make_progress({"loss": [3.0, 2.0], "val_iou": [[0.1, 0.2], [0.3, 0.4]]}),
     None,
 ]
 
@@ -23,9 +28,11 @@ def folder(tmp_path):
 
 def test_what_was_written_is_read(folder):
     first, second = load_checkpoints(folder, make_state(), 2)
-    assert (first.metrics, first.epochs, second) == (CHECKPOINTS[0].metrics, 2, None)
-    np.testing.assert_array_equal(first.state["weights"][0], CHECKPOINTS[0].state["weights"][0])
-    assert first.state["rest"][0].dtype == np.uint32
+    assert first.fitted.history == CHECKPOINTS[0].fitted.history
+    assert (first.epoch, second) == (2, None)
+    state = first.fitted.state
+    np.testing.assert_array_equal(state["weights"][0], make_state()["weights"][0])
+    assert state["rest"][0].dtype == np.uint32
     save_checkpoints(folder, [None, CHECKPOINTS[0]])
     assert load_checkpoints(folder, make_state(), 2)[0] is None
     assert len(list(folder.glob("checkpoint-*"))) == 1
@@ -41,11 +48,7 @@ def test_states_of_another_model_or_other_resamples_are_not_taken(folder, like, 
 
 @pytest.mark.parametrize("first", [{}, {"loss": 3}, {"loss": [1], "accuracy": []}])
 def test_histories_that_cannot_be_are_not_taken(tmp_path, first):
-    from gpukeras.checkpoint.store import CheckpointStore
-
-    arrays = {"0/weights/0": make_state()["weights"][0], "0/rest/0": make_state()["rest"][0]}
-    with CheckpointStore(tmp_path / "stack", keep=1) as store:
-        store.save({"metrics": [first, None]}, arrays)
+    save_checkpoints(tmp_path / "stack", [make_progress(first), None])
     assert load_checkpoints(tmp_path / "stack", make_state(), 2) == [None, None]
 
 

@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpukeras.checkpoint.identity import find_changes
 from gpukeras.checkpoint.store import to_plain
 from gpukeras.core.atomic_dir import partial_file, write_text
-from gpukeras.core.errors import CheckpointError
+from gpukeras.core.errors import CheckpointError, warn_not_saved
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import system_reason
+from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.core.safe_files import DiskFault, find_disk_fault, open_regular
 
 LOCK = "lock"
+FORMAT = 1
 ANEW = "Give another folder, or delete this one to begin anew."
 
 
@@ -38,6 +41,9 @@ class FolderKind:
         index: The file that says what is done in it; a folder without it is new.
         parts: The folders in it.
         repeated: What is done again if another damaged file is deleted: "its trial".
+        words: What must agree for a call to go on, in the order in which it is compared, with its
+            name for users.
+        shown: Names whose values are short enough to be shown.
     """
 
     arg: str
@@ -46,6 +52,8 @@ class FolderKind:
     index: str
     parts: tuple[str, ...]
     repeated: str
+    words: Mapping[str, str]
+    shown: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,13 +76,16 @@ class OwnedFolder:
     def begin(self, known: Mapping[str, Any]) -> None:
         """Makes the folders in it, and writes the index.
 
+        Args:
+            known: JSON values.
+
         Raises:
             CheckpointError: if that fails.
         """
         with self.errors("written"):
             for part in self.kind.parts:
                 (self.path / part).mkdir(exist_ok=True)
-        self.write(self.index, known)
+        self.write(self.index, {"format": FORMAT, **known})
 
     def write(self, path: Path, value: Any) -> None:
         """Writes a value as JSON.
@@ -100,31 +111,19 @@ class OwnedFolder:
             raise self.damaged(path)
         return value
 
-    def compare(
-        self,
-        known: Mapping[str, Any],
-        asked: Mapping[str, Any],
-        words: Mapping[str, str],
-        shown: Sequence[str],
-    ) -> None:
-        """Checks that what was begun in the folder is what is asked for.
-
-        Args:
-            known: What the index holds; empty in a new folder.
-            asked: JSON values.
-            words: What must agree, in the order in which it is compared, with its name for users.
-            shown: Names whose values are short enough to be shown.
+    def read_index(self) -> dict[str, Any]:
+        """Returns what the index holds; nothing in a new folder.
 
         Raises:
-            CheckpointError: naming the first difference.
+            CheckpointError: if it is damaged, or another version of gpukeras has written it.
         """
-        for name, what in words.items():
-            if not known or known.get(name) == asked.get(name):
-                continue
-            change = " changed"
-            if name in shown:
-                change = f" was {_show(known.get(name))} and is {_show(asked.get(name))}"
-            raise self.refuse(f"holds another {self.kind.noun}: {what}{change}", ANEW)
+        if not self.index.exists():
+            return {}
+        known = self.read(self.index)
+        if known.pop("format", None) != FORMAT:
+            what = f"holds a {self.kind.noun} of another version of gpukeras"
+            raise self.refuse(what, "Give another.")
+        return known
 
     def damaged(self, path: Path) -> CheckpointError:
         """Returns the error of a file that nobody wrote so."""
@@ -147,6 +146,71 @@ class OwnedFolder:
                 system_reason(error), "Its parent must exist, and both be yours to write."
             )
             raise self.refuse(f"cannot be {verb}: {fault.reason}", fault.hint) from error
+
+
+@dataclass
+class Kept:
+    """What a call keeps in a folder of its own; nothing without one.
+
+    Args:
+        home: The folder, which this process has locked, or None.
+        known: What the index held when the folder was opened; empty in a new one.
+        notes: Sentences for the user, as about other versions of packages.
+        unsaved: Why the first save failed that did, or "".
+    """
+
+    home: OwnedFolder | None = None
+    known: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    unsaved: str = ""
+
+    def compare(self, asked: Mapping[str, Any]) -> None:
+        """Checks that what was begun in the folder is what is asked for.
+
+        Args:
+            asked: Values by the names of `FolderKind.words`, and others that need not agree.
+
+        Raises:
+            CheckpointError: naming the first difference.
+        """
+        if self.home is None or not self.known:
+            return
+        kind, known, here = self.home.kind, self.known, json.loads(to_json(asked))
+        for name, what in kind.words.items():
+            if known.get(name) == here.get(name):
+                continue
+            change = " changed"
+            if name in kind.shown:
+                change = f" was {_show(known.get(name))} and is {_show(here.get(name))}"
+            raise self.home.refuse(f"holds another {kind.noun}: {what}{change}", ANEW)
+        self.notes += find_changes(here, known, f"{kind.noun} in `{kind.arg}`")
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Warns once where nothing can be saved any more, and lets the call go on."""
+        assert self.home is not None
+        try:
+            yield
+        except CheckpointError as error:
+            if not self.unsaved:
+                self.unsaved, noun = error.message, self.home.kind.noun
+                warn_not_saved(f"The {noun} is not saved any more, and goes on: {error.message}")
+
+    def end(self, notice: PreemptionNotice) -> None:
+        """Ends the call if the process is asked to.
+
+        Raises:
+            PreemptedError: if so; all is saved.
+            CheckpointError: if so, and something could not be saved.
+        """
+        if self.home is None or not notice.signal:
+            return
+        notice.heeded = True
+        kind = self.home.kind
+        if self.unsaved:
+            what = f"The {kind.noun} cannot be saved: {self.unsaved}"
+            raise CheckpointError(what, arg=kind.arg)
+        raise notice.explain(f"its {kind.noun} is", str(self.home.path))
 
 
 @contextmanager

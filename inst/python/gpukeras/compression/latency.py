@@ -17,7 +17,7 @@ import numpy as np
 
 from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
-from gpukeras.engine.predict_loop import model_device
+from gpukeras.engine.batch_rows import model_device
 
 WARM_UPS = 5
 LEAST_RUNS = 30  # fewer do not give a 95th percentile

@@ -36,8 +36,8 @@ from gpukeras.core.messages import percent
 from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import sample_rows
+from gpukeras.engine.batch_rows import model_device
 from gpukeras.engine.optimizer import find_optimizer
-from gpukeras.engine.predict_loop import model_device
 from gpukeras.models import model_checks
 from gpukeras.models.clone import copy_model
 from gpukeras.models.variables import build_variables

@@ -15,7 +15,7 @@ from gpukeras.compression.metrics import Figures, measure
 from gpukeras.core.errors import CompressionError, SpecError
 from gpukeras.core.options import Spec, check_count, check_number, check_text, option
 from gpukeras.data.dataset.map_dataset import Dataset
-from gpukeras.engine.predict_loop import model_device
+from gpukeras.engine.batch_rows import model_device
 from gpukeras.training.callbacks.early_stopping import choose_mode
 from gpukeras.training.report import FitReport
 

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from gpukeras.core.errors import GpuKerasError
+
 LENGTH = 200  # characters of a reason; Keras appends whole configurations
 # Text around the reason: the frames and the class that AutoGraph puts before an error, colour
 # codes, names of nodes and of the operation.
@@ -84,8 +86,10 @@ def find_reason(error: BaseException) -> str:
 
     Returns:
         At most 200 characters, without a final period and the values of rows; the error's class if
-        it has no text.
+        it has no text. Of an error of our own its whole message, without the hint.
     """
+    if isinstance(error, GpuKerasError):
+        return error.message.rstrip(".")
     text = str(error)
     lines = [line.strip() for line in _AROUND.sub("", _BEHIND.split(text)[0]).splitlines()]
     made = [place for place, line in enumerate(lines) if _MADE_AT.match(line)]

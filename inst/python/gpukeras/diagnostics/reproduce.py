@@ -26,7 +26,7 @@ from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import Block, open_loader, sample_rows
 from gpukeras.diagnostics.layer_runs import Difference, compare_layers
 from gpukeras.diagnostics.run_settings import RunSetting, read_run_settings
-from gpukeras.engine.predict_loop import model_device
+from gpukeras.engine.batch_rows import model_device
 from gpukeras.models import model_checks
 from gpukeras.models.state import Snapshot, apply_snapshot, take_snapshot
 from gpukeras.training.fit import fit

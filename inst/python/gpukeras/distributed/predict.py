@@ -18,7 +18,8 @@ from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.distributed.consensus import pack_arrays, unpack_arrays
 from gpukeras.distributed.keras_internals import this_replica
 from gpukeras.distributed.strategy import Strategy
-from gpukeras.engine.predict_loop import Output, choose_rows, count_row_bytes, pad_rows
+from gpukeras.engine.batch_rows import choose_rows, count_row_bytes
+from gpukeras.engine.predict import Output, pad_rows
 
 
 def predict_together(

@@ -27,8 +27,8 @@ from gpukeras.data.dataset.iterable_dataset import IterableDataset
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.loader.loader import sample_rows
 from gpukeras.engine import rowwise
+from gpukeras.engine.batch_rows import count_row_bytes, fixed_rows, model_device
 from gpukeras.engine.engine_cache import CacheKey, kept_by
-from gpukeras.engine.predict_loop import count_row_bytes, fixed_rows, model_device
 
 KERAS_ROWS = 32  # of a batch of Keras' own evaluate() and predict()
 CALL, OWN_STEP = "call", "own predict_step"  # what a verdict is about

@@ -18,8 +18,8 @@ from gpukeras.core.messages import find_reason
 from gpukeras.data.loader.loader import Block, DataLoader
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.autotune_cache import store_choice
+from gpukeras.engine.batch_rows import model_device
 from gpukeras.engine.engines import Engines
-from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.programs import Logs, UncheckedError
 from gpukeras.engine.refusals import (
     engine_refusals,

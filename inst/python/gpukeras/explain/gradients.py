@@ -25,8 +25,8 @@ from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.loader.transforms import open_device_transform
 from gpukeras.data.reader.rows import MemoryRows, RowSource
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
-from gpukeras.engine.predict import explain_rows, predict_rows
-from gpukeras.engine.predict_loop import AfterBatch, count_row_bytes, model_device, pad_rows
+from gpukeras.engine.batch_rows import count_row_bytes, model_device
+from gpukeras.engine.predict import AfterBatch, explain_rows, pad_rows, predict_rows
 from gpukeras.explain.columns import find_features
 from gpukeras.explain.effects import drop_stratum, name_output, read_output
 from gpukeras.models import compatibility, model_checks

@@ -16,7 +16,7 @@ from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import open_evaluation
 from gpukeras.engine.batch_dependence import KERAS_ROWS, choose_batches
-from gpukeras.engine.predict_loop import model_device
+from gpukeras.engine.batch_rows import model_device
 from gpukeras.models.losses import weighing_rows
 
 

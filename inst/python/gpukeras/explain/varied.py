@@ -24,8 +24,8 @@ from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource, row_numbers
 from gpukeras.data.recipe.multi_output import check_weights, own_weights
 from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.engine.batch_rows import count_row_bytes
 from gpukeras.engine.predict import explain_rows, predict_rows
-from gpukeras.engine.predict_loop import count_row_bytes
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.predict import open_rows

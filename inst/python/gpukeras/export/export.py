@@ -28,7 +28,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_flag, check_positive
 from gpukeras.data.files.files import path_error
 from gpukeras.diagnostics.child_probes import parse_answer, quiet_environment, run_probe
-from gpukeras.engine.predict_loop import model_device
+from gpukeras.engine.batch_rows import model_device
 from gpukeras.export.formats import FORMATS, Format, choose_format, open_format
 from gpukeras.export.keras_file import (
     check_target,

@@ -10,13 +10,17 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.many.copies import make_initial
 from gpukeras.many.fits import Fitted, ModelHistory, Start
-from gpukeras.many.jobs import Job, JobResult, run_job
+from gpukeras.many.jobs import Job, run_job
 from gpukeras.many.plan import read_model_facts
 from gpukeras.many.stack import read_state
 from gpukeras.many.training import Task
-from gpukeras.many.workers.plan import WorkersPlan, plan_workers, read_worker_facts
-from gpukeras.many.workers.pool import WorkersError, open_pool
-from gpukeras.many.workers.rows import RowsError
+from gpukeras.many.workers.plan import (
+    WorkersError,
+    WorkersPlan,
+    plan_workers,
+    read_worker_facts,
+)
+from gpukeras.many.workers.pool import open_pool
 
 
 def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted], str]:
@@ -37,47 +41,41 @@ def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted
     models = {id(start.model): start.model for start in starts}.values()
     needs = [read_model_facts(model, row, size).bytes for model in models]
     plan = plan_workers(read_worker_facts(asked, len(starts), max(needs)))
-    results, why = dict[int, JobResult](), plan.reason if asked != "auto" else ""
+    fitted, why = dict[int, Fitted](), plan.reason if asked != "auto" else ""
     if plan.workers:
-        results, why = train_beside(starts, task, plan)
-    fitted = dict[int, Fitted]()
+        fitted, why = _train_beside(starts, task, plan)
     for start in starts:
         number = start.member.number
-        if number in results:
-            fitted[number] = results[number].fitted or _fail(start, results[number].error)
-        else:
-            fitted[number] = train_alone(start, task)
-            _tell(task, number, fitted[number])
+        if number not in fitted:
+            fitted[number] = _train_here(start, task)
+            task.after_models({number: fitted[number]})
     return fitted, why
 
 
-def train_beside(
+def _train_beside(
     starts: Sequence[Start], task: Task, plan: WorkersPlan
-) -> tuple[dict[int, JobResult], str]:
-    """Trains models in workers, as far as they can cross.
-
-    Args:
-        starts: Where they begin, without states.
-        task: What they share.
-        plan: The workers.
-
-    Returns:
-        What came of those that workers trained, by the member's number, and how the models were
-        trained.
-    """
-    results: dict[int, JobResult] = {}
-    left: dict[int, str] = {}
+) -> tuple[dict[int, Fitted], str]:
+    """Trains models in workers, as far as they can cross; see `train_members()`."""
+    by_number = {start.member.number: start for start in starts}
+    fitted: dict[int, Fitted] = {}
+    left: list[str] = []
     try:
         with open_pool(plan, task.data) as pool:
             for job, result in pool.run(_list_jobs(starts, task), lambda: _stops(task)):
+                number = job.number
                 if result.crossed:
-                    results[job.number] = result
-                    _tell(task, job.number, result.fitted)
+                    fitted[number] = result.fitted or _stay(
+                        by_number[number], "failed", result.error
+                    )
+                    task.after_models({number: fitted[number]})
                 else:
-                    left[job.number] = result.error
-    except (RowsError, WorkersError) as error:
-        return results, f"one after another, as no worker could train them: {error}"
-    return results, _explain(len(results), left, plan)
+                    left.append(result.error)
+    except WorkersError as error:
+        return fitted, f"one after another, as no worker could train them: {error}"
+    parts = [f"{count_of(len(fitted), 'model')} in {plan.reason}"] if fitted else []
+    if left:
+        parts.append(f"{count_of(len(left), 'model')} in this process: {left[0]}")
+    return fitted, ", ".join(parts)
 
 
 def _list_jobs(starts: Sequence[Start], task: Task) -> Iterator[Job]:
@@ -90,20 +88,7 @@ def _list_jobs(starts: Sequence[Start], task: Task) -> Iterator[Job]:
             before, model = begins, start.model
             if start.learned:
                 model = make_initial(start.model, None, task.data, start.learned)
-        yield as_job(start, task, model)
-
-
-def _tell(task: Task, number: int, fitted: Fitted | None) -> None:
-    if task.after_model is not None and fitted is not None:
-        task.after_model(number, fitted)
-
-
-def _explain(count: int, left: Mapping[int, str], plan: WorkersPlan) -> str:
-    parts = [f"{count_of(count, 'model')} in {plan.reason}"] if count else []
-    if left:
-        why = next(iter(left.values()))
-        parts.append(f"{count_of(len(left), 'model')} in this process: {why}")
-    return ", ".join(parts)
+        yield _as_job(start, task, model)
 
 
 def _stops(task: Task) -> bool:
@@ -111,18 +96,13 @@ def _stops(task: Task) -> bool:
     return listener.stopped or (listener.due and listener.emit("waiting", 0, 0, None, {}))
 
 
-def _fail(start: Start, error: str) -> Fitted:
-    return Fitted(ModelHistory(stopped="failed"), read_state(start.model), None, error)
+def _stay(start: Start, stopped: str, error: str = "") -> Fitted:
+    """Returns a model that was not trained."""
+    return Fitted(ModelHistory(stopped=stopped), read_state(start.model), None, error)
 
 
-def as_job(start: Start, task: Task, model: Model) -> Job:
-    """Returns the training of a model of a table.
-
-    Args:
-        start: Where it begins, without a state.
-        task: What the models share.
-        model: The model, with what `start` has learned from labels.
-    """
+def _as_job(start: Start, task: Task, model: Model) -> Job:
+    """Returns the training of a model, which has what `start` has learned from labels."""
     spec, member = task.spec, start.member
     options: dict[str, Any] = {
         "epochs": spec.epochs,
@@ -145,19 +125,14 @@ def as_job(start: Start, task: Task, model: Model) -> Job:
     )
 
 
-def train_alone(start: Start, task: Task) -> Fitted:
-    """Trains a model of a table in this process; its own model stays as it is.
-
-    Args:
-        start: Where it begins, without a state.
-        task: What the models share.
-    """
+def _train_here(start: Start, task: Task) -> Fitted:
+    """Trains a model in this process; its own model stays as it is."""
     if task.listener.stopped:
-        return Fitted(ModelHistory(stopped="interrupted"), read_state(start.model), None)
+        return _stay(start, "interrupted")
 
     def heard(event: Mapping[str, Any]) -> bool:
         words = (event[name] for name in ("kind", "epoch", "step", "steps", "metrics"))
         return task.listener.emit(*words)
 
     model = make_initial(start.model, None, task.data, start.learned)
-    return run_job(as_job(start, task, model), task.data, heard)
+    return run_job(_as_job(start, task, model), task.data, heard)

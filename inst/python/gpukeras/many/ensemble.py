@@ -16,8 +16,8 @@ from gpukeras.data.loader.transforms import open_device_transform
 from gpukeras.data.reader.rows import RowSource, SelectedRows
 from gpukeras.data.recipe.decoding import decode_outputs, refuse_classes
 from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.engine.batch_rows import choose_rows, count_row_bytes
 from gpukeras.engine.predict import predict_rows
-from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
 from gpukeras.many.fits import FittedModels
 from gpukeras.many.stack import open_stack
 from gpukeras.models.families import predictions

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from gpukeras.backend import devices
 from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
-from gpukeras.core.options import check_count
+from gpukeras.core.options import A_FOLDER, check_count, check_text
 from gpukeras.core.preemption import catch_preemption
 from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
@@ -22,7 +23,7 @@ from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.alone import train_members
 from gpukeras.many.batches import count_steps
 from gpukeras.many.copies import make_initial, prepare
-from gpukeras.many.fits import Fitted, FittedModels, Start
+from gpukeras.many.fits import Fitted, FittedModels, ModelProgress, Start
 from gpukeras.many.group_scaling import GroupScaling, choose_scaling, find_table
 from gpukeras.many.members import Groups, Member, list_members
 from gpukeras.many.options import ManySpec
@@ -41,8 +42,7 @@ from gpukeras.many.resamples import (
     read_classes,
     split_dataset,
 )
-from gpukeras.many.saved import SavedModels, describe_trainings, open_saved
-from gpukeras.many.saving_listener import SavingListener, check_folder
+from gpukeras.many.saved import describe_trainings, open_saved
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import StackingError, Task, train_stack
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
@@ -89,7 +89,8 @@ def fit_many(
         CheckpointError: if the folder cannot be used, or holds other trainings.
         PreemptedError: if the process was asked to end, and the trainings are saved.
     """
-    check_folder(checkpoint)
+    if checkpoint is not None:
+        check_text("checkpoint", checkpoint, A_FOLDER, 'Such as checkpoint = "fits-1".')
     spec = ManySpec.from_dict(options)
     rows = _check_data(data)
     resamples = _open_folds(rows, folds, together, times)
@@ -117,12 +118,16 @@ def fit_many(
     shifted = [replace(start, member=member) for start, member in zip(starts, shifts, strict=True)]
     with catch_preemption(checkpoint is not None) as notice, open_saved(checkpoint) as saved:
         plan = _plan(models, structures, members, task)
+        listener = ProgressReporter(on_event, spec.epochs, notice)
+        task = replace(task, listener=listener)
         if checkpoint is not None:
             plan = saved.begin(describe_trainings(models, rows, spec, members), plan)
             saved.drop_unfit(starts, spec.epochs)
-        listener = SavingListener(saved, notice, on_event, spec.epochs)
-        fitted, plan = _train(shifted, plan, listener.listen_to(task), saved)
-        listener.end()
+            after_epoch = partial(saved.after_epoch, listener, notice)
+            after_models, states = saved.finish, saved.states
+            task = replace(task, after_epoch=after_epoch, after_models=after_models, states=states)
+        fitted, plan = _train(shifted, plan, task, saved.progress)
+        saved.end(notice)
     return FittedModels(
         rows,
         starts,
@@ -161,17 +166,17 @@ def _make_task(spec: ManySpec, data: MapDataset, members: Sequence[Member]) -> T
 
 
 def _train(
-    starts: Sequence[Start], plan: StackPlan, task: Task, saved: SavedModels
+    starts: Sequence[Start], plan: StackPlan, task: Task, progress: Mapping[int, ModelProgress]
 ) -> tuple[dict[int, Fitted], StackPlan]:
     """Returns what each model has become, by its number, and the plan as it was carried out."""
-    fitted = {n: progress.fitted for n, progress in saved.progress.items() if progress.finished}
+    fitted = {number: begun.fitted for number, begun in progress.items() if begun.finished}
     for stack in plan.stacks:
         waiting = [starts[place] for place in stack if starts[place].member.number not in fitted]
         try:
-            for begun, epochs in _resume(waiting, saved):
+            for begun, epochs in _resume(waiting, progress):
                 trained = train_stack(begun, replace(task, first_epoch=epochs))
                 fitted |= trained
-                saved.finish(trained)
+                task.after_models(trained)
         except StackingError as error:
             plan = plan.without([stack], f"a stack of them failed: {error}")
     left = [starts[place] for place in plan.alone if starts[place].member.number not in fitted]
@@ -179,11 +184,13 @@ def _train(
     return fitted | alone, replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
 
 
-def _resume(starts: Sequence[Start], saved: SavedModels) -> Iterator[tuple[list[Start], int]]:
+def _resume(
+    starts: Sequence[Start], progress: Mapping[int, ModelProgress]
+) -> Iterator[tuple[list[Start], int]]:
     """Yields models of a stack that go on together, and the epochs that they have behind them."""
     by_epochs: dict[int, list[Start]] = {}
     for start in starts:
-        begun = saved.progress.get(start.member.number)
+        begun = progress.get(start.member.number)
         if begun is not None:
             start = replace(start, state=begun.fitted.state, begun=begun)
         by_epochs.setdefault(0 if begun is None else begun.epoch, []).append(start)

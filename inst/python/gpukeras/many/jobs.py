@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
-from gpukeras.core.errors import GpuKerasError, PreemptedError
+from gpukeras.core.errors import PreemptedError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.core.progress import OnEvent
@@ -88,8 +88,6 @@ def try_job(run: Callable[[], Fitted]) -> JobResult:
         fitted = run()
     except PreemptedError:
         raise
-    except GpuKerasError as error:
-        why = error.message.rstrip(".")
     except Exception as error:  # whatever Keras refuses of a user's model
         why = find_reason(error)
     return JobResult(fitted, why, time.monotonic() - began)

@@ -11,8 +11,8 @@ from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import count_of
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.engine.batch_dependence import explain_outputs, sample_of
+from gpukeras.engine.batch_rows import count_row_bytes, fixed_rows
 from gpukeras.engine.engine_facts import has_convolutions
-from gpukeras.engine.predict_loop import count_row_bytes, fixed_rows
 from gpukeras.many.batches import split_models
 from gpukeras.many.row_checks import find_unchecked_rows
 from gpukeras.many.step import state_variables

@@ -9,11 +9,9 @@ What every such folder promises says `checkpoint.owned_folder`.
 
 from __future__ import annotations
 
-import itertools
-import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,12 +28,11 @@ from gpukeras.checkpoint.fingerprint import (
     read_versions,
 )
 from gpukeras.checkpoint.format import DamagedError, read_file, write_file
-from gpukeras.checkpoint.identity import find_changes
-from gpukeras.checkpoint.owned_folder import FolderKind, OwnedFolder, open_folder, to_json
+from gpukeras.checkpoint.owned_folder import FolderKind, Kept, open_folder
 from gpukeras.checkpoint.store import remove_stores
 from gpukeras.core.atomic_dir import partial_file
-from gpukeras.core.errors import CheckpointError, warn_not_saved
 from gpukeras.core.keras_types import Model
+from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.many.fits import Fitted, ModelHistory, ModelProgress, Start, State
 from gpukeras.many.members import Member
@@ -43,16 +40,14 @@ from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import StackPlan
 from gpukeras.many.resamples import digest_numbers
 from gpukeras.many.stack import read_state
+from gpukeras.training.listener import ProgressReporter
 
-FORMAT = 1
 NAME = re.compile(r"\d{6}\.npz")
 MODELS = "models"
 STATES = "states"
-KIND = FolderKind(
-    "checkpoint", "training", "trains", "fits.json", (MODELS, STATES), "the training of its models"
-)
 ENDS = ("", "completed", "early", "interrupted", "non_finite", "failed")  # see `ModelHistory`
 UNFINISHED = ("", "interrupted", "failed")  # of which something is left
+NESTS = "state", "best", "outputs"  # of arrays, of a model's progress
 SAVE_S = 20.0  # seconds between saves of a stack within its training
 # What must agree for trainings to go on, in the order in which it is compared.
 WORDS = {
@@ -67,12 +62,16 @@ WORDS = {
     "order": "`shuffle`, `drop_last` or `augment` of `data`",
 }
 SHOWN = ("seed", "epochs", "batch_size")
+KIND = FolderKind(
+    *("checkpoint", "training", "trains", "fits.json", (MODELS, STATES)),
+    *("the training of its models", WORDS, SHOWN),
+)
 
 
 def describe_trainings(
     models: Sequence[Model], data: Dataset, spec: ManySpec, members: Sequence[Member]
 ) -> dict[str, Any]:
-    """Returns JSON values by which trainings are recognised, see `WORDS`.
+    """Returns values by which trainings are recognised, see `WORDS`.
 
     Args:
         models: The compiled and built model of each setting.
@@ -81,7 +80,7 @@ def describe_trainings(
         members: The models of the table.
     """
     early = spec.early_stopping
-    asked = {
+    return {
         "models": [
             {**describe_model(model), "learning_rate": learning_rate(model)} for model in models
         ],
@@ -100,26 +99,17 @@ def describe_trainings(
         "order": describe_order(data),
         "versions": read_versions(),
     }
-    return dict(json.loads(to_json(asked)))
 
 
 @dataclass
-class SavedModels:
+class SavedModels(Kept):
     """Where the models of a table stand, on disk if there is a folder.
 
     Args:
-        home: The folder, which this process has locked; None to keep nothing.
-        known: What `fits.json` held when the folder was opened, or an empty mapping.
         progress: Where each model stood when the folder was opened, by its number in the table.
-        notes: Sentences for the user: damaged files, other versions of packages.
-        unsaved: Why the first save failed that did, or "".
     """
 
-    home: OwnedFolder | None = None
-    known: Mapping[str, Any] = field(default_factory=dict)
     progress: dict[int, ModelProgress] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    unsaved: str = ""
     _parts: dict[Path, set[int]] = field(default_factory=dict)  # the models of each file
     _saved: float = field(default_factory=time.monotonic)
 
@@ -127,11 +117,6 @@ class SavedModels:
     def states(self) -> Path | None:
         """The folder of the checkpoints of models that train alone; None without."""
         return None if self.home is None else self.home.path / STATES
-
-    @property
-    def due(self) -> bool:
-        """Whether models that are training are to be saved."""
-        return self.home is not None and time.monotonic() - self._saved > SAVE_S
 
     def begin(self, asked: Mapping[str, Any], plan: StackPlan) -> StackPlan:
         """Checks that the folder's trainings are those that are asked for, and writes these.
@@ -147,12 +132,11 @@ class SavedModels:
             CheckpointError: naming the first difference, or if the index is damaged.
         """
         assert self.home is not None
-        self.home.compare(self.known, asked, WORDS, SHOWN)
-        self.notes += find_changes(asked, self.known)
+        self.compare(asked)
         if self.known:
             plan = self._read_plan(plan)
         groups = {"stacks": plan.stacks, "alone": plan.alone}
-        self.home.begin({"format": FORMAT, **asked, "plan": groups})
+        self.home.begin({**asked, "plan": groups})
         return plan
 
     def _read_plan(self, plan: StackPlan) -> StackPlan:
@@ -194,16 +178,34 @@ class SavedModels:
         folder = self.home.path / MODELS
         last = max((int(path.stem) for path in self._parts), default=0)
         path = folder / f"{last + 1:06d}.npz"
-        try:
-            with self.home.errors("written"), partial_file(path) as partial:
-                write_file(partial, *_pack(progress))
-        except CheckpointError as error:
-            if not self.unsaved:
-                self.unsaved = error.message
-                warn_not_saved(f"The models are not saved any more, and train on: {error.message}")
-            return False
-        self._add(path, set(progress))
-        return True
+        with self.saving(), self.home.errors("written"):
+            with partial_file(path) as partial:
+                write_file(partial, *pack_progress(progress))
+            self._add(path, set(progress))
+            return True
+        return False
+
+    def after_epoch(
+        self,
+        listener: ProgressReporter,
+        notice: PreemptionNotice,
+        read: Callable[[], Mapping[int, ModelProgress]],
+    ) -> None:
+        """Saves models that are training, now and then and where the training ends.
+
+        Args:
+            listener: Says whether the user ends it.
+            notice: Says whether the process is asked to end.
+            read: Returns where the models stand.
+
+        Raises:
+            PreemptedError, CheckpointError: see `end()`.
+        """
+        ends = listener.stopped or bool(notice.signal)
+        if ends or time.monotonic() - self._saved > SAVE_S:
+            self.save(read())
+        if ends:  # a signal that comes now ends the next epoch: nothing is lost
+            self.end(notice)
 
     def finish(self, fitted: Mapping[int, Fitted]) -> None:
         """Keeps models that have trained to their end, and no checkpoints of them any more."""
@@ -220,7 +222,7 @@ class SavedModels:
         """Reads a file of models; one that is damaged leaves them as older files have them."""
         assert self.home is not None
         try:
-            progress = _unpack(*read_file(path))
+            progress = unpack_progress(*read_file(path))
         except DamagedError as error:
             self.notes += (f"{path.name} of `checkpoint` was skipped: {error}.",)
             self._parts[path] = set()
@@ -253,15 +255,11 @@ def open_saved(folder: str | None) -> Iterator[SavedModels]:
         yield SavedModels()
         return
     with open_folder(Path(folder).expanduser().absolute(), KIND) as home:
-        saved = SavedModels(home)
         with home.errors("read"):
-            if home.index.exists():
-                saved.known = home.read(home.index)
-                if saved.known.get("format") != FORMAT:
-                    raise home.refuse("is of another version of gpukeras", "Give another.")
-                files = (home.path / MODELS).glob("*.npz")
-                for path in sorted(each for each in files if NAME.fullmatch(each.name)):
-                    saved.read(path)
+            saved = SavedModels(home, home.read_index())
+            files = (home.path / MODELS).glob("*.npz")
+            for path in sorted(each for each in files if NAME.fullmatch(each.name)):
+                saved.read(path)
         yield saved
 
 
@@ -269,15 +267,15 @@ def _is_of(progress: ModelProgress, start: Start, epochs: int) -> bool:
     """Whether progress is one of a training: its state, its epochs and its outputs fit."""
     own, outputs = read_state(start.model), runtime.tree().flatten(progress.fitted.outputs)
     return (
-        _is_like(progress.fitted.state, own)
-        and (progress.best is None or _is_like(progress.best, own))
+        is_like(progress.fitted.state, own)
+        and (progress.best is None or is_like(progress.best, own))
         and 0 <= progress.epoch <= epochs
         and progress.fitted.history.epochs <= epochs
         and all(len(each) == len(start.member.held_out) for each in outputs if each is not None)
     )
 
 
-def _is_like(state: State, own: State) -> bool:
+def is_like(state: State, own: State) -> bool:
     """Whether two states have the same parts, shapes and dtypes."""
     return own.keys() == state.keys() and all(
         [(array.shape, array.dtype) for array in state[part]]
@@ -289,50 +287,35 @@ def _is_like(state: State, own: State) -> bool:
 # Files -------------------------------------------------------------------------------------------
 
 
-def _pack(progress: Mapping[int, ModelProgress]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def pack_progress(
+    progress: Mapping[int, ModelProgress],
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Returns JSON values and arrays that say where models stand."""
     arrays: dict[str, np.ndarray] = {}
 
-    def store(name: str, array: Any) -> str:
+    def store(array: Any) -> str | None:
+        if array is None:
+            return None
+        name = f"{len(arrays):06d}"
         arrays[name] = np.asarray(array)
         return name
 
-    def store_state(prefix: str, state: State | None) -> Any:
-        if state is None:
-            return None
-        return {
-            part: [store(f"{prefix}/{part}/{place:04d}", array) for place, array in enumerate(each)]
-            for part, each in state.items()
-        }
-
     plain: dict[str, Any] = {}
     for number, model in progress.items():
-        fitted = model.fitted
-        names = itertools.count()
-        plain[str(number)] = {
-            "history": vars(fitted.history),
-            "state": store_state(f"{number}/state", fitted.state),
-            "best": store_state(f"{number}/best", model.best),
-            "outputs": runtime.tree().map_structure(
-                lambda array, number=number, names=names: (
-                    None if array is None else store(f"{number}/outputs/{next(names)}", array)
-                ),
-                fitted.outputs,
-            ),
-            "error": fitted.error,
-            "epoch": model.epoch,
-            "finished": model.finished,
-            "monitors": dict(model.monitors),
-            "factor": model.factor,
-        }
+        entry = {**vars(model), **vars(model.fitted), "history": vars(model.fitted.history)}
+        del entry["fitted"]
+        entry |= {name: runtime.tree().map_structure(store, entry[name]) for name in NESTS}
+        plain[str(number)] = entry
     return {"models": plain}, arrays
 
 
-def _unpack(plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[int, ModelProgress]:
+def unpack_progress(
+    plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> dict[int, ModelProgress]:
     """Returns where models stand.
 
     Raises:
-        DamagedError: if that is not what `_pack()` made.
+        DamagedError: if that is not what `pack_progress()` made.
     """
     try:
         return {int(number): _read(entry, arrays) for number, entry in plain["models"].items()}
@@ -341,22 +324,15 @@ def _unpack(plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[
 
 
 def _read(entry: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ModelProgress:
-    def load(names: Any) -> Any:
-        return runtime.tree().map_structure(
-            lambda name: None if name is None else arrays[name], names
-        )
+    def load(name: Any) -> Any:
+        return None if name is None else arrays[name]
 
-    fitted = Fitted(
-        _read_history(entry["history"]),
-        dict(load(entry["state"])),
-        load(entry["outputs"]),
-        str(entry["error"]),
-    )
+    state, best, outputs = (runtime.tree().map_structure(load, entry[name]) for name in NESTS)
     return ModelProgress(
-        fitted,
+        Fitted(_read_history(entry["history"]), dict(state), outputs, str(entry["error"])),
         int(entry["epoch"]),
         bool(entry["finished"]),
-        load(entry["best"]),
+        best,
         {name: _read_monitor(entry["monitors"][name]) for name in entry["monitors"]},
         float(entry["factor"]),
     )

@@ -17,8 +17,8 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.loader.loader import Block, LoaderOptions, MapLoader
 from gpukeras.data.loader.transforms import device_transform_for
+from gpukeras.engine.batch_rows import choose_rows, count_row_bytes
 from gpukeras.engine.optimizer import STUCK_STEPS
-from gpukeras.engine.predict_loop import choose_rows, count_row_bytes
 from gpukeras.many.batches import Piece, plan_epoch
 from gpukeras.many.programs import StackPrograms, open_programs
 from gpukeras.many.step import METRICS, OPTIMIZER, State, state_variables

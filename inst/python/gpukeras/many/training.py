@@ -6,7 +6,7 @@ train_stack() --> StackTraining.train() --> run_epochs() --> StackTraining.run()
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,7 +57,7 @@ class Task:
         after_epoch: Called after each epoch, and where the user ends one, with a function that
             reads where the models stand.
         states: Folder of the checkpoints of models that train alone; None to keep none.
-        after_model: Called with what a model that trains alone has become, and its number.
+        after_models: Called with what models have become, by number.
     """
 
     data: MapDataset
@@ -68,7 +68,7 @@ class Task:
     first_epoch: int = 0
     after_epoch: Callable[[Callable[[], dict[int, ModelProgress]]], None] | None = None
     states: Path | None = None
-    after_model: Callable[[int, Fitted], None] | None = None
+    after_models: Callable[[Mapping[int, Fitted]], None] = lambda fitted: None
 
 
 class StackingError(Exception):

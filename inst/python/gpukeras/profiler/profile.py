@@ -36,9 +36,9 @@ from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import sample_rows
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.engine.autotune import choose_candidates
+from gpukeras.engine.batch_rows import model_device
 from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.engine.engine_facts import read_engine_facts
-from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.refusals import (
     engine_refusals,
     explain_inability,

@@ -16,15 +16,22 @@ from gpukeras.many.fits import ModelHistory
 from gpukeras.many.futures import Futures
 from gpukeras.many.jobs import Job, JobResult, run_job, try_job
 from gpukeras.many.plan import read_model_facts
-from gpukeras.many.workers.plan import WorkersPlan, plan_workers, read_worker_facts
-from gpukeras.many.workers.pool import WorkerPool, WorkersError, open_pool
-from gpukeras.many.workers.rows import RowsError
-from gpukeras.search.attempts import FailedError, StoppedError, attempt
+from gpukeras.many.workers.plan import (
+    WorkersError,
+    WorkersPlan,
+    plan_workers,
+    read_worker_facts,
+)
+from gpukeras.many.workers.pool import WorkerPool, open_pool
 from gpukeras.search.trial_models import TrialModels
 from gpukeras.search.trials import Outcome, Trial, summarise
 
 # Yields what came of each job; ends early where its second argument says so.
 Run = Callable[[Iterable[Job], Callable[[], bool]], Iterator[tuple[Job, JobResult]]]
+
+
+class StoppedError(Exception):
+    """The search ends before a trial has."""
 
 
 @dataclass
@@ -61,17 +68,16 @@ class AloneTrainer:
 
     def train(self, trials: Sequence[Trial], epochs: int) -> Iterator[Outcome]:
         """Yields an outcome a trial; ends early, with fewer, when the search is to end."""
-        pool = self._open(trials)
-        left = list(trials)
-        if pool is not None:
-            beside = _Jobs(self.models, epochs)
-            try:
+        beside = _Jobs(self.models, epochs)
+        try:
+            pool = self._open(trials)
+            if pool is not None:
                 yield from beside.train(trials, pool.run)
-            except WorkersError as error:
-                self._refused, self._words = True, str(error)
-            self.crossed |= beside.done
-            self._left |= beside.left
-            left = [trial for trial in trials if trial.number not in beside.done]
+        except WorkersError as error:
+            self._refused, self._words = True, str(error)
+        self.crossed |= beside.done
+        self._left |= beside.left
+        left = [trial for trial in trials if trial.number not in beside.done]
         yield from _Jobs(self.models, epochs).train(left, self._run_here)
 
     def _run_here(
@@ -83,17 +89,18 @@ class AloneTrainer:
             yield job, try_job(partial(run_job, job, data, lambda event: stops()))
 
     def _open(self, trials: Sequence[Trial]) -> WorkerPool | None:
-        """Returns the workers for trials; they start where the first of them are trained."""
+        """Returns the workers for trials; they start where the first of them are trained.
+
+        Raises:
+            WorkersError: if the rows cannot cross.
+        """
         if self._refused or self.models.stopper.look() or not trials:
             return None
         plan = self._plan(trials)
         if self._pool is None:
             self._words = plan.reason
-        if plan.workers and self._pool is None:
-            try:
+            if plan.workers:
                 self._pool = self.resources.enter_context(open_pool(plan, self.models.joined[0]))
-            except RowsError as error:
-                self._refused, self._words = True, str(error)
         return self._pool if plan.workers else None
 
     def _plan(self, trials: Sequence[Trial]) -> WorkersPlan:
@@ -104,21 +111,6 @@ class AloneTrainer:
         needs = [read_model_facts(model, data.row_bytes, rows).bytes for model in models]
         count = len(trials) * len(self.models.resamples)
         return plan_workers(read_worker_facts(self.asked, count, max(needs, default=0)))
-
-
-@dataclass
-class _Progress:
-    """Where a trial stands.
-
-    Args:
-        trial: The trial.
-        histories: The histories of its models so far, by number of the job.
-        seconds: Seconds that they took.
-    """
-
-    trial: Trial
-    histories: dict[int, ModelHistory] = field(default_factory=dict)
-    seconds: float = 0.0
 
 
 @dataclass
@@ -138,7 +130,9 @@ class _Jobs:
     epochs: int
     done: set[int] = field(default_factory=set)
     left: dict[int, str] = field(default_factory=dict)
-    _progress: dict[int, _Progress] = field(default_factory=dict)  # by number of the job
+    # Of each trial: the histories of its models so far, by number of the job, and their seconds.
+    _histories: dict[int, dict[int, ModelHistory]] = field(default_factory=dict)
+    _seconds: dict[int, float] = field(default_factory=dict)
     _failed: list[Outcome] = field(default_factory=list)  # trials without a model
 
     def train(self, trials: Sequence[Trial], run: Run) -> Iterator[Outcome]:
@@ -165,17 +159,15 @@ class _Jobs:
         for trial in trials:
             if stopper.look():
                 return
-            learned = attempt(trial, self.epochs, stopper, partial(models.learn, trial))
+            learned = stopper.attempt(trial, self.epochs, partial(models.learn, trial))
             if isinstance(learned, Outcome):
                 self.done.add(trial.number)
                 self._failed.append(learned)
             if not isinstance(learned, list):
                 continue
-            progress = _Progress(trial)
             for job in models.list_jobs(trial, learned, self.epochs):
                 # Where a resample failed, the others are not worth their time.
                 if trial.number not in self.done | self.left.keys():
-                    self._progress[job.number] = progress
                     yield job
 
     def _note(self, job: Job, result: JobResult) -> Outcome | None:
@@ -184,39 +176,28 @@ class _Jobs:
         Raises:
             StoppedError: if the user ended the training.
         """
-        progress = self._progress[job.number]
-        number = progress.trial.number
-        progress.seconds += result.seconds
+        count = len(self.models.resamples)
+        number = job.number // count
+        self._seconds[number] = self._seconds.get(number, 0.0) + result.seconds
+        histories = self._histories.setdefault(number, {})
         if not result.crossed:
             self.left[number] = result.error
         if number in self.done | self.left.keys():
             return None
-        try:
-            progress.histories[job.number] = check_end(result)
-        except FailedError as error:
-            return Outcome(number, self.epochs, seconds=progress.seconds, error=str(error))
-        if len(progress.histories) < len(self.models.resamples):
+        why = result.error
+        if result.fitted is not None:
+            history = histories[job.number] = result.fitted.history
+            if history.stopped == "interrupted":
+                raise StoppedError
+            if history.stopped == "non_finite":
+                why = f"the loss is not finite in epoch {history.epochs + 1}"
+        if why:
+            return Outcome(number, self.epochs, seconds=self._seconds[number], error=why)
+        if len(histories) < count:
             return None
-        histories = [history.metrics for _, history in sorted(progress.histories.items())]
-        return summarise(number, self.epochs, histories, progress.seconds)
+        metrics = [history.metrics for _, history in sorted(histories.items())]
+        return summarise(number, self.epochs, metrics, self._seconds[number])
 
     def _take_failed(self) -> Iterator[Outcome]:
         while self._failed:
             yield self._failed.pop(0)
-
-
-def check_end(result: JobResult) -> ModelHistory:
-    """Returns the history of a training that has come to its end.
-
-    Raises:
-        StoppedError: if the user ended it.
-        FailedError: if it failed, or its loss was no number.
-    """
-    if result.fitted is None:
-        raise FailedError(result.error)
-    history = result.fitted.history
-    if history.stopped == "interrupted":
-        raise StoppedError
-    if history.stopped == "non_finite":
-        raise FailedError(f"the loss is not finite in epoch {history.epochs + 1}")
-    return history

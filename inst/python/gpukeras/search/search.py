@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from gpukeras.checkpoint.fingerprint import describe_order, describe_rows, read_versions
-from gpukeras.core.errors import CheckpointError, GpuKerasError, SpecError
+from gpukeras.core.errors import GpuKerasError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED
-from gpukeras.core.preemption import PreemptionNotice, catch_preemption
+from gpukeras.core.preemption import catch_preemption
 from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.iterable_dataset import GeneratorInterrupt
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
@@ -285,16 +285,8 @@ def search(
         if not stopper.stopped:
             study.remove_states()
         elif stopper.stopped == "preempted":
-            notice.heeded = True
-            raise _preempted(study, notice)
+            study.end(notice)
     return running.report(trainer.reason)
-
-
-def _preempted(study: Study, notice: PreemptionNotice) -> GpuKerasError:
-    """Returns the error that ends a search whose process is asked to end."""
-    if study.unsaved:
-        return CheckpointError(f"The search cannot be saved: {study.unsaved}", arg="folder")
-    return notice.explain("its search is", str(study.folder))
 
 
 def _note_absent(resamples: Sequence[Resample], data: MapDataset) -> tuple[str, ...]:

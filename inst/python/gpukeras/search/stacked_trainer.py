@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from gpukeras.core.messages import count_of, find_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
-from gpukeras.many.fits import Fitted, ModelProgress, Start
+from gpukeras.many.fits import Fitted, ModelProgress, Start, State
 from gpukeras.many.members import Member
 from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import (
@@ -31,21 +31,20 @@ from gpukeras.many.plan import (
     read_model_facts,
 )
 from gpukeras.many.resamples import Resample
-from gpukeras.many.stack import ModelState, read_state
+from gpukeras.many.saved import SAVE_S
+from gpukeras.many.stack import read_state
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import Task, train_stack
 from gpukeras.models.label_numbers import LabelNumbers
 from gpukeras.search.alone_trainer import AloneTrainer
-from gpukeras.search.attempts import FailedError, StoppedError, attempt
 from gpukeras.search.options import BATCH_SIZE
-from gpukeras.search.stack_checkpoints import Checkpoint, load_checkpoints, save_checkpoints
+from gpukeras.search.stack_checkpoints import load_checkpoints, save_checkpoints
 from gpukeras.search.trial_models import TrialModels
 from gpukeras.search.trials import Outcome, Trial, summarise
 from gpukeras.training.listener import ProgressReporter
 
 STACK = "stack"  # folder of a trial's models that were stacked
 MOST_MODELS = 256  # of a job: each trial's model is built before it begins
-SAVE_S = 20.0  # seconds between the states that a kill leaves
 TIME_SHARE = 4  # a job may take one part in so many of the time that is left
 FIRST = 4  # trials of the first job of a search with a limit of time
 
@@ -60,7 +59,7 @@ class _OpenTrial:
         structure: The model's structure; None for one that trains alone.
         facts: What the model needs.
         initial: The model's state.
-        checkpoints: Where it stands on each resample.
+        progress: Where it stands on each resample.
         learned: What it has to learn from the labels of each resample.
     """
 
@@ -68,8 +67,8 @@ class _OpenTrial:
     model: Model
     structure: Structure | None
     facts: ModelFacts
-    initial: ModelState
-    checkpoints: list[Checkpoint | None]
+    initial: State
+    progress: list[ModelProgress | None]
     learned: list[LabelNumbers]
 
 
@@ -126,7 +125,7 @@ class StackedTrainer:
         chosen, began = trials[: self._choose_count(len(trials), epochs)], time.monotonic()
         opened: list[_OpenTrial] = []
         for trial in chosen:
-            result = attempt(trial, epochs, self.models.stopper, partial(self._open, trial))
+            result = self.models.stopper.attempt(trial, epochs, partial(self._open, trial))
             if isinstance(result, _OpenTrial):
                 opened.append(result)
             elif result is not None:
@@ -166,15 +165,16 @@ class StackedTrainer:
             try:
                 structure = describe_structure(model)
             except ModelError as error:
-                why = error.message.rstrip(".")
+                why = find_reason(error)
         if structure is None:
             self._alone.setdefault(trial.number, why)  # the first reason is the cause
         initial = read_state(model)
         folder, count = self.models.folder(trial), len(self.models.resamples)
-        none: list[Checkpoint | None] = [None] * count
-        checkpoints = none if folder is None else load_checkpoints(folder / STACK, initial, count)
+        progress: list[ModelProgress | None] = [None] * count
+        if folder is not None:
+            progress = load_checkpoints(folder / STACK, initial, count)
         learned = self.models.learn(trial)
-        return _OpenTrial(trial, model, structure, facts, initial, checkpoints, learned)
+        return _OpenTrial(trial, model, structure, facts, initial, progress, learned)
 
     def _refuse(self, trial: Trial, model: Model, facts: ModelFacts) -> str:
         """Returns why a trial trains alone, or ""."""
@@ -199,9 +199,7 @@ class StackedTrainer:
             resample, data = self.models.resamples[0], self.models.data
             size = find_batch_size(entry.trial, resample, data)
             steps = epochs * count_steps(len(resample.train), size)
-            if any(entry.checkpoints) or is_worth(
-                keys.count(key) * len(self.models.resamples), steps
-            ):
+            if any(entry.progress) or is_worth(keys.count(key) * len(self.models.resamples), steps):
                 together.append(entry)
             else:
                 self._alone[entry.trial.number] = "too few models have its structure"
@@ -218,9 +216,7 @@ class StackedTrainer:
         each = (time.monotonic() - began) / max(1, len(rung.opened))
         for entry in rung.opened:
             if entry.trial.number not in self._alone:
-                outcome = attempt(
-                    entry.trial, rung.epochs, stopper, partial(rung.judge, entry, each)
-                )
+                outcome = rung.judge(entry, each)
                 if outcome is not None:
                     yield outcome
         rung.save()  # where that fails, no outcome is lost
@@ -255,7 +251,6 @@ class _Rung:
         self.epochs = epochs
         count = len(models.resamples)
         self._places = [(entry, place) for entry in opened for place in range(count)]
-        self._before = [_metrics_of(entry.checkpoints[place]) for entry, place in self._places]
         self._failed: set[int] = set()  # trials whose loss was no number
         self._saved = time.monotonic()
 
@@ -268,8 +263,8 @@ class _Rung:
         shared: dict[int, tuple[int, int]] = {}
         candidates: list[Candidate] = []
         for number, (entry, place) in enumerate(self._places):
-            checkpoint = entry.checkpoints[place]
-            done = 0 if checkpoint is None else checkpoint.epochs
+            begun = entry.progress[place]
+            done = 0 if begun is None else begun.epoch
             if done < self.epochs and entry.structure is not None:
                 resample = self._models.resamples[place]
                 size = find_batch_size(entry.trial, resample, self._models.data)
@@ -282,20 +277,17 @@ class _Rung:
             size, done = shared[numbers[places[0]]]
             yield [self._start(numbers[place]) for place in places], self._make_task(size, done)
 
-    def judge(self, entry: _OpenTrial, seconds: float) -> Outcome:
-        """Returns the outcome of a trial.
-
-        Raises:
-            FailedError: if its loss was no number.
-            StoppedError: if the search ends before it has trained long enough.
-        """
-        histories = [_metrics_of(checkpoint) for checkpoint in entry.checkpoints]
+    def judge(self, entry: _OpenTrial, seconds: float) -> Outcome | None:
+        """Returns the outcome of a trial; None if the search ends before it has trained enough."""
+        number = entry.trial.number
+        histories = [{} if one is None else one.fitted.history.metrics for one in entry.progress]
         shortest = min(len(each.get("loss", ())) for each in histories)
-        if entry.trial.number in self._failed:
-            raise FailedError(f"the loss is not finite in epoch {shortest + 1}")
+        if number in self._failed:
+            why = f"the loss is not finite in epoch {shortest + 1}"
+            return Outcome(number, self.epochs, seconds=seconds, error=why)
         if shortest < self.epochs:
-            raise StoppedError
-        return summarise(entry.trial.number, self.epochs, histories, seconds)
+            return None
+        return summarise(number, self.epochs, histories, seconds)
 
     def save(self) -> None:
         """Writes where the trials stand, for the next job and for a search after a kill."""
@@ -304,7 +296,7 @@ class _Rung:
             folder = self._models.folder(entry.trial)
             if folder is not None and entry.trial.number not in self._failed:
                 try:
-                    save_checkpoints(folder / STACK, entry.checkpoints)
+                    save_checkpoints(folder / STACK, entry.progress)
                 except (OSError, CheckpointError) as error:
                     if isinstance(error, CheckpointError) and error.__cause__ is None:
                         raise  # not the disk's fault, such as files of the user's
@@ -327,12 +319,12 @@ class _Rung:
     def _start(self, number: int) -> Start:
         entry, place = self._places[number]
         assert entry.structure is not None
-        resample, checkpoint = self._models.resamples[place], entry.checkpoints[place]
+        resample, begun = self._models.resamples[place], entry.progress[place]
         member = Member(number, 0, None, resample.name, "", resample.train, resample.held_out)
-        state = entry.initial if checkpoint is None else checkpoint.state
+        state = entry.initial if begun is None else begun.fitted.state
         structure = adapt_structure(entry.structure, entry.learned[place])
         member = member.shift(self._models.joined[1][place])
-        return Start(member, entry.model, structure, state, entry.learned[place])
+        return Start(member, entry.model, structure, state, entry.learned[place], begun)
 
     def _save_now_and_then(self, read: Callable[[], dict[int, ModelProgress]]) -> None:
         if time.monotonic() - self._saved > SAVE_S:
@@ -340,16 +332,12 @@ class _Rung:
             self.save()
 
     def note(self, results: Mapping[int, Fitted]) -> None:
-        """Notes where models stand that were trained on from where they stood before."""
+        """Notes where models stand, for which a later rung is more epochs of the same training."""
         for number, fitted in results.items():
             entry, place = self._places[number]
-            first, new = self._before[number], fitted.history.metrics
-            if new:
-                metrics = {name: [*first.get(name, ()), *values] for name, values in new.items()}
-                entry.checkpoints[place] = Checkpoint(metrics, fitted.state)
-            if fitted.history.stopped == "non_finite":
+            history = fitted.history
+            if history.epochs:
+                fitted = replace(fitted, history=replace(history, stopped=""))
+                entry.progress[place] = ModelProgress(fitted, history.epochs)
+            if history.stopped == "non_finite":
                 self._failed.add(entry.trial.number)
-
-
-def _metrics_of(checkpoint: Checkpoint | None) -> Mapping[str, list[Any]]:
-    return {} if checkpoint is None else checkpoint.metrics

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from gpukeras.core.errors import PreemptedError
+from gpukeras.core.messages import find_reason
 from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.core.progress import OnEvent
+from gpukeras.search.trials import Outcome, Trial
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -53,6 +58,29 @@ class Stopper:
         if not self.stopped and self.seconds is not None and self.elapsed_s >= self.seconds:
             self.stopped = "time"
         return bool(self.stopped)
+
+    def attempt(self, trial: Trial, epochs: int, run: Callable[[], T]) -> T | Outcome | None:
+        """Returns what a function returns; the trial's outcome if it fails, None at an interrupt.
+
+        Args:
+            trial: The trial.
+            epochs: Epochs that it was to have trained in all.
+            run: The function.
+
+        Raises:
+            PreemptedError: if the process is asked to end, which is no failure of the trial.
+        """
+        began = time.monotonic()
+        try:
+            return run()
+        except KeyboardInterrupt:
+            self.interrupt()
+            return None
+        except PreemptedError:
+            raise
+        except Exception as error:  # whatever Keras refuses of a user's model
+            why = find_reason(error)
+        return Outcome(trial.number, epochs, seconds=time.monotonic() - began, error=why)
 
     def interrupt(self) -> None:
         """Ends the search because the user interrupted one of its functions."""

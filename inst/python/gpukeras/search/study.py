@@ -9,7 +9,6 @@ What every such folder promises says `checkpoint.owned_folder`.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,16 +16,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpukeras.checkpoint.identity import find_changes
-from gpukeras.checkpoint.owned_folder import FolderKind, OwnedFolder, open_folder, to_json
+from gpukeras.checkpoint.owned_folder import FolderKind, Kept, OwnedFolder, open_folder
 from gpukeras.checkpoint.store import remove_stores
-from gpukeras.core.errors import CheckpointError, warn_not_saved
 from gpukeras.search.trials import Outcome, Trial
 
-FORMAT = 1
 TRIALS = "trials"
 STATES = "states"
-KIND = FolderKind("folder", "search", "searches", "study.json", (TRIALS, STATES), "its trial")
 # What must agree for a search to go on, in the order in which it is compared.
 WORDS = {
     "space": "the settings",
@@ -47,23 +42,20 @@ WORDS = {
 SHOWN = ("design", "metric", "mode", "epochs", "min_epochs", "eta", "seed")
 
 
+KIND = FolderKind(
+    "folder", "search", "searches", "study.json", (TRIALS, STATES), "its trial", WORDS, SHOWN
+)
+
+
 @dataclass
-class Study:
+class Study(Kept):
     """The trials of a search, on disk if there is a folder.
 
     Args:
-        home: The folder, which this process has locked; None to keep nothing.
-        known: What `study.json` held when the folder was opened, or an empty mapping.
         outcomes: By trial, its outcomes by epochs.
-        notes: Sentences for the user: other versions of packages.
-        unsaved: Why the first outcome could not be written that could not, or "".
     """
 
-    home: OwnedFolder | None = None
-    known: Mapping[str, Any] = field(default_factory=dict)
     outcomes: dict[int, dict[int, Outcome]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    unsaved: str = ""
 
     @property
     def folder(self) -> Path | None:
@@ -82,20 +74,9 @@ class Study:
             identity: JSON values by the names of `WORDS`, and others that need not agree.
             drawn: Settings of all trials.
         """
-        self.known = {"format": FORMAT, **identity, "trials": drawn}
+        self.known = {**identity, "trials": drawn}
         if self.home is not None:
             self.home.begin(self.known)
-
-    def compare(self, identity: Mapping[str, Any]) -> None:
-        """Checks that the folder's search is the one that is asked for.
-
-        Raises:
-            CheckpointError: naming the first difference.
-        """
-        asked = json.loads(to_json(identity))
-        self.notes = find_changes(asked, self.known, "search in `folder`")
-        if self.home is not None:
-            self.home.compare(self.known, asked, WORDS, SHOWN)
 
     def record(self, trial: Trial, outcome: Outcome) -> None:
         """Adds an outcome, and writes the trial's file; warns where that fails, and goes on."""
@@ -107,12 +88,8 @@ class Study:
             {n: v for n, v in asdict(each).items() if n != "trial"} for each in of_trial.values()
         ]
         stored = {**asdict(trial), "rungs": rungs}
-        try:
+        with self.saving():
             self.home.write(self.home.path / TRIALS / f"{trial.number:04d}.json", stored)
-        except CheckpointError as error:
-            if not self.unsaved:
-                self.unsaved = error.message
-                warn_not_saved(f"The search is not saved any more, and goes on: {error.message}")
 
     def remove_states(self) -> None:
         """Deletes the checkpoints of a search that is complete; other files stay."""
@@ -141,13 +118,11 @@ def open_study(folder: Path | None) -> Iterator[Study]:
 
 
 def _read_study(home: OwnedFolder) -> Study:
-    if not home.index.exists():
-        return Study(home)
-    known = home.read(home.index)
-    if known.get("format") != FORMAT or not isinstance(known.get("trials"), list):
-        raise home.refuse("holds a search of another version of gpukeras", "Give another.")
+    known = home.read_index()
+    if not isinstance(known.get("trials", []), list):
+        raise home.damaged(home.index)
     study = Study(home, known)
-    for number in range(1, len(known["trials"]) + 1):
+    for number in range(1, len(study.drawn) + 1):
         path = home.path / TRIALS / f"{number:04d}.json"
         if path.exists():
             study.outcomes[number] = _read_outcomes(home, path, number)

@@ -17,7 +17,7 @@ from gpukeras.data.recipe.recipe import Recipe, TableEncoding
 from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.engine import rowwise
 from gpukeras.engine.batch_dependence import KERAS_ROWS, Sample, explain_outputs
-from gpukeras.engine.predict_loop import fixed_rows
+from gpukeras.engine.batch_rows import fixed_rows
 from gpukeras.export import archive
 from gpukeras.models import model_recipes
 from gpukeras.serving import rows

@@ -16,7 +16,7 @@ from gpukeras.core.messages import count_of
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.data.recipe.recipe import BatchesEncoding
-from gpukeras.engine.predict_loop import check_whole, fixed_rows
+from gpukeras.engine.batch_rows import check_whole, fixed_rows
 
 
 def plan_batches(

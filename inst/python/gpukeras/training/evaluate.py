@@ -17,9 +17,9 @@ from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.batch_dependence import KERAS_ROWS, choose_batches
+from gpukeras.engine.batch_rows import fixed_rows, model_device
 from gpukeras.engine.engine_facts import find_test_hook, refuse_batch_hook
 from gpukeras.engine.epoch_loop import AfterCall
-from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.engine.programs import Logs
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.compilation import explaining_refusals

@@ -13,14 +13,14 @@ from gpukeras.data.loader.loader import MapLoader, open_evaluation
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import choose_evaluation_candidates
 from gpukeras.engine.autotune_cache import open_autotuner
-from gpukeras.engine.engine_facts import read_engine_facts
-from gpukeras.engine.epoch_loop import AfterCall, EpochLoop
-from gpukeras.engine.predict_loop import (
+from gpukeras.engine.batch_rows import (
     check_whole,
     choose_evaluated_rows,
     count_row_bytes,
     fixed_rows,
 )
+from gpukeras.engine.engine_facts import read_engine_facts
+from gpukeras.engine.epoch_loop import AfterCall, EpochLoop
 from gpukeras.engine.programs import Logs
 from gpukeras.models import compatibility
 

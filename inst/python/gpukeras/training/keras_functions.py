@@ -11,7 +11,7 @@ from gpukeras.backend import devices
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import sample_rows
-from gpukeras.engine.predict_loop import fixed_rows
+from gpukeras.engine.batch_rows import fixed_rows
 from gpukeras.models.losses import weighing_rows
 from gpukeras.models.variables import build_variables
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.core.progress import EVENT_S, OnEvent
 
 
@@ -14,14 +15,18 @@ class ProgressReporter:
         on_event: Called with `{kind, epoch, epochs, step, steps, metrics}`; returns true to end the
             training. None for no function.
         epochs: Epochs of the training.
+        notice: Asks for the end too, where the process is asked to end; None for no such.
 
     Attributes:
-        stopped: Whether the function asked for the end.
+        stopped: Whether the end was asked for.
     """
 
-    def __init__(self, on_event: OnEvent | None, epochs: int) -> None:
+    def __init__(
+        self, on_event: OnEvent | None, epochs: int, notice: PreemptionNotice | None = None
+    ) -> None:
         """Starts without events."""
         self._on_event, self._epochs = on_event, epochs
+        self._notice = notice or PreemptionNotice()
         self._last = 0.0
         self.stopped = False
 
@@ -45,6 +50,6 @@ class ProgressReporter:
         self._last = time.perf_counter()
         event = {"kind": kind, "epoch": epoch, "epochs": self._epochs, "step": step}
         event.update(steps=steps, metrics=metrics)
-        if self._on_event is not None and self._on_event(event) is True:
-            self.stopped = True
+        asked = self._on_event is not None and self._on_event(event) is True
+        self.stopped = self.stopped or asked or bool(self._notice.signal)
         return self.stopped

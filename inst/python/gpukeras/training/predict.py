@@ -28,8 +28,7 @@ from gpukeras.distributed.predict import predict_together
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.batch_dependence import kept_reason
 from gpukeras.engine.engine_facts import find_predict_hook, refuse_batch_hook
-from gpukeras.engine.predict import explain_rows, predict_rows, predict_stream
-from gpukeras.engine.predict_loop import AfterBatch, Batches
+from gpukeras.engine.predict import AfterBatch, Batches, explain_rows, predict_rows, predict_stream
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.calibration import adjust
 from gpukeras.models.families import predictions

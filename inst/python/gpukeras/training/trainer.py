@@ -33,10 +33,10 @@ from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.autotune import EngineAutotuner, EngineFacts, choose_candidates
 from gpukeras.engine.autotune_cache import open_autotuner
 from gpukeras.engine.batch_dependence import choose_batches
+from gpukeras.engine.batch_rows import fixed_rows, model_device
 from gpukeras.engine.engine_facts import explain_test_hook, read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import EpochLoop
-from gpukeras.engine.predict_loop import fixed_rows, model_device
 from gpukeras.engine.train_step import can_split
 from gpukeras.models import compatibility
 from gpukeras.models.state import apply_snapshot, read_held, take_snapshot

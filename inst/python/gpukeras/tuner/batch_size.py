@@ -29,11 +29,11 @@ from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.loader.loader import Block, open_loader
 from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.engine.autotune import choose_candidates
+from gpukeras.engine.batch_rows import model_device
 from gpukeras.engine.engine_cache import make_engines
 from gpukeras.engine.engine_facts import read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import calibrate, draw, wait_for
-from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.refusals import (
     engine_refusals,
     explain_inability,

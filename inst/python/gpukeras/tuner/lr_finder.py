@@ -24,11 +24,11 @@ from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import Block, open_loader
 from gpukeras.engine.autotune import choose_count
+from gpukeras.engine.batch_rows import model_device
 from gpukeras.engine.engine_cache import make_engines
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import draw
 from gpukeras.engine.optimizer import Rates, find_optimizer, override_rate, read_rate
-from gpukeras.engine.predict_loop import model_device
 from gpukeras.engine.programs import UntraceableError, find_loss
 from gpukeras.engine.refusals import explain_inability
 from gpukeras.models import compatibility, model_checks, model_recipes

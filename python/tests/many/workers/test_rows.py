@@ -13,7 +13,8 @@ from small_fits import label_dataset, make_dataset
 from gpukeras.data import builder
 from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.many.workers import rows
-from gpukeras.many.workers.rows import RowsError, open_rows, write_rows
+from gpukeras.many.workers.plan import WorkersError
+from gpukeras.many.workers.rows import open_rows, write_rows
 
 pytestmark = pytest.mark.tf
 
@@ -49,13 +50,13 @@ def test_rows_come_back(make, tmp_path, monkeypatch):
 def test_rows_that_are_mapped_by_a_function_cannot_cross(tmp_path):
     data = make_dataset()
     data.map = lambda x: x
-    with pytest.raises(RowsError, match="rows are mapped by a function"):
+    with pytest.raises(WorkersError, match="rows are mapped by a function"):
         write_rows(data, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_is_a_reason(tmp_path):
-    with pytest.raises(RowsError, match="rows could not be written: No such file or directory"):
+    with pytest.raises(WorkersError, match="rows could not be written: No such file or directory"):
         write_rows(make_dataset(), tmp_path / "missing")
 
 
@@ -65,12 +66,13 @@ def test_a_full_disk_is_a_reason(tmp_path):
 def test_a_disk_that_is_full_is_an_error_and_no_end_of_the_process(tmp_path, breaking):
     code = """
         import pathlib, sys
-        from gpukeras.many.workers.rows import RowsError, write_rows
+        from gpukeras.many.workers.plan import WorkersError
+        from gpukeras.many.workers.rows import write_rows
         from small_fits import make_dataset
 
         try:
             write_rows(make_dataset(200_000), pathlib.Path(sys.argv[1]))  # 8 MB
-        except RowsError as error:
+        except WorkersError as error:
             print(error)
     """
     with small_disk(tmp_path / "disk") as disk:

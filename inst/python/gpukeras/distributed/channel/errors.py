@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.core.errors import ClusterError, GpuKerasError
+from gpukeras.core.errors import ClusterError
 from gpukeras.core.messages import find_reason
 from gpukeras.distributed.channel.authentication import AuthenticationError
 from gpukeras.distributed.channel.protocol import is_count
@@ -105,8 +105,7 @@ def explain_failure(error: BaseException) -> str:
     if isinstance(error, LostConnectionError):
         return f"has left: {error.message}"[:TOLD].rstrip(".")
     name = type(error).__name__
-    text = error.message if isinstance(error, GpuKerasError) else find_reason(error)
-    line = text.strip().partition("\n")[0]
+    line = find_reason(error).strip().partition("\n")[0]
     return f"has failed: {name}{'' if line in ('', name) else f': {line}'}"[:TOLD].rstrip(".")
 
 

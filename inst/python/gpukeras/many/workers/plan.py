@@ -16,6 +16,10 @@ RESERVE_MIB, CONTEXT_MIB = 512, 768
 MIB = 2**20
 
 
+class WorkersError(Exception):
+    """No worker can train the models; the text says why."""
+
+
 @dataclass(frozen=True)
 class GpuFacts:
     """A visible GPU.

@@ -28,8 +28,8 @@ from gpukeras.many.fits import Fitted, ModelHistory
 from gpukeras.many.futures import JobFiles
 from gpukeras.many.jobs import Job, JobResult
 from gpukeras.many.step import PARTS
-from gpukeras.many.workers.plan import WorkerResources, WorkersPlan
-from gpukeras.many.workers.rows import RowsError, write_rows
+from gpukeras.many.workers.plan import WorkerResources, WorkersError, WorkersPlan
+from gpukeras.many.workers.rows import write_rows
 from gpukeras.models.identity import describe_own_code
 from gpukeras.system.environment import current_variables
 
@@ -38,10 +38,6 @@ POLL_S = 0.05  # seconds between two looks at the workers
 STOP_S = 10.0
 SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 KILLED = "killed by SIGKILL"
-
-
-class WorkersError(Exception):
-    """No worker could be started; the text says why."""
 
 
 class TransferError(Exception):
@@ -304,12 +300,12 @@ def open_pool(plan: WorkersPlan, data: MapDataset) -> Iterator[WorkerPool]:
         data: The rows.
 
     Raises:
-        RowsError: if the rows cannot cross.
+        WorkersError: if the rows cannot cross.
     """
     try:
         folder = tempfile.TemporaryDirectory(prefix="gpukeras-workers-", ignore_cleanup_errors=True)
     except OSError as error:
-        raise RowsError(f"rows could not be written: {system_reason(error)}") from error
+        raise WorkersError(f"rows could not be written: {system_reason(error)}") from error
     with folder as name:
         write_rows(data, Path(name))
         pool = WorkerPool(plan, Path(name))

@@ -18,12 +18,9 @@ from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.reader.rows import MemoryRows, RowSource
 from gpukeras.data.recipe.augmentation import AugmentSpec
 from gpukeras.data.recipe.serialization import from_portable, to_portable
+from gpukeras.many.workers.plan import WorkersError
 
 ABOUT = "rows.json"
-
-
-class RowsError(Exception):
-    """The rows cannot cross to another process; the text says why."""
 
 
 def write_rows(data: MapDataset, folder: Path) -> None:
@@ -34,22 +31,22 @@ def write_rows(data: MapDataset, folder: Path) -> None:
         folder: An empty folder.
 
     Raises:
-        RowsError: if they cannot cross, or cannot be written.
+        WorkersError: if they cannot cross, or cannot be written.
     """
     if data.map is not None:
-        raise RowsError("rows are mapped by a function")
+        raise WorkersError("rows are mapped by a function")
     if data.recipe.features.has_texts:
-        raise RowsError("rows have texts")
+        raise WorkersError("rows have texts")
     about = _describe(data)
     if _describe(_open(about, [])) != about:
-        raise RowsError("the options of the rows are not those of files")
+        raise WorkersError("the options of the rows are not those of files")
     try:
         for place, source in enumerate(data.sources):
             _write_source(source, folder / _name(place))
         text = json.dumps({**about, "sources": len(data.sources)})
         (folder / ABOUT).write_text(text, "utf-8")
     except OSError as error:
-        raise RowsError(f"rows could not be written: {error.strerror or error}") from error
+        raise WorkersError(f"rows could not be written: {error.strerror or error}") from error
 
 
 def open_rows(folder: Path) -> MapDataset:

@@ -18,7 +18,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_positive
 from gpukeras.data.dataset.map_dataset import Dataset
-from gpukeras.engine.predict_loop import model_device
+from gpukeras.engine.batch_rows import model_device
 from gpukeras.models import model_checks
 from gpukeras.profiler.cost.activations import Kept, sum_kept
 from gpukeras.profiler.cost.card_cost import LIBRARY_BYTES, CardCost

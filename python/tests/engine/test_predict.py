@@ -14,35 +14,36 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
-from gpukeras.engine import predict_loop
+from gpukeras.engine import batch_rows
+from gpukeras.engine import predict as engine_predict
 from gpukeras.training import keras_functions
 from gpukeras.training import predict as training_predict
 
 
 @given(st.integers(1, 10**7), st.integers(1, 10**6), st.integers(1, 10**6))
 def test_batches_are_alike_and_within_memory(rows, row_bytes, model_bytes):
-    size = predict_loop.choose_rows(rows, row_bytes, model_bytes, "CPU:0")
+    size = batch_rows.choose_rows(rows, row_bytes, model_bytes, "CPU:0")
     assert 1 <= size <= rows
     most = tensor_ops.batch_bytes("CPU:0") // (row_bytes + model_bytes)
-    assert size <= max(most, predict_loop.ALIGNED_ROWS)
+    assert size <= max(most, batch_rows.ALIGNED_ROWS)
     calls = -(-rows // size)
-    assert calls * size - rows < calls * predict_loop.ALIGNED_ROWS  # padding
+    assert calls * size - rows < calls * batch_rows.ALIGNED_ROWS  # padding
 
 
 def test_a_model_that_tells_nothing_gets_the_batches_of_an_evaluation():
-    found = predict_loop.choose_rows(10**6, 80, None, "CPU:0")
-    assert found == predict_loop.choose_evaluation_rows(80, 10**6)
+    found = batch_rows.choose_rows(10**6, 80, None, "CPU:0")
+    assert found == batch_rows.choose_evaluation_rows(80, 10**6)
 
 
 @given(st.integers(1, 10**7), st.none() | st.integers(1, 10**8))
 def test_an_evaluation_has_batches_of_few_sizes_within_memory(row_bytes, model_bytes):
-    size = predict_loop.choose_evaluated_rows(row_bytes, model_bytes, "CPU:0")
+    size = batch_rows.choose_evaluated_rows(row_bytes, model_bytes, "CPU:0")
     assert size == 2 ** int(np.log2(size))
-    assert 32 <= size <= predict_loop.choose_evaluation_rows(row_bytes, 10**9)
+    assert 32 <= size <= batch_rows.choose_evaluation_rows(row_bytes, 10**9)
     most = 1.5 * tensor_ops.batch_bytes("CPU:0")
     assert size == 32 or size * (row_bytes + (model_bytes or 0)) <= most
-    large = predict_loop.choose_evaluated_rows(row_bytes, model_bytes, "GPU:0")
-    assert large == predict_loop.choose_evaluation_rows(row_bytes, 10**9) >= size
+    large = batch_rows.choose_evaluated_rows(row_bytes, model_bytes, "GPU:0")
+    assert large == batch_rows.choose_evaluation_rows(row_bytes, 10**9) >= size
 
 
 @pytest.mark.tf
@@ -50,7 +51,7 @@ def test_a_model_without_variables_is_where_the_session_computes(monkeypatch):
     keras = runtime.keras()
     model = keras.Sequential([keras.Input((5,)), keras.layers.ReLU()])
     monkeypatch.setattr(devices, "_current", devices.Setup("GPU:1"))
-    assert predict_loop.model_device(model) == "GPU:1"
+    assert batch_rows.model_device(model) == "GPU:1"
 
 
 def test_on_jax_a_cpu_has_small_batches():
@@ -61,7 +62,9 @@ ROWS = np.random.default_rng(1).normal(size=(203, 5)).astype(np.float32)
 
 
 def predict(model, rows=ROWS):
-    return predict_loop.predict_rows(model, MemoryRows(rows), Recipe(ArrayEncoding(rows.shape[1:])))
+    return engine_predict.predict_rows(
+        model, MemoryRows(rows), Recipe(ArrayEncoding(rows.shape[1:]))
+    )
 
 
 def close(found, expected):
@@ -92,7 +95,7 @@ def test_rows_that_are_read_only_are_predicted_too(start):
 
 @pytest.mark.tf
 def test_what_a_row_takes_is_counted_by_layers():
-    assert predict_loop.count_row_bytes(make_model()) == 4 * (8 + 3)
+    assert batch_rows.count_row_bytes(make_model()) == 4 * (8 + 3)
 
 
 @pytest.mark.tf
@@ -101,7 +104,7 @@ def test_recurrent_layers_multiply_all_times_at_once():
     layers = keras.layers
 
     def count(inputs, *others):
-        found = predict_loop.count_row_bytes(keras.Sequential([keras.Input(inputs), *others]))
+        found = batch_rows.count_row_bytes(keras.Sequential([keras.Input(inputs), *others]))
         return found // 4
 
     one = keras.Sequential([keras.Input((5, 3)), layers.LSTM(2)])
@@ -111,7 +114,7 @@ def test_recurrent_layers_multiply_all_times_at_once():
     assert count((5, 4, 4, 1), images) == 4 * 4 * 2 + 5 * 4 * 4 * 8
     given, state = keras.Input((5, 3)), keras.Input((2,))
     model = keras.Model([given, state], layers.SimpleRNN(2)(given, initial_state=state))
-    assert predict_loop.count_row_bytes(model) == 4 * (5 * 3 + 2 + 2 + 5 * 2)
+    assert batch_rows.count_row_bytes(model) == 4 * (5 * 3 + 2 + 2 + 5 * 2)
 
 
 @pytest.mark.tf
@@ -212,8 +215,8 @@ def test_memory_that_runs_out_halves_the_batches():
 @pytest.mark.tf
 @pytest.mark.parametrize("workers", [0, 1, 4])
 def test_batches_keep_their_order_however_many_are_on_their_way(monkeypatch, workers):
-    monkeypatch.setattr(predict_loop, "choose_rows", lambda *facts: 10)
-    monkeypatch.setattr(predict_loop, "WORKERS", workers)
+    monkeypatch.setattr(engine_predict, "choose_rows", lambda *facts: 10)
+    monkeypatch.setattr(engine_predict, "WORKERS", workers)
     model = make_model()
     close(predict(model), model.predict(ROWS, verbose=0))
 
@@ -221,7 +224,7 @@ def test_batches_keep_their_order_however_many_are_on_their_way(monkeypatch, wor
 @pytest.mark.tensorflow
 @pytest.mark.tf
 def test_a_model_that_runs_eagerly_runs_in_the_main_thread(monkeypatch):
-    monkeypatch.setattr(predict_loop, "choose_rows", lambda *facts: 10)
+    monkeypatch.setattr(engine_predict, "choose_rows", lambda *facts: 10)
     seen = set()
 
     class Own(type(make_model())):
@@ -238,8 +241,8 @@ def test_a_model_that_runs_eagerly_runs_in_the_main_thread(monkeypatch):
 
 @pytest.mark.tf
 def test_batches_that_were_predicted_before_memory_ran_out_are_kept(monkeypatch):
-    monkeypatch.setattr(predict_loop, "choose_rows", lambda *facts: 80)
-    monkeypatch.setattr(predict_loop, "WORKERS", 0)
+    monkeypatch.setattr(engine_predict, "choose_rows", lambda *facts: 80)
+    monkeypatch.setattr(engine_predict, "WORKERS", 0)
     tf, model = runtime.tensorflow(), make_model()
     own, starts = model.predict_on_batch, []
 
