@@ -8,7 +8,7 @@ model computes as much as before: TensorFlow multiplies by zeros too. Structured
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,8 @@ from gpukeras.training import fit
 from gpukeras.training.keras_functions import SAMPLE
 from gpukeras.training.report import FitReport
 
+Train = Callable[[Model, Mapping[str, Any]], FitReport]  # by the options of the training
+
 
 def prune(
     model: Model,
@@ -78,9 +80,17 @@ def prune(
     _build(model, data)
     check_excluded(spec.exclude, [path for path, _ in list_layers(model)])
     began = time.perf_counter()
-    work = Work("prune", spec.settings, began)
+
+    def train(made: Model, settings: Mapping[str, Any]) -> FitReport:
+        assert data is not None  # as was checked
+        if spec.learning_rate is not None:
+            _set_rate(made, spec.learning_rate)
+        asked = {**settings, "epochs": spec.epochs}
+        return fit.fit(made, data, asked, validation=validation, on_event=on_event)
+
     make = _take_units if spec.structured else _zero_weights
-    made, work = make(model, data, spec, validation, on_event, work)
+    made, work = make(model, data, spec, train, Work("prune", spec.settings, began))
+    work = replace(work, notes=(*_explain_training(work.training), *work.notes))
     report = conclude(model, made, work, spec, data=data, validation=validation)
     return {"model": made, "report": report}
 
@@ -97,30 +107,22 @@ def _build(model: Model, data: Dataset | None) -> None:
 
 
 def _zero_weights(
-    model: Model,
-    data: Dataset | None,
-    spec: PruneSpec,
-    validation: Dataset | None,
-    on_event: OnEvent | None,
-    work: Work,
+    model: Model, data: Dataset | None, spec: PruneSpec, train: Train, work: Work
 ) -> tuple[Any, Work]:
     """Prunes a copy of the model by magnitude."""
     copy = copy_model(model)
     apply_masks(copy, read_masks(model))
     kernels, listed = choose_kernels(copy, spec.exclude)
     before = {kernel.path: int(np.count_nonzero(kernel.variable)) for kernel in kernels}
-    notes: list[str] = []
     trained = None
-    if spec.epochs:
-        trained, notes = _train_masks(copy, kernels, data, spec, validation, on_event)
+    if spec.epochs and data is not None:
+        trained = _train_masks(copy, kernels, count_steps(copy, data), spec, train)
     else:
         zero_smallest(kernels, spec.sparsity, _is_whole(spec))
     masks = _settle(copy, kernels)
-    notes += _explain_share(masks, spec)
+    notes = tuple(_explain_share(masks, spec))
     changes = tuple(_describe_mask(kernel, before[kernel.path]) for kernel in kernels)
-    return copy, replace(
-        work, layers=changes, listed=tuple(listed), notes=tuple(notes), training=trained
-    )
+    return copy, replace(work, layers=changes, listed=tuple(listed), notes=notes, training=trained)
 
 
 def choose_kernels(model: Model, exclude: Sequence[str]) -> tuple[list[Kernel], list[Listed]]:
@@ -147,15 +149,9 @@ def choose_kernels(model: Model, exclude: Sequence[str]) -> tuple[list[Kernel], 
 
 
 def _train_masks(
-    model: Model,
-    kernels: Sequence[Kernel],
-    data: Any,
-    spec: PruneSpec,
-    validation: Dataset | None,
-    on_event: OnEvent | None,
-) -> tuple[FitReport, list[str]]:
+    model: Model, kernels: Sequence[Kernel], epoch_steps: int, spec: PruneSpec, train: Train
+) -> FitReport:
     """Trains while the masks grow."""
-    epoch_steps = count_steps(model, data)
     ramp = plan_ramp(
         epoch_steps * spec.epochs,
         spec.sparsity,
@@ -166,39 +162,11 @@ def _train_masks(
     )
     optimizer = find_optimizer(model, "schedule")
     growth = Growth(kernels, keras_private.step_count(optimizer), ramp, _is_whole(spec))
-    options = late_stopping(spec, -(-ramp.last // epoch_steps))
     with tensor_ops.stepping(optimizer, growth.state):
-        report = fine_tune(
-            model, data, spec, options=options, validation=validation, on_event=on_event
-        )
+        report = train(model, late_stopping(spec, -(-ramp.last // epoch_steps)))
     if report.stopped == "completed":
         growth.finish()  # loss scaling may have skipped the last update
-    return report, _explain_training(report)
-
-
-def fine_tune(
-    model: Model,
-    data: Dataset,
-    spec: PruneSpec,
-    *,
-    options: Mapping[str, Any],
-    validation: Dataset | None,
-    on_event: OnEvent | None,
-) -> FitReport:
-    """Trains a model during or after pruning.
-
-    Args:
-        model: The model.
-        data: Rows to train on.
-        spec: Options of the pruning.
-        options: Options of the training.
-        validation: Rows to evaluate on, or None for the validation rows of `data`.
-        on_event: As in `training.fit()`.
-    """
-    if spec.learning_rate is not None:
-        _set_rate(model, spec.learning_rate)
-    settings = {**options, "epochs": spec.epochs}
-    return fit.fit(model, data, settings, validation=validation, on_event=on_event)
+    return report
 
 
 def _set_rate(model: Model, rate: float) -> None:
@@ -246,8 +214,8 @@ def _describe_mask(kernel: Kernel, before: int) -> LayerChange:
     return LayerChange(kernel.name, kind, change, before, left, "non-zeros")
 
 
-def _explain_training(report: FitReport) -> list[str]:
-    if report.stopped in ("completed", "early"):
+def _explain_training(report: FitReport | None) -> list[str]:
+    if report is None or report.stopped in ("completed", "early"):
         return []
     why = {"interrupted": "was interrupted", "non_finite": "ended at a loss that is no number"}
     return [f"The training {why.get(report.stopped, 'ended early')}: not all masks have grown."]
@@ -264,12 +232,7 @@ def _explain_share(masks: Mapping[str, np.ndarray], spec: PruneSpec) -> list[str
 
 
 def _take_units(
-    model: Model,
-    data: Dataset | None,
-    spec: PruneSpec,
-    validation: Dataset | None,
-    on_event: OnEvent | None,
-    work: Work,
+    model: Model, data: Dataset | None, spec: PruneSpec, train: Train, work: Work
 ) -> tuple[Any, Work]:
     """Prunes whole units: builds a smaller model and trains it."""
     narrowed: Narrowed = narrow_model(
@@ -281,15 +244,8 @@ def _take_units(
         excluded=lambda path: is_named(path, spec.exclude),
     )
     small = narrowed.model
-    trained = None
-    notes = list(narrowed.notes)
     if read_masks(model):
         apply_masks(small, find_zeros(small))
-    if spec.epochs and data is not None:
-        trained = fine_tune(
-            small, data, spec, options=spec.fit, validation=validation, on_event=on_event
-        )
-        notes += _explain_training(trained)
-    return small, replace(
-        work, layers=narrowed.changes, listed=narrowed.listed, notes=tuple(notes), training=trained
-    )
+    trained = train(small, spec.fit) if spec.epochs else None
+    changes, listed, notes = narrowed.changes, narrowed.listed, narrowed.notes
+    return small, replace(work, layers=changes, listed=listed, notes=notes, training=trained)

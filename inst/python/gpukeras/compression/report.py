@@ -149,19 +149,16 @@ def conclude(
     old, new = measure([before, after], data, spec.batch_size, validation)
     metric, drop = find_drop(old, new, spec.metric)
     check_drop(old, new, spec.max_drop, spec.metric)
+    done = {**vars(work), "notes": (*work.notes, *_explain(old, new))}
+    seconds = time.perf_counter() - done.pop("began")
     return CompressionReport(
-        kind=work.kind,
         before=old,
         after=new,
-        settings=work.settings,
-        layers=work.layers,
-        listed=work.listed,
         metric=metric,
         drop=drop,
-        seconds=time.perf_counter() - work.began,
+        seconds=seconds,
         device=model_device(after),
-        notes=(*work.notes, *_explain(old, new)),
-        training=work.training,
+        **done,
     )
 
 
