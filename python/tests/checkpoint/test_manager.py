@@ -9,7 +9,7 @@ from small_disks import BREAKING, small_disk
 from small_fits import make_dataset, make_model
 
 from gpukeras import SpecError
-from gpukeras.checkpoint.manager import Checkpointer, Saver, open_saver
+from gpukeras.checkpoint.manager import Checkpointer, open_saver
 from gpukeras.checkpoint.state import pack_state
 from gpukeras.checkpoint.store import CheckpointStore, InUseError, UnusableError
 from gpukeras.core.errors import NotSavedWarning
@@ -95,7 +95,7 @@ def test_history_is_written_beside(tmp_path):
 
 
 def test_without_a_folder_nothing_is_saved():
-    saver = Saver()
+    saver = Checkpointer()
     saver.save(make_state(1))
     saver.write_history(None)
     assert (saver.enabled, saver.due(), saver.folder, saver.notes) == (False, False, "", ())

@@ -245,7 +245,7 @@ source = usage.Source(rows, "CPU:1")
 reading = usage._Reading(model, source, "CPU:1", 2)
 reading.gpu = True
 answer["numeric"] = [reading._read_numeric()["numeric"]]
-there, here = (reading._outputs(rows[0], place) for place in ("CPU:1", "CPU:0"))
+there, here = (evidence.read_outputs(model, rows[0], place) for place in ("CPU:1", "CPU:0"))
 there[0] = there[0][::-1]  # each row's output for another row
 answer["numeric"].append(evidence.judge_outputs(there, here, ["float32"]))
 """

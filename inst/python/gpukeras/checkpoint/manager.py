@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gpukeras.checkpoint.fingerprint import describe_training
@@ -90,80 +90,51 @@ def check_grace(save_s: float, grace_s: float) -> None:
         )
 
 
-class Saver:
-    """A training without checkpoints: it saves nothing.
-
-    Attributes:
-        enabled: Whether the training has checkpoints.
-        notes: Sentences for the user: damaged checkpoints, other versions, reasons of failed saves.
-        unsaved: Why the first save failed that did, or "".
-        failed: Why the last save failed, or "".
-        grace_s: See `CheckpointSpec`.
-    """
-
-    enabled = False
-    failed = ""
-    grace_s: float | None = None
-    notes: tuple[str, ...] = ()
-    unsaved = ""
-
-    @property
-    def folder(self) -> str:
-        """The folder of the checkpoints, or ""."""
-        return ""
-
-    @property
-    def saved(self) -> str:
-        """The folder, if it has a checkpoint, or ""."""
-        return ""
-
-    def resume(self) -> TrainingState | None:
-        """Returns the state to resume from, or None."""
-        return None
-
-    def due(self) -> bool:
-        """Whether the interval between saves within an epoch has passed."""
-        return False
-
-    def save(self, state: TrainingState) -> None:
-        """Saves a state; the reason of a failure is a note, and the training continues."""
-
-    def write_history(self, record: Any) -> None:
-        """Writes `history.json` from a record or plain values; fails like `save()`."""
-
-
-class Checkpointer(Saver):
-    """The checkpoints of one training.
+class Checkpointer:
+    """The checkpoints of one training; without a folder it saves nothing.
 
     Args:
-        folder: The folder of the checkpoints; see `store.CheckpointStore`.
+        folder: The folder of the checkpoints, see `store.CheckpointStore`; None for none.
         identity: The identity of the training, see `fingerprint.describe_training()`.
         keep: Number of undamaged checkpoints that are kept.
         every_s: Seconds between saves within an epoch; None for 300, or more where saves are slow.
+        grace_s: See `CheckpointSpec`.
+
+    Attributes:
+        notes: Sentences for the user: damaged checkpoints, other versions, reasons of failed saves.
+        unsaved: Why the first save failed that did, or "".
+        failed: Why the last save failed, or "".
 
     Raises:
         CheckpointError: if the folder cannot be written, holds other files, or is in use.
     """
 
-    enabled = True
-
     def __init__(
         self,
-        folder: str | Path,
-        identity: Mapping[str, Any],
+        folder: str | Path | None = None,
+        identity: Mapping[str, Any] = MappingProxyType({}),
         keep: int = KEEP,
         every_s: float | None = None,
+        grace_s: float | None = None,
     ) -> None:
         """Opens the folder and locks it against other processes."""
-        self._store = CheckpointStore(folder, keep)
+        self._store = None if folder is None else CheckpointStore(folder, keep)
         self._identity, self._every_s = dict(identity), every_s
         self._last, self._took_s = time.monotonic(), 0.0
         self._has_any = False
+        self.grace_s = grace_s
+        self.notes: tuple[str, ...] = ()
+        self.unsaved = self.failed = ""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the training has checkpoints."""
+        return self._store is not None
 
     @property
     def folder(self) -> str:
-        """The folder of the checkpoints."""
-        return str(self._store.folder)
+        """The folder of the checkpoints, or ""."""
+        return "" if self._store is None else str(self._store.folder)
 
     @property
     def saved(self) -> str:
@@ -177,7 +148,7 @@ class Checkpointer(Saver):
             UnusableError: if it belongs to another training, or all are damaged.
             CheckpointError: if the folder cannot be read.
         """
-        saved = self._store.load(self._check_whole)
+        saved = None if self._store is None else self._store.load(self._check_whole)
         if saved is None:
             return None
         self._has_any = True
@@ -188,6 +159,8 @@ class Checkpointer(Saver):
 
     def due(self) -> bool:
         """Whether the interval between saves within an epoch has passed."""
+        if self._store is None:
+            return False
         wait = EVERY_S if self._every_s is None else self._every_s
         if self._every_s is None:
             wait = max(wait, self._took_s / SHARE)
@@ -195,6 +168,8 @@ class Checkpointer(Saver):
 
     def save(self, state: TrainingState) -> None:
         """Saves a state; if that fails, the last good checkpoint is kept, and a warning says so."""
+        if self._store is None:
+            return
         began = time.monotonic()
         plain, arrays = pack_state(state)
         parts = {"identity": self._identity, "state": plain}, arrays
@@ -205,8 +180,9 @@ class Checkpointer(Saver):
         self._took_s = self._last - began
 
     def write_history(self, record: Any) -> None:
-        """Writes `history.json`."""
-        self._try(self._store.write_history, record)
+        """Writes `history.json` from a record or plain values; fails like `save()`."""
+        if self._store is not None:
+            self._try(self._store.write_history, record)
 
     def _try(self, write: Callable[..., Any], *parts: Any) -> str:
         """Writes; returns why that failed, or ""."""
@@ -222,7 +198,8 @@ class Checkpointer(Saver):
 
     def close(self) -> None:
         """Unlocks the folder."""
-        self._store.close()
+        if self._store is not None:
+            self._store.close()
 
     def __enter__(self) -> Checkpointer:
         """Returns itself."""
@@ -263,9 +240,8 @@ class Checkpointer(Saver):
             ) from error
 
 
-@contextmanager
-def open_saver(model: Model, data: Dataset, plan: PipelinePlan, spec: FitSpec) -> Iterator[Saver]:
-    """Opens the saver that `spec` asks for; its folder is locked against other processes.
+def open_saver(model: Model, data: Dataset, plan: PipelinePlan, spec: FitSpec) -> Checkpointer:
+    """Opens the checkpoints that `spec` asks for; their folder is locked against other processes.
 
     Args:
         model: The compiled model, with its variables built.
@@ -278,9 +254,8 @@ def open_saver(model: Model, data: Dataset, plan: PipelinePlan, spec: FitSpec) -
     """
     requested = parse_checkpoint(spec.checkpoint)
     if requested is None:
-        yield Saver()
-        return
+        return Checkpointer()
     identity = describe_training(model, data, plan, vars(spec))
-    with Checkpointer(requested.folder, identity, requested.keep, requested.every_s) as saver:
-        saver.grace_s = requested.grace_s
-        yield saver
+    return Checkpointer(
+        requested.folder, identity, requested.keep, requested.every_s, requested.grace_s
+    )

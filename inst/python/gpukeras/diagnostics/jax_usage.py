@@ -14,9 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from gpukeras.backend import keras_private, runtime, tensor_ops
+from gpukeras.backend import runtime, tensor_ops
 from gpukeras.backend.jax_module import jax
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
@@ -52,7 +50,11 @@ def read_steps(model: Model, source: Source, device: str, batches: int) -> dict[
             source.batch(source.batch_size), []
         ),
         "trace": lambda: _read_trace(model, source, batches),
-        "numeric": lambda: _compare_outputs(model, source, device),
+        "numeric": lambda: (
+            placement.compare_outputs(model, source.batch(source.batch_size)[0], device)
+            if device.startswith("GPU")
+            else None
+        ),
         "jit": lambda: bool(model.jit_compile),
         "tf32": runtime.tensor_float_32,
         "policy": lambda: placement.read_policy(model),
@@ -113,27 +115,3 @@ def count_kernels(planes: Any) -> dict[str, Any]:
     streams = [line for gpu in gpus for line in gpu.lines if line.name.startswith("Stream #")]
     lengths = [event.duration_ns for stream in streams for event in stream.events]
     return {"kernels": len(lengths), "kernel_s": sum(lengths) / 1e9, "gpu_planes": len(gpus)}
-
-
-def _compare_outputs(model: Model, source: Source, device: str) -> dict[str, Any] | None:
-    """Compares the model's output for a batch on device and CPU, with equal weights."""
-    if not device.startswith("GPU"):
-        return None
-    features = source.batch(source.batch_size)[0]
-    there, here = (_outputs(model, features, place) for place in (device, "CPU:0"))
-    dtypes = {layer.compute_dtype for layer in keras_private.list_layers(model)}
-    return placement.judge_outputs(there, here, dtypes)
-
-
-def _outputs(model: Model, features: Any, device: str) -> list[np.ndarray]:
-    def place(value: Any) -> Any:
-        return tensor_ops.put(np.asarray(value), device)
-
-    state = [
-        [place(variable.value) for variable in variables]
-        for variables in (model.trainable_variables, model.non_trainable_variables)
-    ]
-    with runtime.on_device(device):
-        placed = runtime.tree().map_structure(place, features)
-        outputs, _ = model.stateless_call(*state, placed, training=False)
-    return [np.asarray(each, dtype=np.float64) for each in runtime.tree().flatten(outputs)]

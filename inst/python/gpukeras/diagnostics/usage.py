@@ -17,12 +17,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime, tensor_ops, tracing
+from gpukeras.backend import runtime, tensor_ops, tracing
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.dataset.map_dataset import Dataset
@@ -32,6 +33,7 @@ from gpukeras.engine.epoch_loop import wait_for
 from gpukeras.models import model_checks
 from gpukeras.profiler import placement
 from gpukeras.profiler.trace.gpu_summary import read_trace
+from gpukeras.system.facts import UseFacts
 from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.model_guard import untouched
 
@@ -42,35 +44,8 @@ NONE_MEANS = {
     "card": "the device is not a GPU of this computer",
     "cpu_only_ops": "a TensorFlow built for the CPU has no GPU kernels at all",
 }
-FACTS = [
-    "variables",
-    "placement",
-    "hard_placement_error",
-    "numeric",
-    "peak_rise_bytes",
-    "expected_bytes",
-    "trace",
-    "first_s",
-    "median_s",
-    "repeated_s",
-    "host_s",
-    "steps",
-    "eager",
-    "py_function",
-    "retraces",
-    "jit",
-    "deterministic",
-    "tf32",
-    "policy",
-    "capability",
-    "card",
-    "input_dtypes",
-    "rnn",
-    "cpu_only_ops",
-    "gpus",
-    "gpus_used",
-    "batch_size",
-]
+OTHERS = ("device", "held_bytes", "error", "unread")  # of `UseFacts`, which are no readings here
+FACTS = [each.name for each in fields(UseFacts) if each.name not in OTHERS] + ["host_s", "jit"]
 
 
 def read_use(
@@ -307,24 +282,10 @@ class _Reading:
     # Numbers
 
     def _read_numeric(self) -> dict[str, Any]:
-        """Compares the model's output for a batch on device and CPU, with equal weights."""
         if not self.gpu:
             raise _UnreadError("the device is the CPU itself, there is nothing to compare with")
         features = self.source.batch(self.source.batch_size)[0]
-        there, here = (self._outputs(features, place) for place in (self.device, "CPU:0"))
-        dtypes = {layer.compute_dtype for layer in keras_private.list_layers(self.model)}
-        return {"numeric": placement.judge_outputs(there, here, dtypes)}
-
-    def _outputs(self, features: np.ndarray, device: str) -> list[np.ndarray]:
-        model, tf = self.model, runtime.tensorflow()
-        with runtime.on_device(device, soft=False):
-            placed = tf.nest.map_structure(tf.constant, features)
-            state = [
-                [tf.constant(variable.numpy()) for variable in variables]
-                for variables in (model.trainable_variables, model.non_trainable_variables)
-            ]
-            outputs, _ = model.stateless_call(*state, placed, training=False)
-        return [np.asarray(each, dtype=np.float64) for each in tf.nest.flatten(outputs)]
+        return {"numeric": placement.compare_outputs(self.model, features, self.device)}
 
 
 def _seconds(call: Callable[[], Any]) -> float:

@@ -27,7 +27,7 @@ def train_members(starts: Sequence[Start], task: Task) -> tuple[dict[int, Fitted
     """Trains models that do not stack.
 
     Args:
-        starts: Where they begin, without states.
+        starts: Where they begin.
         task: What they share.
 
     Returns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -173,8 +173,8 @@ def _train(
     for stack in plan.stacks:
         waiting = [starts[place] for place in stack if starts[place].member.number not in fitted]
         try:
-            for begun, epochs in _resume(waiting, progress):
-                trained = train_stack(begun, replace(task, first_epoch=epochs))
+            for together in _resume(waiting, progress):
+                trained = train_stack(together, task)
                 fitted |= trained
                 task.after_models(trained)
         except StackingError as error:
@@ -186,16 +186,14 @@ def _train(
 
 def _resume(
     starts: Sequence[Start], progress: Mapping[int, ModelProgress]
-) -> Iterator[tuple[list[Start], int]]:
-    """Yields models of a stack that go on together, and the epochs that they have behind them."""
+) -> Iterable[list[Start]]:
+    """Returns models of a stack that go on together: they have as many epochs behind them."""
     by_epochs: dict[int, list[Start]] = {}
     for start in starts:
         begun = progress.get(start.member.number)
-        if begun is not None:
-            start = replace(start, state=begun.fitted.state, begun=begun)
-        by_epochs.setdefault(0 if begun is None else begun.epoch, []).append(start)
-    for epochs, begun_together in by_epochs.items():
-        yield begun_together, epochs
+        epochs = 0 if begun is None else begun.epoch
+        by_epochs.setdefault(epochs, []).append(replace(start, begun=begun))
+    return by_epochs.values()
 
 
 # Checks ------------------------------------------------------------------------------------------

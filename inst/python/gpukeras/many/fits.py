@@ -99,7 +99,6 @@ class Start:
         member: Its rows.
         model: A compiled and built model, which nobody changes afterwards.
         structure: The model's structure, with what was learned from labels.
-        state: Its state; None for that of the model.
         learned: What its training rows' labels give, which the model has from others.
         begun: Where an earlier process has left it, or None.
     """
@@ -107,7 +106,6 @@ class Start:
     member: Member
     model: Model
     structure: Structure
-    state: State | None = None
     learned: LabelNumbers = NOTHING
     begun: ModelProgress | None = None
 

@@ -53,7 +53,6 @@ class Task:
         batch_size: Rows per step of a model.
         device: Where the models are.
         listener: Hears of the progress, and says when to stop.
-        first_epoch: Epochs that the given states have trained already.
         after_epoch: Called after each epoch, and where the user ends one, with a function that
             reads where the models stand.
         states: Folder of the checkpoints of models that train alone; None to keep none.
@@ -65,7 +64,6 @@ class Task:
     batch_size: int
     device: str
     listener: ProgressReporter
-    first_epoch: int = 0
     after_epoch: Callable[[Callable[[], dict[int, ModelProgress]]], None] | None = None
     states: Path | None = None
     after_models: Callable[[Mapping[int, Fitted]], None] = lambda fitted: None
@@ -111,13 +109,13 @@ def _open_stack(starts: Sequence[Start], task: Task) -> Stack | PartitionedStack
 
 
 def _open_one(starts: Sequence[Start], task: Task) -> Stack:
-    states = [start.state for start in starts]
+    states = [start.begun.fitted.state for start in starts if start.begun is not None]
     return open_stack(
         [start.model for start in starts],
         [start.structure for start in starts],
         task.data,
         task.device,
-        states=None if None in states else [state for state in states if state is not None],
+        states=states if len(states) == len(starts) else None,
     )
 
 
@@ -183,8 +181,8 @@ class StackTraining:
                 stack,
                 self,
                 self.in_order(),
-                epochs=task.first_epoch if task.listener.stopped else task.spec.epochs,
-                initial_epoch=task.first_epoch,
+                epochs=self._epochs if task.listener.stopped else task.spec.epochs,
+                initial_epoch=self._epochs,
                 evaluate=self._evaluate if holds_out else None,
             )
         except StoppedError:
@@ -209,8 +207,8 @@ class StackTraining:
 
     def _resume(self, begun: Sequence[ModelProgress | None]) -> None:
         """Goes on from where an earlier process has left the models."""
-        self._epochs = self._task.first_epoch
         known = [progress for progress in begun if progress is not None]
+        self._epochs = max((progress.epoch for progress in known), default=0)
         if len(known) < len(begun):
             return
         self._rates.factors = np.array([progress.factor for progress in known], np.float32)

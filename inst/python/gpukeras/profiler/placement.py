@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import keras_private, runtime, tracing
+from gpukeras.backend import keras_private, runtime, tensor_ops, tracing
 from gpukeras.core.keras_types import Model
 
 PASS_S = 0.3  # seconds for the steps of one kind, unless a single step takes longer
@@ -134,6 +134,30 @@ def choose_line(text: str) -> str:
 
 
 # Numbers -----------------------------------------------------------------------------------------
+
+
+def compare_outputs(model: Model, features: Any, device: str) -> dict[str, Any]:
+    """Compares a model's output for a batch on a device and on the CPU, with equal weights."""
+    there, here = (read_outputs(model, features, place) for place in (device, "CPU:0"))
+    return judge_outputs(
+        there, here, {layer.compute_dtype for layer in keras_private.list_layers(model)}
+    )
+
+
+def read_outputs(model: Model, features: Any, device: str) -> list[np.ndarray]:
+    """Returns a model's outputs for a batch, computed on a device alone."""
+
+    def place(value: Any) -> Any:
+        return tensor_ops.put(value, device)
+
+    with runtime.on_device(device):
+        placed = runtime.tree().map_structure(place, features)
+        state = [
+            [place(variable.numpy()) for variable in variables]
+            for variables in (model.trainable_variables, model.non_trainable_variables)
+        ]
+        outputs, _ = model.stateless_call(*state, placed, training=False)
+    return [np.asarray(each, dtype=np.float64) for each in runtime.tree().flatten(outputs)]
 
 
 def judge_outputs(

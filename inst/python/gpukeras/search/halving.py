@@ -24,12 +24,10 @@ class Job:
     Args:
         trials: Numbers of trials that have trained equally long.
         epochs: Epochs that they are to have trained in all.
-        reason: Why, for people who read the trace.
     """
 
     trials: tuple[int, ...]
     epochs: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -76,10 +74,9 @@ def choose_job(rule: Rule, results: Results, waiting: Sequence[int], width: int 
         best = ranked[: len(results.get(below, {})) // rule.eta]
         able = [trial for trial in best if trial not in begun]
         if able:
-            reason = f"among the best 1/{rule.eta} after {below} epochs"
-            return Job(tuple(able[:width]), above, reason)
+            return Job(tuple(able[:width]), above)
     if waiting:
-        return Job(tuple(waiting[:width]), rule.rungs[0], "a new trial")
+        return Job(tuple(waiting[:width]), rule.rungs[0])
     return _finish(rule, results)
 
 
@@ -92,7 +89,7 @@ def _finish(rule: Rule, results: Results) -> Job | None:
             return None
         left = [t for t in rank(rule, results.get(below, {})) if t not in begun]
         if left:
-            return Job((left[0],), above, f"the best after {below} epochs")
+            return Job((left[0],), above)
     return None
 
 

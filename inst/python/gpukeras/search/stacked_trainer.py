@@ -19,7 +19,7 @@ from gpukeras.core.messages import count_of, find_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
-from gpukeras.many.fits import Fitted, ModelProgress, Start, State
+from gpukeras.many.fits import Fitted, ModelProgress, Start
 from gpukeras.many.members import Member
 from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import (
@@ -58,7 +58,6 @@ class _OpenTrial:
         model: Its model, with initial weights.
         structure: The model's structure; None for one that trains alone.
         facts: What the model needs.
-        initial: The model's state.
         progress: Where it stands on each resample.
         learned: What it has to learn from the labels of each resample.
     """
@@ -67,7 +66,6 @@ class _OpenTrial:
     model: Model
     structure: Structure | None
     facts: ModelFacts
-    initial: State
     progress: list[ModelProgress | None]
     learned: list[LabelNumbers]
 
@@ -168,13 +166,12 @@ class StackedTrainer:
                 why = find_reason(error)
         if structure is None:
             self._alone.setdefault(trial.number, why)  # the first reason is the cause
-        initial = read_state(model)
         folder, count = self.models.folder(trial), len(self.models.resamples)
         progress: list[ModelProgress | None] = [None] * count
         if folder is not None:
-            progress = load_checkpoints(folder / STACK, initial, count)
+            progress = load_checkpoints(folder / STACK, read_state(model), count)
         learned = self.models.learn(trial)
-        return _OpenTrial(trial, model, structure, facts, initial, progress, learned)
+        return _OpenTrial(trial, model, structure, facts, progress, learned)
 
     def _refuse(self, trial: Trial, model: Model, facts: ModelFacts) -> str:
         """Returns why a trial trains alone, or ""."""
@@ -260,7 +257,7 @@ class _Rung:
 
     def plan(self, most: int | str) -> Iterator[tuple[list[Start], Task]]:
         """Yields the stacks: models of one structure, batch size and number of epochs behind."""
-        shared: dict[int, tuple[int, int]] = {}
+        sizes: dict[int, int] = {}
         candidates: list[Candidate] = []
         for number, (entry, place) in enumerate(self._places):
             begun = entry.progress[place]
@@ -268,14 +265,14 @@ class _Rung:
             if done < self.epochs and entry.structure is not None:
                 resample = self._models.resamples[place]
                 size = find_batch_size(entry.trial, resample, self._models.data)
-                shared[number] = size, done
+                sizes[number] = size
                 key = repr((entry.structure.key, size, done))
                 candidates.append(Candidate(key, len(resample.train), entry.facts))
-        numbers = list(shared)
+        numbers = list(sizes)
         free_bytes = devices.free_bytes(devices.current().device)
         for places in plan_stacks(candidates, free_bytes=free_bytes, most=most).stacks:
-            size, done = shared[numbers[places[0]]]
-            yield [self._start(numbers[place]) for place in places], self._make_task(size, done)
+            starts = [self._start(numbers[place]) for place in places]
+            yield starts, self._make_task(sizes[numbers[places[0]]])
 
     def judge(self, entry: _OpenTrial, seconds: float) -> Outcome | None:
         """Returns the outcome of a trial; None if the search ends before it has trained enough."""
@@ -302,7 +299,7 @@ class _Rung:
                         raise  # not the disk's fault, such as files of the user's
                     self._models.give_up_states(error)
 
-    def _make_task(self, batch_size: int, done: int) -> Task:
+    def _make_task(self, batch_size: int) -> Task:
         def heard(event: Mapping[str, Any]) -> bool:
             return self._models.stopper.emit({"kind": "waiting"})
 
@@ -312,7 +309,6 @@ class _Rung:
             batch_size,
             devices.current().device,
             ProgressReporter(heard, self.epochs),
-            first_epoch=done,
             after_epoch=self._save_now_and_then,
         )
 
@@ -321,10 +317,9 @@ class _Rung:
         assert entry.structure is not None
         resample, begun = self._models.resamples[place], entry.progress[place]
         member = Member(number, 0, None, resample.name, "", resample.train, resample.held_out)
-        state = entry.initial if begun is None else begun.fitted.state
         structure = adapt_structure(entry.structure, entry.learned[place])
         member = member.shift(self._models.joined[1][place])
-        return Start(member, entry.model, structure, state, entry.learned[place], begun)
+        return Start(member, entry.model, structure, entry.learned[place], begun)
 
     def _save_now_and_then(self, read: Callable[[], dict[int, ModelProgress]]) -> None:
         if time.monotonic() - self._saved > SAVE_S:

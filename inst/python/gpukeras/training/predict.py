@@ -75,26 +75,6 @@ def predict(
         windows of time series, with `forecast`, see `windows.describe_forecasts()`. With `note`
         where predictions depend on the batch.
     """
-    record = _predict_record(
-        model, features, data, type, buffer, devices, times, callbacks, on_event
-    )
-    why = kept_reason(model)
-    note = f"Rows were predicted in the batches of Keras' own predict(): {why}."
-    return {**record, "note": note} if why else record
-
-
-def _predict_record(
-    model: Model,
-    features: Mapping[str, Any] | None,
-    data: Dataset | None,
-    type: str,  # noqa: A002 (R's name for it)
-    buffer: Callable[[int, int, list[str]], Any] | None,
-    devices: Any,
-    times: Any,
-    callbacks: Sequence[Any],
-    on_event: OnEvent | None,
-) -> dict[str, Any]:
-    """Returns the predictions without a note, see `predict()`."""
     predictions.check_type(type, family := family_of(model))
     with heard_by(on_event):
         recipe, rows, complete = open_rows(model, features, data)
@@ -102,9 +82,10 @@ def _predict_record(
         refuse_batch_hook(find_predict_hook(callbacks), data)
     compatibility.check_input(model, recipe)
     model_checks.check_call(model, "predict")
-    name = partial(name_columns, recipe.label)
     classes = type == "class"
-    held = None if buffer is None or classes or family else OutputBuffer(buffer, name)
+    held = None
+    if buffer is not None and not classes and family is None:
+        held = OutputBuffer(buffer, partial(name_columns, recipe.label))
     function = None if data is None else data.map
     progress = CallProgress(on_event, None if isinstance(rows, IterableDataset) else len(rows))
     with jit_policy(model):
@@ -114,21 +95,38 @@ def _predict_record(
             lambda: _predict(model, rows, recipe, function, held, devices, progress.reach),
         )
     output = adjust(model, output)
-    single = isinstance(output, (np.ndarray, Batches))
     if family is not None and not classes:
-        return _keep_places(_read_family(model, family, output, type, times), complete)
+        record = _keep_places(_read_family(model, family, output, type, times), complete)
+    else:
+        record = _decode(model, recipe, rows, output, complete, classes=classes)
+    if held is not None and "values" in record and held.holds(record["values"]):
+        record = {**record, "values": "buffer"}
+    why = kept_reason(model)
+    note = f"Rows were predicted in the batches of Keras' own predict(): {why}."
+    return {**record, "note": note} if why else record
+
+
+def _decode(
+    model: Model,
+    recipe: Recipe,
+    rows: RowSource | IterableDataset,
+    output: Any,
+    complete: np.ndarray | None,
+    *,
+    classes: bool,
+) -> dict[str, Any]:
+    """Returns the record of an output in the labels' terms, or `{outputs}`, that of each."""
+    single = isinstance(output, (np.ndarray, Batches))
     by_name = {"": output} if single else _by_name(model, output)
     rules = _rules_of(model, recipe.label, list(by_name))
     readings = _read_classes(model, rules, by_name) if classes else {}
-    records = [
-        _keep_places(record, complete) for record in decode_outputs(rules, by_name, readings)
-    ]
+    decoded = decode_outputs(rules, by_name, readings)
+    records = [_keep_places(record, complete) for record in decoded]
     if not single:
         return {"outputs": records}
     if isinstance(rows, WindowRows):
         records[0] |= _describe_forecasts(rows, recipe, records[0])
-    in_buffer = held is not None and "values" in records[0] and held.holds(records[0]["values"])
-    return {**records[0], "values": "buffer"} if in_buffer else records[0]
+    return records[0]
 
 
 def _read_family(model: Model, family: Family, output: Any, kind: str, times: Any) -> Any:

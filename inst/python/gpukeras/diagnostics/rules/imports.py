@@ -6,6 +6,9 @@ taken from a child process, since this one would not survive it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from gpukeras.diagnostics.rules.rule import LATE, LISTED, UNLISTED, Cause
 from gpukeras.system.facts import Facts
 
@@ -36,31 +39,6 @@ def describe_version(facts: Facts, kind: str) -> str | None:
     return seen + (f"; {error.newer} has it" if error.newer else "")
 
 
-def detect_old_cxx(facts: Facts) -> str | None:
-    """Detects C22: this process has loaded a C++ library older than a package needs."""
-    return describe_version(facts, "c++")
-
-
-def detect_old_glibc(facts: Facts) -> str | None:
-    """Detects C23: the system's C library is older than a package needs."""
-    return describe_version(facts, "c")
-
-
-def detect_ssl(facts: Facts) -> str | None:
-    """Detects C24: OpenSSL's libraries are missing, or of another version than Python's."""
-    return describe_version(facts, "ssl")
-
-
-def detect_absent_library(facts: Facts) -> str | None:
-    """Detects C25: a shared library that a package needs is missing."""
-    return describe_version(facts, "absent")
-
-
-def detect_damaged_library(facts: Facts) -> str | None:
-    """Detects C26: a shared library is damaged, or of another build."""
-    return describe_version(facts, "damaged")
-
-
 def detect_illegal(facts: Facts) -> str | None:
     """Detects C27: a process that imports the backend or computes dies by SIGILL."""
     ends = [tried.error for tried in facts.listings.values()]
@@ -69,69 +47,58 @@ def detect_illegal(facts: Facts) -> str | None:
     return "a process that only imports and computes is killed by SIGILL" if died else None
 
 
-def detect_failing_import(facts: Facts) -> str | None:
-    """Detects C28: an import fails for another reason."""
-    return describe_version(facts, "other")
+def _of_this_process(*causes: Cause) -> tuple[Cause, ...]:
+    return tuple(replace(cause, explains=HERE, is_fault=True) for cause in causes)
 
 
-CAUSES = (
+CAUSES = _of_this_process(
     # glibc, elf/dl-version.c; libstdc++ manual, ABI policy: GLIBCXX and CXXABI versions
     Cause(
         "C22",
         "python",
         "R was started with an older C++ library (libstdc++) than Python's packages need.",
-        detect_old_cxx,
+        partial(describe_version, kind="c++"),
         "Start R with the newer library, in a shell: LD_PRELOAD={newer} R (RStudio Server: its "
         "folder as rsession-ld-library-path in /etc/rstudio/rserver.conf). Or take R and Python "
         "of one distribution: both of the operating system, or both of conda.",
-        explains=HERE,
-        is_fault=True,
     ),
     # glibc, elf/dl-version.c
     Cause(
         "C23",
         "python",
         "The system's C library (glibc) is older than Python's packages need.",
-        detect_old_glibc,
+        partial(describe_version, kind="c"),
         "Restart R, and make the environment on this computer, where pip chooses packages for its "
         "glibc: install_gpukeras(new = TRUE). Or use a newer distribution, or a container.",
-        explains=HERE,
-        is_fault=True,
     ),
     # CPython, Modules/_ssl.c; OpenSSL 3: versions OPENSSL_3.x.0 of its symbols
     Cause(
         "C24",
         "python",
         "Python cannot load OpenSSL (libssl, libcrypto), or R has loaded another one.",
-        detect_ssl,
+        partial(describe_version, kind="ssl"),
         "Start R with Python's own, in a shell: LD_LIBRARY_PATH=/path/to/environment/lib R. Or "
         "take R and Python of one distribution: both of the operating system, or both of conda; "
         "a Python that was built without OpenSSL is built anew.",
-        explains=HERE,
-        is_fault=True,
     ),
     # glibc, elf/dl-load.c: cannot open shared object file
     Cause(
         "C25",
         "python",
         "A shared library that Python's packages need is missing.",
-        detect_absent_library,
+        partial(describe_version, kind="absent"),
         "Install the system's package that has it (apt-file search, dnf provides), or start R "
         "with its folder in LD_LIBRARY_PATH. If it belongs to a Python package: restart R, then "
         "install_gpukeras(new = TRUE).",
-        explains=HERE,
-        is_fault=True,
     ),
     # glibc, elf/dl-load.c and dl-lookup.c
     Cause(
         "C26",
         "python",
         "A shared library of Python's packages is damaged, or of another build.",
-        detect_damaged_library,
+        partial(describe_version, kind="damaged"),
         "Restart R, then install_gpukeras(new = TRUE), which makes the environment anew; look "
         "whether the disk or the quota is full, and take foreign folders out of LD_LIBRARY_PATH.",
-        explains=HERE,
-        is_fault=True,
     ),
     # tensorflow.org/install/pip: hardware requirements; TensorFlow's and JAX's wheels need AVX
     Cause(
@@ -141,19 +108,15 @@ CAUSES = (
         detect_illegal,
         "Use a computer with AVX (grep avx /proc/cpuinfo; a virtual machine may hide it: give it "
         "the host's processor), or a build for this one: conda-forge has some without AVX.",
-        explains=HERE,
-        is_fault=True,
     ),
     # Python: an import runs the code of all packages that it needs
     Cause(
         "C28",
         "python",
         "Python's packages are installed, and an import fails.",
-        detect_failing_import,
+        partial(describe_version, kind="other"),
         "Restart R and load gpukeras before all else. If it fails again, packages do not fit: "
         "install_gpukeras(new = TRUE) makes an environment of those that do.",
-        explains=HERE,
-        is_fault=True,
         backend="tensorflow",
     ),
 )

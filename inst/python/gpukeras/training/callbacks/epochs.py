@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gpukeras.checkpoint.manager import Saver, check_grace
+from gpukeras.checkpoint.manager import Checkpointer, check_grace
 from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.errors import CheckpointError, PreemptedError
 from gpukeras.core.keras_types import Model
@@ -132,7 +132,7 @@ class Checkpoints:
         short: Whether the last batch of an epoch is short.
     """
 
-    saver: Saver
+    saver: Checkpointer
     runner: EpochLoop
     loader: DataLoader
     read: Callable[..., TrainingState]
