@@ -355,7 +355,7 @@ def test_weights_of_classes_are_those_of_keras():
 
 
 def test_steps_are_counted_as_keras_does():
-    assert calls.count_steps(CallRows(X), 32) == 7
-    assert calls.count_steps(CallRows(object()), 32) is None
+    assert CallRows(X).count_batches(32) == 7
+    assert CallRows(object()).count_batches(32) is None
     given, held = read_rows({"x": X, "y": Y, "validation_split": 0.5})
-    assert (calls.count_steps(given, 32), held.count) == (4, 100)
+    assert (given.count_batches(32), held.count) == (4, 100)

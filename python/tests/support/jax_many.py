@@ -4,9 +4,9 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from small_fits import make_dataset, make_model  # noqa: E402
 
-from gpukeras.many.copies import prepare  # noqa: E402
 from gpukeras.many.ensemble import predict_many  # noqa: E402
 from gpukeras.many.fit_many import fit_many  # noqa: E402
+from gpukeras.many.fits import prepare  # noqa: E402
 from gpukeras.many.stack import Epoch, open_stack  # noqa: E402
 from gpukeras.many.structure import describe_structure  # noqa: E402
 from gpukeras.training.fit import fit  # noqa: E402

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -102,7 +101,7 @@ def _open_training(
     size, held_size = _size_of(call), call["validation_batch_size"] or call["batch_size"]
     validation: Dataset | None = None
     if way == ROWS:
-        data, steps = _open_rows(model, rows, call, terms), count_steps(rows, size)
+        data, steps = _open_rows(model, rows, call, terms), rows.count_batches(size)
     else:
         terms.taken = isinstance(rows.x, Iterator)
         shuffled = {"shuffle": call["shuffle"], "class_weight": call["class_weight"]}
@@ -144,14 +143,6 @@ def has_several(model: Model, rows: CallRows) -> bool:
     return runtime.backend() == "tensorflow" and count_outputs(model, rows) > 1
 
 
-def count_steps(rows: CallRows, size: int) -> int | None:
-    """Returns the batches of an epoch, as Keras counts them; None if they are unknown."""
-    if rows.is_pipeline:
-        count = int(rows.x.cardinality())
-        return count if count >= 0 else None
-    return None if rows.count is None else math.ceil(rows.count / size)
-
-
 def _weigh_classes(rows: CallRows, weights: Mapping[int, float] | None) -> CallRows:
     """Returns the rows with Keras' weights of their classes.
 
@@ -174,7 +165,7 @@ def evaluate(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
     size = _size_of(call)
     if way == ROWS:
         data = dataset_of(call_rows, model, {"shuffle": False, "batch_size": size})
-        steps, how = count_steps(call_rows, size) or 1, "in large batches"
+        steps, how = call_rows.count_batches(size) or 1, "in large batches"
     else:
         data, known = open_keras_rows(model, call_rows.for_keras(call["batch_size"]), resets=True)
         steps, how = known or 1, "in the batches of Keras"
@@ -189,7 +180,7 @@ def evaluate(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
 def predict(model: Model, call: Arguments, way: str = ROWS) -> tuple[Any, str]:
     """Predicts as Keras' `predict()`; returns its arrays, and how gpukeras predicted."""
     call_rows, size = CallRows(call["x"]), int(call["batch_size"] or KERAS_ROWS)
-    steps = count_steps(call_rows, size) or 1
+    steps = call_rows.count_batches(size) or 1
     bar = print_steps("predict", steps, call["verbose"])
     data: Dataset | None = None
     if call_rows.is_pipeline:
@@ -229,11 +220,6 @@ def validate_by_keras(model: Model, call: Arguments) -> None:
         steps=held.steps,
         verbose=0,
     )
-
-
-def has_batches(function: str) -> bool:
-    """Whether a call can take the batches of Keras' own iterator."""
-    return function != "predict" and runtime.backend() == "tensorflow"
 
 
 @contextmanager

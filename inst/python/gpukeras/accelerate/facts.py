@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +11,6 @@ from gpukeras.accelerate.decide import CallFacts
 from gpukeras.accelerate.rows import (
     ARRAYS,
     PIPELINE,
-    SEQUENCE,
     CallRows,
     as_callbacks,
     take_last,
@@ -61,7 +59,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
     bars = any(isinstance(callback, keras.callbacks.ProgbarLogger) for callback in callbacks)
     epochs = int(call.get("epochs", 1)) - int(call.get("initial_epoch") or 0)
     size = int(call.get("batch_size") or KERAS_ROWS)
-    held_size = int(call.get("validation_batch_size") or size)
+    held_size, batches = int(call.get("validation_batch_size") or size), rows.count_batches(size)
     names = ("steps_per_epoch", "validation_steps", "steps")
     return CallFacts(
         function=function,
@@ -75,7 +73,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         held="" if held is None else held.kind,
         held_once=held is not None and isinstance(held.x, Iterator),
         count=rows.count if rows.kind == ARRAYS else None,
-        batches=_count_batches(rows, size, epochs),
+        batches=None if batches is None else batches * epochs,
         whole=_is_whole(rows, size) and (held is None or _is_whole(held, held_size)),
         outputs=count_outputs(model, rows),
         shuffle=call.get("shuffle", False),
@@ -123,18 +121,6 @@ def _in_strategy(model: Model) -> bool:
 
 def _own_method(model: Model, function: str) -> str:
     return next((name for name in OWN_METHODS[function] if tensor_ops.overrides(model, name)), "")
-
-
-def _count_batches(rows: CallRows, size: int, epochs: int) -> int | None:
-    if rows.steps is not None:
-        return int(rows.steps) * epochs
-    if rows.kind == PIPELINE:
-        count = int(rows.x.cardinality())
-        return count * epochs if count >= 0 else None
-    if rows.kind == SEQUENCE:
-        known = getattr(rows.x, "num_batches", None)  # of a PyDataset
-        return None if known is None else int(known) * epochs
-    return math.ceil(rows.count / size) * epochs if rows.count is not None else None
 
 
 def _is_whole(rows: CallRows, size: int) -> bool:

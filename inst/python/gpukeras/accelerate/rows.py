@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -72,6 +73,18 @@ class CallRows:
         counts = {shape[0] if shape else None for shape in shapes}
         (count, *others) = counts or {None}
         return None if others or not isinstance(count, int) else count
+
+    def count_batches(self, size: int) -> int | None:
+        """Returns the batches of an epoch, as Keras counts them; None if they are unknown."""
+        if self.steps is not None:
+            return int(self.steps)
+        if self.is_pipeline:
+            count = int(self.x.cardinality())
+            return count if count >= 0 else None
+        if self.is_sequence:
+            known = getattr(self.x, "num_batches", None)  # of a PyDataset
+            return None if known is None else int(known)
+        return None if self.count is None else math.ceil(self.count / size)
 
     def for_keras(
         self, size: Any, shuffle: Any = False, class_weight: Any = None

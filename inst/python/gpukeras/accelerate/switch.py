@@ -268,7 +268,8 @@ def _try(name: str, model: Model, call: dict[str, Any], way: str) -> tuple[bool,
         built = terms.once_built is not None and keras_private.is_ready(model)
         np.random.set_state(terms.once_built if built else drawn)
         refused = isinstance(error, DataError) and not isinstance(error, RefusedRowsError)
-        if way == ROWS and refused and not terms.began and calls.has_batches(name):
+        batches = name != "predict" and runtime.backend() == "tensorflow"
+        if way == ROWS and refused and not terms.began and batches:
             return _try(name, model, call, BATCHES)
         return False, None, _explain(error)
 

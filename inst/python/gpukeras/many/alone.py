@@ -8,8 +8,7 @@ from typing import Any
 
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
-from gpukeras.many.copies import make_initial
-from gpukeras.many.fits import Fitted, ModelHistory, Start
+from gpukeras.many.fits import Fitted, ModelHistory, Start, make_initial
 from gpukeras.many.jobs import Job, run_job
 from gpukeras.many.plan import read_model_facts
 from gpukeras.many.stack import read_state

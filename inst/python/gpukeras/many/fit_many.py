@@ -22,11 +22,9 @@ from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.alone import train_members
 from gpukeras.many.batches import count_steps
-from gpukeras.many.copies import make_initial, prepare
-from gpukeras.many.fits import Fitted, FittedModels, ModelProgress, Start
+from gpukeras.many.fits import Fitted, FittedModels, ModelProgress, Start, make_initial, prepare
 from gpukeras.many.group_scaling import GroupScaling, choose_scaling, find_table
 from gpukeras.many.members import Groups, Member, list_members
-from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import (
     Candidate,
     StackPlan,
@@ -44,7 +42,7 @@ from gpukeras.many.resamples import (
 )
 from gpukeras.many.saved import describe_trainings, open_saved
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
-from gpukeras.many.training import StackingError, Task, train_stack
+from gpukeras.many.training import ManySpec, StackingError, Task, train_stack
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
 from gpukeras.training.listener import ProgressReporter
 

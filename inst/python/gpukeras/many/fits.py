@@ -14,19 +14,20 @@ from gpukeras.core.metric_values import Value
 from gpukeras.core.options import check_count
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.recipe.decoding import decode_outputs
-from gpukeras.many.copies import make_initial, write_state
 from gpukeras.many.group_scaling import GroupScaling
 from gpukeras.many.members import Member
 from gpukeras.many.plan import StackPlan
 from gpukeras.many.resamples import split_dataset
+from gpukeras.many.step import state_variables
 from gpukeras.many.structure import Structure
-from gpukeras.models import model_recipes
+from gpukeras.models import clone, model_checks, model_recipes
 from gpukeras.models.families import predictions
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.spec import Family
-from gpukeras.models.label_numbers import NOTHING, LabelNumbers
+from gpukeras.models.label_numbers import NOTHING, LabelNumbers, apply_numbers
 from gpukeras.training.baseline import fill_baseline
 from gpukeras.training.fit import tie_data
+from gpukeras.training.keras_functions import build_on
 
 
 @dataclass
@@ -108,6 +109,44 @@ class Start:
     structure: Structure
     learned: LabelNumbers = NOTHING
     begun: ModelProgress | None = None
+
+
+def make_initial(
+    model: Model, seed: int | None, data: MapDataset, learned: LabelNumbers = NOTHING
+) -> Any:
+    """Returns a copy of a model that has all variables, as a training of it begins.
+
+    Args:
+        model: A compiled and built model.
+        seed: Seed of initial weights and dropout; None for the model's own weights.
+        data: Rows that its variables are made for.
+        learned: What its training rows' labels give, in the place of what the model has.
+
+    Raises:
+        ModelError: if Keras cannot copy it.
+    """
+    copy = clone.copy_model(model) if seed is None else clone.copy_with_seed(model, seed)
+    apply_numbers(copy, learned)
+    build_on(copy, data)
+    return copy
+
+
+def write_state(model: Model, state: Mapping[str, Sequence[np.ndarray]]) -> None:
+    """Puts a state of `Stack.read()` into a model."""
+    for part, variables in state_variables(model).items():
+        for variable, value in zip(variables, state[part], strict=True):
+            variable.assign(value)
+
+
+def prepare(model: Model, data: MapDataset) -> None:
+    """Checks that a model fits the rows, and creates its variables.
+
+    Raises:
+        ModelError, DataError: if it does not.
+    """
+    model_checks.check_model(model)
+    model_checks.check_rows(model, data, fits=True)
+    build_on(model, data)
 
 
 class FittedModels:

@@ -36,10 +36,10 @@ from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.many.fits import Fitted, ModelHistory, ModelProgress, Start, State
 from gpukeras.many.members import Member
-from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import StackPlan
 from gpukeras.many.resamples import digest_numbers
 from gpukeras.many.stack import read_state
+from gpukeras.many.training import ManySpec
 from gpukeras.training.listener import ProgressReporter
 
 NAME = re.compile(r"\d{6}\.npz")

@@ -21,7 +21,6 @@ from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
 from gpukeras.many.fits import Fitted, ModelProgress, Start
 from gpukeras.many.members import Member
-from gpukeras.many.options import ManySpec
 from gpukeras.many.plan import (
     Candidate,
     ModelFacts,
@@ -34,7 +33,7 @@ from gpukeras.many.resamples import Resample
 from gpukeras.many.saved import SAVE_S
 from gpukeras.many.stack import read_state
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
-from gpukeras.many.training import Task, train_stack
+from gpukeras.many.training import ManySpec, Task, train_stack
 from gpukeras.models.label_numbers import LabelNumbers
 from gpukeras.search.alone_trainer import AloneTrainer
 from gpukeras.search.options import BATCH_SIZE

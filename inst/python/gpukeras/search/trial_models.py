@@ -23,7 +23,7 @@ from gpukeras.core.safe_files import find_disk_fault
 from gpukeras.data.dataset.iterable_dataset import GeneratorInterrupt
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.distributed import session
-from gpukeras.many.copies import make_initial
+from gpukeras.many.fits import make_initial
 from gpukeras.many.jobs import Job
 from gpukeras.many.resamples import Resample, join_parts, split_dataset
 from gpukeras.models import model_checks

@@ -108,39 +108,22 @@ class Trace:
         """The GPU with the most kernel time, or None."""
         return self.devices[0] if self.devices else None
 
-    @property
-    def busy_share(self) -> float | None:
-        """Share of its span in which the busiest GPU worked, or None."""
-        return self.busiest.busy_share if self.busiest else None
-
-    @property
-    def kernels(self) -> int | None:
-        """Number of kernels on the busiest GPU: 0 without a GPU, None if unknown."""
-        return self.busiest.kernels if self.busiest else self._nothing(0)
-
     def to_facts(self) -> dict[str, Any]:
         """Returns the trace as a plain dict; what is not determined is None."""
-        busiest = asdict(self.busiest) if self.busiest else {}
+        nothing = None if self.error else 0
+        counts = ("events", "kernels", "kernel_s", "busy_s", "copied_bytes")
+        shares = ("span_s", "busy_share", "median_kernel_us")
+        busiest: dict[str, Any] = {"device": "", "top": (), **dict.fromkeys(counts, nothing)}
+        busiest |= dict.fromkeys(shares) if self.busiest is None else asdict(self.busiest)
         return {
-            "device": busiest.get("device", ""),
-            "events": busiest.get("events", self._nothing(0)),
-            "kernels": self.kernels,
-            "kernel_s": busiest.get("kernel_s", self._nothing(0.0)),
-            "busy_s": busiest.get("busy_s", self._nothing(0.0)),
-            "span_s": busiest.get("span_s"),
-            "busy_share": self.busy_share,
-            "median_kernel_us": busiest.get("median_kernel_us"),
-            "copied_bytes": busiest.get("copied_bytes", self._nothing(0)),
-            "top": list(busiest.get("top", ())),
+            **busiest,
+            "top": list(busiest["top"]),
             "gpus": len(self.devices),
             "gpu_planes": self.gpu_planes,
             "empty_planes": self.empty_planes,
             "cupti": self.cupti,
             "error": self.error,
         }
-
-    def _nothing(self, zero: float) -> Any:
-        return None if self.error else zero
 
 
 # Reading -----------------------------------------------------------------------------------------
