@@ -172,8 +172,7 @@ def read_tests(stdout: str, problem: str) -> dict[str, Any]:
 
 def write_results(results: dict[str, Any], out: Path) -> None:
     """Writes the facts and the results, without the names of user, host and home."""
-    from gpukeras.diagnostics.check import read_names
-    from gpukeras.diagnostics.report import redact
+    from gpukeras.diagnostics.check import read_names, redact
 
     names = read_names()
     facts = results["check"].pop("facts", None)

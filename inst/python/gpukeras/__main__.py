@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from gpukeras.backend import devices
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.diagnostics import check
-from gpukeras.diagnostics.report import SCREEN, format_check
+from gpukeras.diagnostics.check import SCREEN, format_check
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -43,7 +43,7 @@ from gpukeras.profiler.cost import model_cost
 from gpukeras.search import search
 from gpukeras.serving import server
 from gpukeras.tracking import tracking
-from gpukeras.training import calibrate, evaluate, fit, model_summary, model_terms, predict
+from gpukeras.training import calibrate, evaluate, fit, model_summary, predict
 from gpukeras.tuner import batch_size, lr_finder
 
 _INT32_MAX = 2**31 - 1
@@ -266,8 +266,8 @@ ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "predict_interval": calibrate.predict_interval,
     "calibrate": calibrate.calibrate,
     "summary": model_summary.summarise_model,
-    "terms": model_terms.read_terms,
-    "residuals": model_terms.read_residuals,
+    "terms": model_summary.read_terms,
+    "residuals": model_summary.read_residuals,
     "importance": permutation.measure_importance,
     "effects": effects.measure_effects,
     "attribute": gradients.attribute,

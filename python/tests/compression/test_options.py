@@ -4,7 +4,7 @@ import pytest
 
 from gpukeras.compression import layer_options
 from gpukeras.compression.distillation import DistillSpec
-from gpukeras.compression.prune_options import PruneSpec, late_stopping
+from gpukeras.compression.pruning import PruneSpec, late_stopping
 from gpukeras.compression.quantization import QuantizeSpec
 from gpukeras.compression.report import ReportSpec
 from gpukeras.core.errors import SpecError

@@ -1,7 +1,7 @@
 import pytest
 
+from gpukeras.diagnostics.check import SCREEN, format_check, format_facts, redact
 from gpukeras.diagnostics.findings import Finding
-from gpukeras.diagnostics.report import SCREEN, format_check, format_facts, redact
 from gpukeras.diagnostics.verdict import Diagnosis
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import HEALTHY, JAX, UNLISTED, change, judge
 
-from gpukeras.diagnostics.report import format_check
+from gpukeras.diagnostics.check import format_check
 from gpukeras.diagnostics.verdict import name_situation
 from gpukeras.system.facts import parse_facts
 

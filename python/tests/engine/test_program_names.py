@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from children import run_script
 
-from gpukeras.engine.program_names import repeatable_names
+from gpukeras.engine.program_cache import repeatable_names
 
 SCRIPT = """
 from gpukeras.backend import runtime

@@ -11,7 +11,7 @@ from stacked import fit_many
 
 from gpukeras.accelerate.rows import CallRows, dataset_of
 from gpukeras.core.errors import RefusedRowsError
-from gpukeras.many.row_checks import find_unchecked_rows
+from gpukeras.many.plan import find_unchecked_rows
 
 pytestmark = pytest.mark.tf
 NO_COPY = "Embedding in a layer"  # a class without a configuration, which no copy is made of

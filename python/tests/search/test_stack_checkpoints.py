@@ -3,7 +3,7 @@ import pytest
 
 from gpukeras.core.errors import CheckpointError
 from gpukeras.many.fits import Fitted, ModelHistory, ModelProgress
-from gpukeras.search.stack_checkpoints import load_checkpoints, save_checkpoints
+from gpukeras.search.stacked_trainer import load_checkpoints, save_checkpoints
 
 
 def make_state(rows=2, value=1.0):

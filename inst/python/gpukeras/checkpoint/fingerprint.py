@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.checkpoint.canonical import as_number, digest
+from gpukeras.checkpoint.format import as_number, digest
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.data.arrays import row_blocks
 from gpukeras.data.dataset.map_dataset import Dataset

@@ -18,6 +18,7 @@ import math
 import os
 import struct
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -26,7 +27,6 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 from numpy.lib import format as npy
 
-from gpukeras.checkpoint.canonical import as_number
 from gpukeras.core.errors import CheckpointError
 from gpukeras.core.safe_files import create_file, open_regular
 
@@ -170,3 +170,30 @@ def _restore_dtype(array: np.ndarray, name: str) -> np.ndarray:
     if dtype.name != name or array.dtype != f"u{dtype.itemsize}":
         raise ValueError(name)
     return array.view(dtype)
+
+
+# JSON values: their digests, and numbers of NumPy ------------------------------------------------
+
+
+DIGITS = 6  # digits of learned numbers: sums on another processor differ in later ones
+
+
+def digest(value: Any) -> str:
+    """Returns a short digest of JSON values, of whose numbers 6 digits count."""
+    text = json.dumps(_rounded(value), sort_keys=True, default=as_number)
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def as_number(value: Any) -> Any:
+    """Converts a NumPy number to a Python number, for JSON."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no JSON value")

@@ -30,8 +30,7 @@ from gpukeras.backend import cpp_log, devices, runtime, tensor_ops
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loader.loader import Block
-from gpukeras.engine.program_cache import make_key, open_traced
-from gpukeras.engine.program_names import repeatable_names
+from gpukeras.engine.program_cache import make_key, open_traced, repeatable_names
 from gpukeras.engine.programs import (
     Logs,
     Program,

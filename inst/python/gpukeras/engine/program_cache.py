@@ -11,9 +11,11 @@ no variables, and so none of the first model's memory.
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -138,3 +140,25 @@ def _share(key: Hashable, traced: Traced, state: Sequence[Any], seconds: float) 
     taken = tuple(places[id(each)] for each in traced.captured)
     keep_program(key, (replace(shared, captured=(), saved_s=seconds), taken))
     return shared
+
+
+# Names that repeat in each session, so that XLA finds programs on disk ---------------------------
+# Equal programs of a session still have different names: TensorFlow allows each name once.
+
+
+NAMES = 2**20  # more than the functions within a program
+_traced: Counter[bytes] = Counter()
+
+
+def repeatable_names(model: Model, program: str) -> AbstractContextManager[None]:
+    """Names the functions that are traced inside by the model's structure and by their order.
+
+    Args:
+        model: A model whose variables exist.
+        program: What distinguishes the programs of a model.
+    """
+    variables = [(variable.path, tuple(variable.shape)) for variable in model.variables]
+    described = hashlib.sha256(f"{model.name} {variables} {program}".encode()).digest()
+    _traced[described] += 1
+    digest = hashlib.sha256(described + b"%d" % _traced[described]).digest()
+    return keras_private.numbered_from(int.from_bytes(digest[:5], "big") * NAMES)

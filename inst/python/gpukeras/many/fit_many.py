@@ -16,7 +16,7 @@ from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import A_FOLDER, check_count, check_text
-from gpukeras.core.preemption import catch_preemption
+from gpukeras.core.preemption import PreemptionNotice, catch_preemption
 from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.plan import choose_batch_size
@@ -40,7 +40,7 @@ from gpukeras.many.resamples import (
     read_classes,
     split_dataset,
 )
-from gpukeras.many.saved import describe_trainings, open_saved
+from gpukeras.many.saved import SavedModels, describe_trainings, open_saved
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import ManySpec, StackingError, Task, train_stack
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
@@ -116,14 +116,11 @@ def fit_many(
     shifted = [replace(start, member=member) for start, member in zip(starts, shifts, strict=True)]
     with catch_preemption(checkpoint is not None) as notice, open_saved(checkpoint) as saved:
         plan = _plan(models, structures, members, task)
-        listener = ProgressReporter(on_event, spec.epochs, notice)
-        task = replace(task, listener=listener)
+        task = replace(task, listener=ProgressReporter(on_event, spec.epochs, notice))
         if checkpoint is not None:
             plan = saved.begin(describe_trainings(models, rows, spec, members), plan)
             saved.drop_unfit(starts, spec.epochs)
-            after_epoch = partial(saved.after_epoch, listener, notice)
-            after_models, states = saved.finish, saved.states
-            task = replace(task, after_epoch=after_epoch, after_models=after_models, states=states)
+            task = _save_to(saved, task, notice)
         fitted, plan = _train(shifted, plan, task, saved.progress)
         saved.end(notice)
     return FittedModels(
@@ -137,6 +134,12 @@ def fit_many(
         notes=(*note_absent(_name_splits(members), read_classes(rows)), *said, *saved.notes),
         scaling=scaling,
     )
+
+
+def _save_to(saved: SavedModels, task: Task, notice: PreemptionNotice) -> Task:
+    """Returns what trainings share that are kept in a folder."""
+    after_epoch = partial(saved.after_epoch, task.listener, notice)
+    return replace(task, after_epoch=after_epoch, after_models=saved.finish, states=saved.states)
 
 
 def _name_splits(members: Sequence[Member]) -> list[Resample]:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from gpukeras.backend import devices
+from gpukeras.checkpoint.format import DamagedError
+from gpukeras.checkpoint.store import CheckpointStore, Saved
 from gpukeras.core.errors import CheckpointError, ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.plan import choose_batch_size
 from gpukeras.many.batches import count_steps
-from gpukeras.many.fits import Fitted, ModelProgress, Start
+from gpukeras.many.fits import Fitted, ModelProgress, Start, State
 from gpukeras.many.members import Member
 from gpukeras.many.plan import (
     Candidate,
@@ -30,14 +34,13 @@ from gpukeras.many.plan import (
     read_model_facts,
 )
 from gpukeras.many.resamples import Resample
-from gpukeras.many.saved import SAVE_S
+from gpukeras.many.saved import SAVE_S, is_like, pack_progress, unpack_progress
 from gpukeras.many.stack import read_state
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import ManySpec, Task, train_stack
 from gpukeras.models.label_numbers import LabelNumbers
 from gpukeras.search.alone_trainer import AloneTrainer
 from gpukeras.search.options import BATCH_SIZE
-from gpukeras.search.stack_checkpoints import load_checkpoints, save_checkpoints
 from gpukeras.search.trial_models import TrialModels
 from gpukeras.search.trials import Outcome, Trial, summarise
 from gpukeras.training.listener import ProgressReporter
@@ -335,3 +338,49 @@ class _Rung:
                 entry.progress[place] = ModelProgress(fitted, history.epochs)
             if history.stopped == "non_finite":
                 self._failed.add(entry.trial.number)
+
+
+# Where the models of stacked trials stand: a store of checkpoints for each trial -----------------
+
+
+def save_checkpoints(folder: Path, progress: Sequence[ModelProgress | None]) -> None:
+    """Writes where a trial stands on each resample.
+
+    Args:
+        folder: The trial's folder; it is made if it is missing.
+        progress: One entry a resample; None for one that has not begun.
+
+    Raises:
+        CheckpointError, OSError: if it cannot be written; what was there stays.
+    """
+    folder.parent.mkdir(exist_ok=True)
+    begun = {place: each for place, each in enumerate(progress) if each is not None}
+    plain, arrays = pack_progress(begun)
+    with CheckpointStore(folder, keep=1) as store:
+        store.save({**plain, "resamples": len(progress)}, arrays)
+
+
+def load_checkpoints(folder: Path, like: State, count: int) -> list[ModelProgress | None]:
+    """Returns where a trial stands on each resample; of nothing that is damaged or another model's.
+
+    Args:
+        folder: The trial's folder, which may be missing.
+        like: A state of the trial's model.
+        count: Number of resamples.
+    """
+    loaded = dict[int, ModelProgress]()
+    if folder.is_dir():
+        # Where it fails, the trial begins anew.
+        with suppress(CheckpointError), CheckpointStore(folder, keep=1) as store:
+            store.load(lambda saved: loaded.update(_read(saved, like, count)))
+    return [loaded.get(place) for place in range(count)]
+
+
+def _read(saved: Saved, like: State, count: int) -> dict[int, ModelProgress]:
+    progress = unpack_progress(saved.plain, saved.arrays)
+    if saved.plain.get("resamples") != count:
+        raise DamagedError("it is of other resamples")
+    for each in progress.values():
+        if not each.fitted.history.epochs or not is_like(each.fitted.state, like):
+            raise DamagedError("it is of another model")
+    return progress

@@ -6,21 +6,26 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 from gpukeras.backend import runtime
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec, describe
 from gpukeras.core.preemption import catch_preemption
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset.map_dataset import Dataset
+from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.recipe.serialization import check_labels, check_order, same_encoding
+from gpukeras.data.recipe.multi_output import gather_weights
 from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
+from gpukeras.engine.predict import predict_rows
 from gpukeras.models import model_checks, model_recipes
 from gpukeras.models.calibration import tie_calibration
 from gpukeras.models.compilation import explaining_refusals
+from gpukeras.models.families.keras_classes import family_layer
+from gpukeras.models.families.survival import baseline_hazard
 from gpukeras.models.training_rows import tie_training_rows
-from gpukeras.training.baseline import fill_baseline
 from gpukeras.training.callbacks.functions import Functions, check_hooks
 from gpukeras.training.history_registry import keep_history
 from gpukeras.training.keras_functions import jit_policy
@@ -157,3 +162,28 @@ def _check_validation(model: Model, data: Dataset, validation: Dataset) -> None:
             arg="validation",
         )
     check_order(data.recipe.features, validation.recipe.features, "validation")
+
+
+# The baseline hazard of a model of Cox -----------------------------------------------------------
+
+
+def fill_baseline(model: Model, data: Dataset) -> None:
+    """Estimates the baseline hazard from the training rows, and stores it in the model's weights.
+
+    Other models are left alone. Rows in sequence are not read again: their model has none.
+
+    Args:
+        model: A trained model.
+        data: The dataset that it was trained on.
+    """
+    layer = family_layer(model)
+    if layer is None or layer.family.name != "cox" or not isinstance(data, MapDataset):
+        return
+    with jit_policy(model):
+        output = np.asarray(predict_rows(model, data.sources[0], data.recipe, data.map))
+    rows = data.train_rows
+    labels = np.asarray(data.sources[1].gather(slice(None)), np.float64)
+    weights = gather_weights(data, slice(None))
+    times, hazard = baseline_hazard(layer.family, labels[rows], output[rows], weights[rows])
+    layer.own["times"].assign(times.astype(np.float32))
+    layer.own["hazard"].assign(hazard.astype(np.float32))

@@ -45,7 +45,7 @@ from gpukeras.training.callbacks import epochs as own
 from gpukeras.training.callbacks.functions import FunctionHooks, Functions, end_callbacks
 from gpukeras.training.callbacks.keras_class import as_callback
 from gpukeras.training.callbacks.manager import open_callback_manager
-from gpukeras.training.evaluation_loop import EvaluationLoop
+from gpukeras.training.evaluate import EvaluationLoop
 from gpukeras.training.keras_functions import build_on
 from gpukeras.training.keras_terms import KerasTerms
 from gpukeras.training.listener import ProgressReporter

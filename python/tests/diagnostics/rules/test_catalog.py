@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nightly import few
 from recorded import BASES, CASES, HEALTHY, JAX, UNLISTED, build_facts, change, judge
 
-from gpukeras.diagnostics.report import format_check
+from gpukeras.diagnostics.check import format_check
 from gpukeras.diagnostics.rules.catalog import CAUSES
 from gpukeras.diagnostics.rules.rule import STAGES, fill_fix
 from gpukeras.diagnostics.verdict import name_situation
