@@ -68,7 +68,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         eager=bool(model.run_eagerly),
         strategy=_in_strategy(model),
         distribution=keras.distribution.distribution() is not None,
-        own_method=_own_method(model, function),
+        own_method=next((n for n in OWN_METHODS[function] if tensor_ops.overrides(model, n)), ""),
         rows=rows.kind,
         held="" if held is None else held.kind,
         held_once=held is not None and isinstance(held.x, Iterator),
@@ -117,10 +117,6 @@ def _in_strategy(model: Model) -> bool:
     if runtime.backend() != "tensorflow":
         return False
     return tensor_ops.in_strategy() or keras_private.strategy_of(model) is not None
-
-
-def _own_method(model: Model, function: str) -> str:
-    return next((name for name in OWN_METHODS[function] if tensor_ops.overrides(model, name)), "")
 
 
 def _is_whole(rows: CallRows, size: int) -> bool:

@@ -89,14 +89,10 @@ def format_check(diagnosis: Diagnosis, height: int | None = None) -> list[str]:
     lines += [f"Evidence: {line}" for line in diagnosis.evidence]
     lines += [f"Fix: {diagnosis.fix}"] if diagnosis.fix else []
     others = [finding for finding in diagnosis.findings if finding.id != diagnosis.cause_id]
-    notes = [finding for finding in others if _is_note(finding)]
+    notes = [finding for finding in others if finding.status == "note" and finding.id not in PARTS]
     for finding in (finding for finding in others if finding not in notes):
         lines += _format_finding(finding)
     return _fit(lines, [line for note in notes for line in _format_finding(note)], height)
-
-
-def _is_note(finding: Finding) -> bool:
-    return finding.status == "note" and finding.id not in PARTS
 
 
 def _fit(lines: list[str], notes: list[str], height: int | None) -> list[str]:

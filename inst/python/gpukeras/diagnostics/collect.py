@@ -173,7 +173,8 @@ def read_files(facts: dict[str, Any], seen_by_r: Mapping[str, str] | None, root:
         "installation": packages.read_installation,
         "compiler": packages.read_compiler,
         "elsewhere": packages.read_elsewhere,
-        "keras": read_keras,
+        # The backend of the imported Keras, else the one it would choose under gpukeras.
+        "keras": lambda: {"backend": runtime.backend()},
     }
     for name, read in readers.items():
         _read_into(facts, name, read)
@@ -211,11 +212,6 @@ def _runs_from(program: Any) -> bool:
         return False
     folder, prefix = os.path.realpath(os.path.dirname(program)), os.path.realpath(sys.prefix)
     return prefix in (folder, os.path.dirname(folder))
-
-
-def read_keras() -> dict[str, str]:
-    """Returns the backend of the imported Keras, else the one it would choose under gpukeras."""
-    return {"backend": runtime.backend()}
 
 
 # This session ------------------------------------------------------------------------------------

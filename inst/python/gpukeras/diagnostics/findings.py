@@ -40,7 +40,7 @@ class Finding:
 def take_inventory(facts: Facts) -> list[Finding]:
     """Returns one finding for each part, with status "note" if the part is missing or unknown."""
     findings = []
-    for name, title, look in choose_inventory(facts):
+    for name, title, look in (*COMPUTER, *BACKENDS[facts.backend], TEST):
         seen = look(facts)
         lacking = seen is None or seen.startswith(("none", "not "))
         status = "note" if lacking or (name == "driver" and fails_driver(facts)) else "ok"
@@ -217,8 +217,3 @@ TEST: Part = ("compute", "Test computation", describe_proof)
 PARTS = tuple(
     dict.fromkeys(name for part in (COMPUTER, *BACKENDS.values(), (TEST,)) for name, _, _ in part)
 )
-
-
-def choose_inventory(facts: Facts) -> Sequence[Part]:
-    """Returns the parts of a report on the backend that was asked."""
-    return (*COMPUTER, *BACKENDS[facts.backend], TEST)

@@ -65,7 +65,7 @@ def parse_log(text: str) -> dict[str, Any]:
 
 def find_telling(text: str) -> list[str]:
     """Returns the log lines on GPUs or errors, without time and process id."""
-    lines = [_strip_prefix(line) for line in text.splitlines() if TELLING.search(line)]
+    lines = [PREFIX.sub("", line.strip()) for line in text.splitlines() if TELLING.search(line)]
     return list(dict.fromkeys(line[:LINE_LENGTH] for line in lines))[-LINES_KEPT:]
 
 
@@ -82,7 +82,3 @@ def _find_cuinit(text: str) -> str:
 def _cut_reason(dlerror: str) -> str:
     """Returns the loader's reason without the search path, which is a separate fact."""
     return dlerror.partition("; LD_LIBRARY_PATH")[0].strip()[:LINE_LENGTH]
-
-
-def _strip_prefix(line: str) -> str:
-    return PREFIX.sub("", line.strip())

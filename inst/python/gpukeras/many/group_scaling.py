@@ -123,11 +123,9 @@ def learn_scaling(data: MapDataset, groups: Groups) -> GroupScaling | None:
     places = tuple(scaled_places(data.recipe))
     if not places:
         return None
-    return _learn_each(data, groups, places, lambda values: moments(values, _all_of(values)))
-
-
-def _all_of(values: np.ndarray) -> np.ndarray:
-    return np.ones(len(values), dtype=bool)
+    return _learn_each(
+        data, groups, places, lambda values: moments(values, np.ones(len(values), bool))
+    )
 
 
 def _learn_each(

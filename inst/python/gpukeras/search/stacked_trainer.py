@@ -221,7 +221,7 @@ class StackedTrainer:
         rung.save()  # where that fails, no outcome is lost
 
     def _run(self, rung: _Rung, starts: Sequence[Start], task: Task) -> None:
-        numbers = {rung.trial_of(start).number for start in starts}
+        numbers = {rung.places[start.member.number][0].trial.number for start in starts}
         try:
             rung.note(train_stack(starts, task))
         except KeyboardInterrupt:
@@ -249,19 +249,15 @@ class _Rung:
         self.opened = opened
         self.epochs = epochs
         count = len(models.resamples)
-        self._places = [(entry, place) for entry in opened for place in range(count)]
+        self.places = [(entry, place) for entry in opened for place in range(count)]
         self._failed: set[int] = set()  # trials whose loss was no number
         self._saved = time.monotonic()
-
-    def trial_of(self, start: Start) -> Trial:
-        """Returns the trial that a model belongs to."""
-        return self._places[start.member.number][0].trial
 
     def plan(self, most: int | str) -> Iterator[tuple[list[Start], Task]]:
         """Yields the stacks: models of one structure, batch size and number of epochs behind."""
         sizes: dict[int, int] = {}
         candidates: list[Candidate] = []
-        for number, (entry, place) in enumerate(self._places):
+        for number, (entry, place) in enumerate(self.places):
             begun = entry.progress[place]
             done = 0 if begun is None else begun.epoch
             if done < self.epochs and entry.structure is not None:
@@ -315,7 +311,7 @@ class _Rung:
         )
 
     def _start(self, number: int) -> Start:
-        entry, place = self._places[number]
+        entry, place = self.places[number]
         assert entry.structure is not None
         resample, begun = self._models.resamples[place], entry.progress[place]
         member = Member(number, 0, None, resample.name, "", resample.train, resample.held_out)
@@ -331,7 +327,7 @@ class _Rung:
     def note(self, results: Mapping[int, Fitted]) -> None:
         """Notes where models stand, for which a later rung is more epochs of the same training."""
         for number, fitted in results.items():
-            entry, place = self._places[number]
+            entry, place = self.places[number]
             history = fitted.history
             if history.epochs:
                 fitted = replace(fitted, history=replace(history, stopped=""))

@@ -63,7 +63,8 @@ class JobWorker(ABC):
         self.job = job
         self.model = message["model"]
         with suppress(OSError):
-            self.write(json.dumps(message, default=_as_plain).encode() + b"\n")
+            # NumPy arrays and numbers as JSON has them
+            self.write(json.dumps(message, default=lambda each: each.tolist()).encode() + b"\n")
 
     def poll(self) -> dict[str, Any] | None:
         """Returns its next answer, if there is one."""
@@ -271,11 +272,6 @@ class WorkerPool:
         history = ModelHistory(**told["history"])
         state, outputs = _read_arrays(self._folder / f"arrays-of-{job.number}.npz")
         return JobResult(Fitted(history, state, outputs), seconds=told["seconds"])
-
-
-def _as_plain(value: Any) -> Any:
-    """Returns what JSON can hold of a NumPy array or number."""
-    return value.tolist()
 
 
 def _read_arrays(path: Path) -> tuple[dict[str, list[np.ndarray]], np.ndarray | None]:

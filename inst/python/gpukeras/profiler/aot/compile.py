@@ -105,7 +105,7 @@ def compile_for(
         options: XLA's options by name. Those of the form "+WHILE" are read from XLA_FLAGS alone.
         keep: A folder for XLA's dump; None for one that is removed.
     """
-    sharding = jax().sharding.SingleDeviceSharding(_open_device(card))
+    sharding = jax().sharding.SingleDeviceSharding(_open_device_of(describe_target(card)))
     shapes = jax().tree.map(partial(_as_shape, sharding=sharding), arguments)
     lowered = jitted.trace(*shapes).lower(lowering_platforms=("cuda",))
     with tempfile.TemporaryDirectory() as scratch:
@@ -145,11 +145,6 @@ def read_memory(compiled: Any) -> ProgramMemory:
 def _open_device_of(target: str) -> Any:
     made = jax_topologies().get_topology_desc("", "cuda", target_config=target, topology="1x1x1")
     return made.devices[0]
-
-
-def _open_device(card: Card) -> Any:
-    """Returns JAX's device of a card, for which it only compiles."""
-    return _open_device_of(describe_target(card))
 
 
 def _as_shape(value: Any, sharding: Any) -> Any:

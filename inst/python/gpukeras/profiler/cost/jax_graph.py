@@ -61,7 +61,9 @@ def trace_jaxpr(model: Model, specs: Any, gradients: bool) -> Traced:
     def call(trained: Any, others: Any, inputs: Any) -> Any:
         packed = nest.pack_sequence_as(specs, inputs)
         outputs, _ = model.stateless_call(trained, others, packed, training=gradients)
-        traced["outputs"] = [make_outline(tensor) for tensor in nest.flatten(outputs)]
+        traced["outputs"] = [
+            jax().ShapeDtypeStruct(tensor.shape, tensor.dtype) for tensor in nest.flatten(outputs)
+        ]
         floats = [
             tensor
             for tensor in nest.flatten(outputs)
@@ -79,11 +81,6 @@ def trace_jaxpr(model: Model, specs: Any, gradients: bool) -> Traced:
     kept = list(_kept(jaxpr, watcher)) if gradients else None
     seen = watcher.found()
     return Traced(seen, flat[0].shape[0], {}, [], 0, flat, traced["outputs"], kept)
-
-
-def make_outline(array: Any) -> Any:
-    """Returns the shape and dtype of an array."""
-    return jax().ShapeDtypeStruct(array.shape, array.dtype)
 
 
 def _claim(jaxpr: Any, watcher: _ScopeWatcher, above: str) -> None:

@@ -210,7 +210,7 @@ def _list_layers(model: Model, traced: Traced, kept: Kept | None) -> list[LayerC
     shown = [
         cost
         for seen, cost in zip(traced.seen, costs, strict=True)
-        if has_formula(seen.layer) or _costs(cost) or not _has_layers(seen.layer)
+        if has_formula(seen.layer) or _costs(cost) or not keras_private.has_layers(seen.layer)
     ]
     left = [weight for weight in model.weights if id(weight) not in seen_weights]
     if left:
@@ -222,10 +222,6 @@ def _list_layers(model: Model, traced: Traced, kept: Kept | None) -> list[LayerC
 
 def _costs(cost: LayerCost) -> bool:
     return bool(cost.params or cost.flops or cost.activation_bytes or cost.unknown)
-
-
-def _has_layers(layer: Any) -> bool:
-    return keras_private.has_layers(layer)
 
 
 def _describe(seen: Seen, rows: int, kept: Kept | None, taken: set[int]) -> LayerCost:
