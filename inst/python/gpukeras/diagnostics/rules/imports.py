@@ -7,7 +7,6 @@ taken from a child process, since this one would not survive it.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from gpukeras.diagnostics.rules.rule import LATE, LISTED, UNLISTED, Cause
 from gpukeras.system.facts import Facts
@@ -39,12 +38,42 @@ def describe_version(facts: Facts, kind: str) -> str | None:
     return seen + (f"; {error.newer} has it" if error.newer else "")
 
 
+def detect_old_cxx(facts: Facts) -> str | None:
+    """Detects C22: this process has loaded a C++ library older than a package needs."""
+    return describe_version(facts, "c++")
+
+
+def detect_old_glibc(facts: Facts) -> str | None:
+    """Detects C23: the system's C library is older than a package needs."""
+    return describe_version(facts, "c")
+
+
+def detect_ssl(facts: Facts) -> str | None:
+    """Detects C24: OpenSSL's libraries are missing, or of another version than Python's."""
+    return describe_version(facts, "ssl")
+
+
+def detect_absent_library(facts: Facts) -> str | None:
+    """Detects C25: a shared library that a package needs is missing."""
+    return describe_version(facts, "absent")
+
+
+def detect_damaged_library(facts: Facts) -> str | None:
+    """Detects C26: a shared library is damaged, or of another build."""
+    return describe_version(facts, "damaged")
+
+
 def detect_illegal(facts: Facts) -> str | None:
     """Detects C27: a process that imports the backend or computes dies by SIGILL."""
     ends = [tried.error for tried in facts.listings.values()]
     ends.append(facts.proof.ended)
     died = "killed by SIGILL" in ends and not find_kind(facts)
     return "a process that only imports and computes is killed by SIGILL" if died else None
+
+
+def detect_failing_import(facts: Facts) -> str | None:
+    """Detects C28: an import fails for another reason."""
+    return describe_version(facts, "other")
 
 
 def _of_this_process(*causes: Cause) -> tuple[Cause, ...]:
@@ -57,7 +86,7 @@ CAUSES = _of_this_process(
         "C22",
         "python",
         "R was started with an older C++ library (libstdc++) than Python's packages need.",
-        partial(describe_version, kind="c++"),
+        detect_old_cxx,
         "Start R with the newer library, in a shell: LD_PRELOAD={newer} R (RStudio Server: its "
         "folder as rsession-ld-library-path in /etc/rstudio/rserver.conf). Or take R and Python "
         "of one distribution: both of the operating system, or both of conda.",
@@ -67,7 +96,7 @@ CAUSES = _of_this_process(
         "C23",
         "python",
         "The system's C library (glibc) is older than Python's packages need.",
-        partial(describe_version, kind="c"),
+        detect_old_glibc,
         "Restart R, and make the environment on this computer, where pip chooses packages for its "
         "glibc: install_gpukeras(new = TRUE). Or use a newer distribution, or a container.",
     ),
@@ -76,7 +105,7 @@ CAUSES = _of_this_process(
         "C24",
         "python",
         "Python cannot load OpenSSL (libssl, libcrypto), or R has loaded another one.",
-        partial(describe_version, kind="ssl"),
+        detect_ssl,
         "Start R with Python's own, in a shell: LD_LIBRARY_PATH=/path/to/environment/lib R. Or "
         "take R and Python of one distribution: both of the operating system, or both of conda; "
         "a Python that was built without OpenSSL is built anew.",
@@ -86,7 +115,7 @@ CAUSES = _of_this_process(
         "C25",
         "python",
         "A shared library that Python's packages need is missing.",
-        partial(describe_version, kind="absent"),
+        detect_absent_library,
         "Install the system's package that has it (apt-file search, dnf provides), or start R "
         "with its folder in LD_LIBRARY_PATH. If it belongs to a Python package: restart R, then "
         "install_gpukeras(new = TRUE).",
@@ -96,7 +125,7 @@ CAUSES = _of_this_process(
         "C26",
         "python",
         "A shared library of Python's packages is damaged, or of another build.",
-        partial(describe_version, kind="damaged"),
+        detect_damaged_library,
         "Restart R, then install_gpukeras(new = TRUE), which makes the environment anew; look "
         "whether the disk or the quota is full, and take foreign folders out of LD_LIBRARY_PATH.",
     ),
@@ -114,7 +143,7 @@ CAUSES = _of_this_process(
         "C28",
         "python",
         "Python's packages are installed, and an import fails.",
-        partial(describe_version, kind="other"),
+        detect_failing_import,
         "Restart R and load gpukeras before all else. If it fails again, packages do not fit: "
         "install_gpukeras(new = TRUE) makes an environment of those that do.",
         backend="tensorflow",
