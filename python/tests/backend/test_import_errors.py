@@ -32,6 +32,28 @@ def test_the_first_failure_is_kept():
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "jax", "keras"])
+def test_an_import_that_ends_python_is_an_error(tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("import sys\nsys.exit('no licence')")
+    if name == "keras":  # without the seconds that TensorFlow takes
+        stand_in = "from logging import getLogger as get_logger\n__version__ = '2.21.0'"
+        (tmp_path / "tensorflow.py").write_text(stand_in)
+    script = """
+    from gpukeras.backend import runtime
+    from gpukeras.core.errors import RuntimeMissingError
+    try:
+        runtime.keras()
+    except RuntimeMissingError as error:
+        answer = error.message + error.hint
+    """
+    paths = os.pathsep.join((str(tmp_path), PATHS))
+    backend = "jax" if name == "jax" else "tensorflow"
+    said = run_script(script, PYTHONPATH=paths, KERAS_BACKEND=backend)
+    assert "cannot be imported: " in said
+    assert "no licence." in said
+    assert "It is installed" in said
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "jax", "keras"])
 def test_a_file_with_the_name_of_a_package_is_named(tmp_path, name):
     (tmp_path / f"{name}.py").write_text("")
     if name == "keras":  # without the seconds that TensorFlow takes

@@ -14,7 +14,8 @@ import pytest
 from children import PATHS, run_python
 from recorded import UNLISTED, change, judge
 
-from gpukeras.diagnostics.child_probes import read_listings
+from gpukeras.diagnostics.child_probes import read_import_alone, read_listings
+from gpukeras.diagnostics.collect import may_die
 from gpukeras.diagnostics.load_errors import find_mapped, find_newest, parse_load_error
 from gpukeras.system.facts import parse_numbers
 
@@ -225,3 +226,38 @@ def test_an_instruction_that_the_processor_does_not_know_is_a_cause(tmp_path):
     read_listings(facts, environment)
     assert facts["listings"]["as it is"]["error"] == "killed by SIGILL"
     assert judge(facts).cause_id == "C27"
+
+
+@on_linux
+@pytest.mark.parametrize(("name", "cause"), [("SIGILL", "C27"), ("SIGSEGV", "C28")])
+def test_an_import_that_ends_its_process_is_a_problem_also_without_a_gpu(tmp_path, name, cause):
+    source = f"import os, signal\nos.kill(os.getpid(), signal.{name})"
+    (tmp_path / "tensorflow.py").write_text(source)
+    facts = {"python": {"executable": sys.executable}, "hardware": {"nvidia_gpus": []}}
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "KERAS_BACKEND": "tensorflow"}
+    read_import_alone(facts, environment)
+    assert facts["import_alone"] == f"killed by {name}"
+    found = {finding.id: finding for finding in judge(facts).findings}
+    assert found[cause].status == "problem"
+    assert f"killed by {name}" in found[cause].evidence
+
+
+def test_an_import_that_went_well_is_not_tried_again():
+    facts = {"tensorflow": {"imported": True}}
+    read_import_alone(facts, {})
+    assert "import_alone" not in facts
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "may"),
+    [
+        ("flags\t\t: fpu sse2 avx avx2\n", "", False),
+        ("flags\t\t: fpu sse2 avx2x\n", "", True),
+        ("flags\t\t: fpu avx\n", "killed by SIGSEGV", True),
+        ("Features\t: fp asimd\n", "did not end within 60 s", False),
+    ],
+)
+def test_an_import_is_tried_alone_where_it_may_end_its_process(tmp_path, flags, error, may):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(flags)
+    assert may_die({"listings": {"as it is": {"error": error}}}, tmp_path) is may

@@ -6,10 +6,12 @@ from types import ModuleType
 
 from gpukeras.core.errors import RuntimeMissingError
 
+# An import runs the code of many packages: one may even call sys.exit().
+IMPORT_FAULTS = (Exception, SystemExit)
 failures: dict[str, str] = {}  # by module: the first error, since a second attempt says another
 
 
-def refuse_import(title: str, module: str, error: Exception, hint: str) -> RuntimeMissingError:
+def refuse_import(title: str, module: str, error: BaseException, hint: str) -> RuntimeMissingError:
     """Returns the error for a failed import, and remembers what failed for `gpu_check()`.
 
     Args:

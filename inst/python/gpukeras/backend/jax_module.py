@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from gpukeras.backend import xla_cache
-from gpukeras.backend.import_errors import check_package, refuse_import
+from gpukeras.backend.import_errors import IMPORT_FAULTS, check_package, refuse_import
 
 PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
@@ -26,7 +26,7 @@ def jax() -> Any:
         import jax as module
 
         check_package(module)
-    except Exception as error:  # such as the RuntimeError for a jaxlib of another version
+    except IMPORT_FAULTS as error:  # such as the RuntimeError for a jaxlib of another version
         hint = 'Install it into the Python that is used: install_gpukeras(backend = "jax").'
         raise refuse_import("JAX", "jax", error, hint) from error
     xla_cache.prepare_jax_cache(module)

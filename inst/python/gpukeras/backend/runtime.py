@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
 from gpukeras.backend import cuda_preload, jax_backend, keras_private
-from gpukeras.backend.import_errors import check_package, refuse_import
+from gpukeras.backend.import_errors import IMPORT_FAULTS, check_package, refuse_import
 from gpukeras.backend.jax_module import jax
 from gpukeras.core import fork_guard
 from gpukeras.core.errors import BackendError, RuntimeMissingError
@@ -107,7 +107,7 @@ def _import_tensorflow() -> Any:
         ):
             import tensorflow as tf
         check_package(tf)
-    except Exception as error:  # an import runs the code of many packages
+    except IMPORT_FAULTS as error:
         hint = f"Install it: install_gpukeras(), or {pip.install('tensorflow')}."
         raise refuse_import("TensorFlow", "tensorflow", error, hint) from error
     # Every training has its own functions: TensorFlow would report many trainings as retracing.
@@ -160,7 +160,7 @@ def _import_keras() -> Any:
         import keras as module
 
         check_package(module)
-    except ImportError as error:
+    except (ImportError, SystemExit) as error:
         if requested not in BACKENDS:
             raise RuntimeMissingError(f"{needs}, not {requested} ({error}).", hint=hint) from error
         hint = pip.hint_import(error, "keras", "keras")

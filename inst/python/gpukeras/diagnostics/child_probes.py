@@ -140,6 +140,19 @@ def read_listings(facts: dict[str, Any], environment: Mapping[str, str]) -> None
             break
 
 
+def read_import_alone(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """Imports the backend in a new process, which says whether an import ends its process.
+
+    It is not done where the import went well here, or in the process that listed GPUs.
+    """
+    known = parse_facts(facts)
+    if known.runtime.imported is True or known.listing("as it is").ok is not None:
+        return
+    program = f"import {known.backend}"
+    end = run_child(find_python(facts), ("-c", program), environment, LISTING_LIMIT_S)
+    facts["import_alone"] = end.problem
+
+
 def plan_listings(facts: Facts, environment: Mapping[str, str]) -> list[str]:
     """Returns the variations that apply here, in order; each takes a process of 3 to 6 s."""
     cuda_build = facts.build.is_cuda_build is True

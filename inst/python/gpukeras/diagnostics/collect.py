@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -27,6 +28,7 @@ from gpukeras.diagnostics.child_probes import (
     list_visible,
     quiet_environment,
     read_driver_answers,
+    read_import_alone,
     read_listings,
     read_proof,
 )
@@ -67,6 +69,8 @@ def read_facts(
     with quiet_environment(backend) as environment:
         read_driver_answers(facts, environment)
         read_layers(facts, environment)
+        if may_die(facts, Path(root)):
+            read_import_alone(facts, environment)
         if model is not None:
             read_own_use(facts, model, data)
     facts["preload"] = None if cuda_preload.done is None else asdict(cuda_preload.done)
@@ -91,6 +95,14 @@ def read_layers(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
         read(facts, environment)
         known = parse_facts(facts)
         cause = find_root_id(known)
+
+
+def may_die(facts: dict[str, Any], root: Path) -> bool:
+    """Whether an import of the backend may end its process: an old processor, or one did."""
+    flags = host.read_text(root / "proc/cpuinfo") or ""
+    old = re.search(r"^flags\s*:(?!.* avx\b)", flags, re.MULTILINE) is not None
+    ended = parse_facts(facts).listing("as it is").error or ""
+    return old or ended.startswith("killed")
 
 
 def explain_skip(layer: str, facts: Facts) -> str:

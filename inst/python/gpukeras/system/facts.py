@@ -450,6 +450,7 @@ class Facts:
     libraries: Mapping[str, str]
     keras: KerasFacts
     import_error: ImportFailure
+    import_alone: str | None  # how a process ended that only imports the backend
     cuda: CudaFacts
     cuda_shown: CudaFacts
     nvml: NvmlFacts

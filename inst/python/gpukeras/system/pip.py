@@ -36,7 +36,7 @@ def is_installed(package: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def hint_import(error: ImportError, module: str, packages: str) -> str:
+def hint_import(error: BaseException, module: str, packages: str) -> str:
     """Returns what to do about a failed import; only a missing module is told to be installed.
 
     Args:

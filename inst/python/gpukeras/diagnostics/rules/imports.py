@@ -66,13 +66,16 @@ def detect_damaged_library(facts: Facts) -> str | None:
 def detect_illegal(facts: Facts) -> str | None:
     """Detects C27: a process that imports the backend or computes dies by SIGILL."""
     ends = [tried.error for tried in facts.listings.values()]
-    ends.append(facts.proof.ended)
+    ends += [facts.proof.ended, facts.import_alone]
     died = "killed by SIGILL" in ends and not find_kind(facts)
     return "a process that only imports and computes is killed by SIGILL" if died else None
 
 
 def detect_failing_import(facts: Facts) -> str | None:
-    """Detects C28: an import fails for another reason."""
+    """Detects C28: an import fails for another reason, or ends its process."""
+    ended = facts.import_alone or ""
+    if ended.startswith("killed") and not find_kind(facts) and detect_illegal(facts) is None:
+        return f"a process that only imports {facts.backend_name} is {ended}"
     return describe_version(facts, "other")
 
 
