@@ -8,7 +8,11 @@ call_core <- function(name, args = list(), call = caller_env()) {
   if (length(the$missing) > 0 && !name %in% c("check", "report", "prepare")) {
     abort_missing(the$missing, call)
   }
-  envelope <- core$invoke(name, plain_arguments(args, call))
+  args <- plain_arguments(args, call)
+  envelope <- withCallingHandlers(
+    core$invoke(name, args),
+    error = function(error) check_convertible(args, call) # an error of reticulate names nothing
+  )
   raise_warnings()
   if (!isTRUE(envelope$ok)) {
     if (identical(envelope$code, "generator")) raise_kept()
@@ -16,6 +20,23 @@ call_core <- function(name, args = list(), call = caller_env()) {
     abort_core(envelope, call = call)
   }
   envelope$value
+}
+
+# Names the argument that Python has no type for, such as an environment or a symbol, which
+# reticulate does not.
+check_convertible <- function(args, call, arg = "...") {
+  names <- rlang::names2(args)
+  for (place in seq_along(args)) {
+    value <- args[[place]]
+    name <- if (nzchar(names[place])) names[place] else arg
+    if (rlang::is_bare_list(value)) {
+      check_convertible(value, call, name)
+    } else {
+      tryCatch(reticulate::r_to_py(value), error = function(error) {
+        abort_spec(value, name, "a value that Python has a type for", call)
+      })
+    }
+  }
 }
 
 # Whether this process is a fork of the one that loaded the core. A fork has none of Python's and

@@ -69,7 +69,7 @@ gpu_calibrate <- function(model, data, y = NULL, part = NULL, quantiles = NULL, 
   data <- as_dataset(data, model, recipe, y, model = model)
   found <- new_gpu_calibration(call_core("calibrate", list(
     model = model, data = data$handle, part = part,
-    quantiles = if (!is.null(quantiles)) as.list(plain_number(quantiles))
+    quantiles = if (!is.null(quantiles)) as_listed(plain_number(quantiles))
   )))
   if (found$trained > 0) warn_gpukeras(explain_trained(found), "training_rows")
   found

@@ -92,7 +92,7 @@ gpu_prune <- function(model, data, sparsity = 0.8, schedule = "cubic", structure
   data <- as_measured(data)
   options <- list(
     sparsity = sparsity, schedule = schedule, structured = structured, epochs = epochs,
-    scope = scope, exclude = as.list(unname(exclude)), frequency = frequency, max_drop = max_drop,
+    scope = scope, exclude = as_listed(exclude), frequency = frequency, max_drop = max_drop,
     metric = metric, ramp = ramp, target = target, norm = norm, learning_rate = learning_rate,
     batch_size = batch_size, fit = fit_options(...)
   )

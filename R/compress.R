@@ -51,7 +51,7 @@ gpu_quantize <- function(model, mode = "int8", data = NULL, exclude = NULL, max_
   model <- check_model(model)
   data <- as_measured(data)
   options <- list(
-    mode = mode, exclude = as.list(unname(exclude)), max_drop = max_drop, metric = metric,
+    mode = mode, exclude = as_listed(exclude), max_drop = max_drop, metric = metric,
     batch_size = batch_size
   )
   new_gpu_compression(call_core("quantize", list(

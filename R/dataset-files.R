@@ -287,4 +287,9 @@ check_file_options <- function(options, taken, kind, call) {
 drop_null <- function(x) x[!vapply(x, is.null, NA)]
 
 # Names as a list, which stays one if it has one element.
-as_names <- function(names) if (!is.null(names)) as.list(as.character(names))
+as_names <- function(names) {
+  if (!is.null(names)) as_listed(if (is.atomic(names)) as.character(names) else names)
+}
+
+# Values as a list without names. The core refuses what has none, such as a function.
+as_listed <- function(x) if (rlang::is_vector(x) || is.null(x)) as.list(unname(x)) else x

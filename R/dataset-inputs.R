@@ -6,7 +6,7 @@ is_named_list <- function(x) rlang::is_bare_list(x) && !is.null(names(x))
 # A list without names, for a model without names of inputs or outputs: its elements are sent by
 # position, and the model gets a list.
 place_parts <- function(x, which) {
-  names <- paste0(sub("s$", "_", which), seq_along(x))
+  names <- sprintf("%s%d", sub("s$", "_", which), seq_along(x))
   structure(stats::setNames(x, names), listed = TRUE)
 }
 

@@ -60,6 +60,7 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
   check_given(data, arg, call)
   data <- open_saved(data)
   if (inherits(data, "gpu_dataset")) {
+    check_dataset_options(y, drop_null(list(sample_weight = weights)), arg, call)
     return(check_alive(data, call))
   }
   formula <- recipe$formula %||% ""
@@ -74,6 +75,7 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
   y <- name_parts(y, model, "outputs", call)
   weights <- name_in_order(weights, model, "outputs", call)
   if (is.data.frame(data) && nzchar(formula)) {
+    check_formula_labels(y, formula, call)
     parts <- split_new_rows(formula, data, call)
     data <- parts$x
     y <- parts$y
@@ -90,6 +92,17 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
   inform_dropped(stage_rows(
     rows, list(shuffle = FALSE), weights, recipe = source, verbose = verbose, call = call
   ))
+}
+
+# A formula says which column has the labels.
+check_formula_labels <- function(y, formula, call) {
+  if (!is.null(y)) {
+    abort_gpukeras(
+      "`y` is not taken: the formula of the training names the column of the labels.",
+      code = "spec", hint = sprintf("It is %s. Change that column of `data`.", formula),
+      arg = "y", call = call
+    )
+  }
 }
 
 # New rows as arguments of the core, with the columns that the recipe names.

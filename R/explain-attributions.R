@@ -16,7 +16,8 @@
 #' @param baseline One row, given as `newdata` is. `NULL` is a row of encoded zeros: the mean of
 #'   numbers that gpukeras standardised, no level of a factor, a black image; and the mean
 #'   `offset()` of the training rows.
-#' @param steps Points of the path at which gradients are computed (Gauss-Legendre quadrature).
+#' @param steps Points of the path at which gradients are computed (Gauss-Legendre quadrature), at
+#'   most 1000.
 #' @param class Name of the class or output to explain; outputs without names are `"1"`, `"2"` and
 #'   so on. `NULL` is the most probable class of each row, the second one if the model has one
 #'   output for two classes, or the only output.

@@ -123,8 +123,8 @@ gpu_family <- function(name, link = NULL, dispersion = NULL, quantiles = NULL, t
   check_string(name)
   new_gpu_family(list(
     name = name, link = link, dispersion = dispersion, ties = ties, proportional = proportional,
-    quantiles = if (!is.null(quantiles)) as.list(unname(plain_number(quantiles))),
-    breaks = if (!is.null(breaks)) as.list(unname(plain_number(breaks)))
+    quantiles = if (!is.null(quantiles)) as_listed(plain_number(quantiles)),
+    breaks = if (!is.null(breaks)) as_listed(plain_number(breaks))
   ))
 }
 

@@ -85,7 +85,7 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, verbose = 
   check_given(data, "data", call)
   data <- resolve_saved(data, call)
   if (inherits(data, "gpu_dataset")) {
-    check_dataset_options(y, words, call)
+    check_dataset_options(y, words, "data", call)
     return(check_alive(data, call))
   }
   options <- stats::setNames(words, keras_row_arguments[names(words)])
@@ -112,14 +112,14 @@ as_training <- function(data, y = NULL, words = list(), model = NULL, verbose = 
 }
 
 # Refuses labels and options if the data is already a dataset.
-check_dataset_options <- function(y, words, call) {
+check_dataset_options <- function(y, words, arg, call) {
   word <- if (is.null(y)) utils::head(names(words), 1) else "y"
   if (length(word) > 0) {
     abort_gpukeras(
-      sprintf("`%s` comes too late: `data` is a gpu_dataset already.", word),
+      sprintf("`%s` comes too late: `%s` is a gpu_dataset already.", word, arg),
       code = "spec", arg = word, call = call,
       hint = sprintf(
-        "Use gpu_dataset(%s = ), or give gpu_fit() the rows themselves.",
+        "Use gpu_dataset(%s = ), or give the rows themselves.",
         c(keras_row_arguments, y = "y")[word]
       )
     )

@@ -65,7 +65,7 @@ new_saved <- function(packed) {
 #' says so: it predicts, and `compile()` makes it trainable, with a new optimizer. A lambda is
 #' Python code in the file: it is loaded only with `safe_mode = FALSE`, as in Keras.
 #' @param x Path of a `.keras` file; or a `gpu_saved_model` or `gpu_saved_dataset` of [gpu_run()].
-#'   Any other value is returned unchanged.
+#'   A model or dataset is returned unchanged.
 #' @param custom_objects A named list of classes and functions that the model in a file needs, or
 #'   `NULL`.
 #' @param safe_mode Whether to refuse a file with a Python lambda. `FALSE` runs the code of the
@@ -93,7 +93,7 @@ gpu_load <- function(x, custom_objects = NULL, safe_mode = TRUE) {
   check_flag(safe_mode)
   needs <- list(custom_objects = as_custom_objects(custom_objects), safe_mode = safe_mode)
   if (!rlang::is_string(x)) {
-    return(resolve_saved(x, needs = needs))
+    return(check_loaded(resolve_saved(x, needs = needs), x))
   }
   check_local_path(x)
   record <- call_core("load_archive", list(
@@ -116,6 +116,14 @@ gpu_load <- function(x, custom_objects = NULL, safe_mode = TRUE) {
   }
   warn_disallowed(record$recipe$recipe$formula %||% "", x)
   record$model
+}
+
+# What was given is a model, a dataset or another object of this package; any other is refused.
+check_loaded <- function(loaded, x, call = caller_env()) {
+  if (!inherits(loaded, "python.builtin.object") && !any(startsWith(class(loaded), "gpu_"))) {
+    abort_spec(x, "x", "the path of a .keras file, a model or a dataset", call)
+  }
+  loaded
 }
 
 # Says early that predictions of a data frame will be refused.

@@ -212,8 +212,9 @@ as_seeds <- function(seeds, builder, call = caller_env()) {
     return(NULL)
   }
   seeds <- plain_number(seeds, call = call)
-  if (!is.numeric(seeds) || anyNA(seeds) || any(seeds != round(seeds) | seeds < 0)) {
-    abort_spec(seeds, "seeds", "a number of seeds, or whole numbers of at least 0", call)
+  whole <- is.numeric(seeds) && all(is.finite(seeds) & seeds == round(seeds) & seeds >= 0)
+  if (!whole || any(seeds > .Machine$integer.max)) {
+    abort_spec(seeds, "seeds", "a number of seeds, or whole numbers from 0 to 2147483647", call)
   }
   if (identical(as.double(seeds), 0)) abort_spec(seeds, "seeds", "at least one seed", call)
   if (length(seeds) == 1) seq_len(seeds) else seeds

@@ -55,7 +55,7 @@ gpu_mlp <- function(data, units = 64, activation = "relu", dropout = 0, batch_no
                     family = NULL) {
   data <- check_dataset(data)
   options <- list(
-    units = as.list(unname(plain_number(units))), activation = activation, dropout = dropout,
+    units = as_listed(plain_number(units)), activation = activation, dropout = dropout,
     batch_norm = batch_norm,
     penalty = penalty, optimizer = optimizer, learning_rate = learning_rate,
     seed = seed %||% draw_seed(), family = as_family(family)

@@ -106,9 +106,11 @@ gpu_tabular <- function(data, kind = c("tabm", "mlp", "resnet", "dcn", "ft_trans
                         bins = 48, members = NULL, heads = 8, rank = NULL, optimizer = "adamw",
                         learning_rate = NULL, weight_decay = NULL, seed = NULL, family = NULL) {
   data <- check_dataset(data)
+  if (missing(kind)) kind <- "tabm"
+  if (missing(numeric_embeddings)) numeric_embeddings <- "piecewise_linear"
   options <- list(
-    kind = kind[[1]], units = units, blocks = blocks, dropout = dropout,
-    embeddings = embeddings, numeric_embeddings = numeric_embeddings[[1]], bins = bins,
+    kind = kind, units = units, blocks = blocks, dropout = dropout,
+    embeddings = embeddings, numeric_embeddings = numeric_embeddings, bins = bins,
     members = members, heads = heads, rank = rank, optimizer = optimizer,
     learning_rate = learning_rate, weight_decay = weight_decay, seed = seed %||% draw_seed(),
     family = as_family(family)

@@ -13,6 +13,7 @@ if (has_tensorflow()) {
   unlabelled <- gpu_dataset(x)
   other <- gpu_dataset(x, factor(c("u", "v", "other", "u")))
   fitted <- trained(numbers)
+  by_formula <- trained(gpu_dataset(mpg ~ wt, mtcars))
   saved <- withr::local_tempfile()
   saveRDS(classes, saved)
   two_columns <- matrix(1, 4, 2)
@@ -248,6 +249,44 @@ test_that("data that is left out is named, with the call", {
 test_that("an argument that gpu_fit() does not have is refused by name", {
   expect_error(gpu_fit(NULL, NULL, epcohs = 2), "epcohs")
 })
+
+# Arguments of another type ------------------------------------------------------------------------
+
+nothing_known <- new.env()
+
+expect_refused(list(
+  "an environment as a number" = case("spec", "`ema`", gpu_fit(fitted, numbers, ema = nothing_known)),
+  "a symbol as an option" =
+    case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = quote(a_symbol))),
+  "a function as units" = case("spec", "`units`", gpu_mlp(numbers, units = mean)),
+  "no kind" = case("spec", "`kind`", gpu_tabular(numbers, character())),
+  "two kinds" = case("spec", "`kind`", gpu_tabular(numbers, c("tabm", "mlp"))),
+  "a function as kind" = case("spec", "`kind`", gpu_tabular(numbers, mean)),
+  "a function as columns" = case("spec", "`columns`", gpu_effects(fitted, x, mean)),
+  "no list of rows" = case("data", "`data`", gpu_evaluate(fitted, list())),
+  "no list of new rows" = case("data", "`newdata`", gpu_predict(fitted, list())),
+  "a number as path" = case("spec", "`x`", gpu_load(1)),
+  "two paths" = case("spec", "`x`", gpu_load(c("a.keras", "b.keras"))),
+  "endless seeds" =
+    case("spec", "`seeds`", gpu_fit_many(numbers, function() fitted, seeds = Inf)),
+  "too many steps" = case("spec", "`steps`", gpu_attributions(fitted, x, steps = 1e10))
+))
+
+# What would be left out without a word ------------------------------------------------------------
+
+expect_refused(list(
+  "labels beside a dataset" = case("spec", "`y`", gpu_evaluate(fitted, numbers, y)),
+  "weights beside a dataset" =
+    case("spec", "`sample_weight`", gpu_evaluate(fitted, numbers, sample_weight = y)),
+  "labels to calibrate beside a dataset" = case("spec", "`y`", gpu_calibrate(fitted, numbers, y)),
+  "labels beside those of a formula" =
+    case("spec", "`y`", gpu_evaluate(by_formula, mtcars, mtcars$mpg)),
+  "groups of rows without folds" = case(
+    "data", "`folds`", gpu_fit_many(numbers, function() fitted, seeds = 2, together = c(1, 1, 2, 2))
+  ),
+  "times of rows without folds" =
+    case("data", "`folds`", gpu_fit_many(numbers, function() fitted, seeds = 2, time = 1:4))
+))
 
 # Devices ------------------------------------------------------------------------------------------
 

@@ -9,15 +9,6 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.options import refused_value
 
 
-def check_names(arg: str, value: Any) -> tuple[str, ...]:
-    """Returns names from one or several strings; None gives an empty tuple."""
-    several = isinstance(value, (list, tuple))
-    names = value if several else [] if value is None else [value]
-    if not all(isinstance(name, str) for name in names):
-        raise refused_value(arg, value, "names of layers")
-    return tuple(names)
-
-
 def check_excluded(names: Sequence[str], paths: Sequence[str]) -> None:
     """Checks that each name is a layer's: its own name, or its path through nested models.
 

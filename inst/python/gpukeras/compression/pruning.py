@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, tensor_ops
-from gpukeras.compression.layer_options import check_excluded, check_names, check_options, is_named
+from gpukeras.compression.layer_options import check_excluded, check_options, is_named
 from gpukeras.compression.masks import (
     DEPTHWISE,
     Kernel,
@@ -45,6 +45,7 @@ from gpukeras.core.options import (
     check_count,
     check_flag,
     check_fraction,
+    check_names,
     check_positive,
     option,
 )
@@ -302,7 +303,7 @@ class PruneSpec(ReportSpec):
     structured: bool = option(False, check_flag)
     epochs: int = option(5, check_count, 0)
     scope: str = option("layer", check_choice, SCOPES)
-    exclude: tuple[str, ...] = option((), check_names)
+    exclude: tuple[str, ...] = option((), check_names, "layers")
     frequency: int | None = option(None, check_count)
     initial: float = 0.0
     ramp: float = option(0.75, check_positive, 1.0)

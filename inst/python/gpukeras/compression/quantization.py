@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
-from gpukeras.compression.layer_options import check_excluded, check_names
+from gpukeras.compression.layer_options import check_excluded
 from gpukeras.compression.metrics import SCALES
 from gpukeras.compression.report import (
     LayerChange,
@@ -34,7 +34,7 @@ from gpukeras.compression.report import (
 )
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.options import check_choice, option
+from gpukeras.core.options import check_choice, check_names, option
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.models import model_checks
 from gpukeras.models.clone import copy_in_float32, copy_model, copy_optimizer
@@ -54,7 +54,7 @@ class QuantizeSpec(ReportSpec):
     """
 
     mode: str = option("int8", check_choice, MODES)
-    exclude: tuple[str, ...] = option((), check_names)
+    exclude: tuple[str, ...] = option((), check_names, "layers")
 
 
 def quantize(

@@ -105,6 +105,19 @@ def check_counts(arg: str, value: Any, low: int = 1) -> tuple[int, ...]:
     return tuple(check_count(arg, item, low) for item in values)
 
 
+def check_names(arg: str, value: Any, of: str) -> tuple[str, ...]:
+    """Returns names from one or several strings; None gives an empty tuple.
+
+    Raises:
+        SpecError: for another value; says that `arg` must be names of these, such as "layers".
+    """
+    several = isinstance(value, (list, tuple))
+    names = value if several else [] if value is None else [value]
+    if not all(isinstance(name, str) for name in names):
+        raise refused_value(arg, value, f"names of {of}")
+    return tuple(names)
+
+
 def describe(value: Any) -> str:
     """Describes a value for an error message: its kind or a short scalar, never an array's data."""
     if value is None:

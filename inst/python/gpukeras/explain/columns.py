@@ -15,6 +15,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import list_some
+from gpukeras.core.options import check_names
 from gpukeras.data.arrays import column_name, standardise
 from gpukeras.data.recipe.columns import ColumnRule, transform_column
 from gpukeras.data.recipe.recipe import (
@@ -178,11 +179,11 @@ def choose_groups(
         SpecError: for an unknown column, or a group without columns; names it.
     """
     groups = groups or {}
-    members = {name: _as_names(group) for name, group in groups.items()}
+    members = {name: check_names("groups", group, "columns") for name, group in groups.items()}
     grouped = {column for group in members.values() for column in group}
     if columns is None:
         columns = [name for name in features if name not in grouped]
-    chosen = {name: (name,) for name in _as_names(columns)}
+    chosen = {name: (name,) for name in check_names("columns", columns, "columns")}
     places = {}
     for name, group in [*members.items(), *chosen.items()]:
         if not group:
@@ -192,10 +193,6 @@ def choose_groups(
             [pick_feature(features, column, of).places for column in group]
         )
     return places
-
-
-def _as_names(names: Any) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(map(str, names))
 
 
 def pick_feature(features: Mapping[str, Feature], name: str, arg: str) -> Feature:

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.options import check_choice, check_count
+from gpukeras.core.options import check_choice, check_count, check_names
 from gpukeras.core.progress import CallProgress, OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.decoding import name_columns
@@ -156,7 +156,7 @@ def choose_features(
 
     if columns is None:
         return [feature for feature in features.values() if fits(feature)]
-    names = [columns] if isinstance(columns, str) else list(columns)
+    names = check_names("columns", columns, "columns")
     chosen = [pick_feature(features, name, "columns") for name in names]
     for feature in chosen:
         if not fits(feature):

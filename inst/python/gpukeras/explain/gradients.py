@@ -36,6 +36,7 @@ from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.predict import open_rows
 
 COMPLETE = 0.01  # gap of the sums, as a share of the largest difference, that is worth a note
+MOST_STEPS = 1000  # the quadrature's points take a matrix of steps by steps
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def attribute(
         ModelError: if the model does not fit the rows, has several outputs, or gives a row what
             depends on others.
     """
-    count = check_count("steps", steps)
+    count = check_count("steps", steps, high=MOST_STEPS)
     with heard_by(on_event):
         recipe, rows, complete = open_rows(model, features, data)
     if not isinstance(rows, RowSource) or (data is not None and not isinstance(data, MapDataset)):

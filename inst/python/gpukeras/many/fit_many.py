@@ -218,10 +218,12 @@ def _scale(rows: MapDataset, scaling: GroupScaling, codes: Groups) -> MapDataset
 
 
 def _open_folds(data: MapDataset, folds: Any, together: Any, times: Any) -> tuple[Resample, ...]:
-    if folds is None:
-        return (Resample("", data.train_rows, data.validation_rows),)
-    try:
-        return open_resamples(data, folds, groups=together, times=times, seed=data.spec.seed)
+    own = (Resample("", data.train_rows, data.validation_rows),)
+    if folds is None and together is None and times is None:
+        return own
+    try:  # without folds, the split of `data` itself is checked
+        planned = open_resamples(data, folds, groups=together, times=times, seed=data.spec.seed)
+        return own if folds is None else planned
     except GpuKerasError as error:  # the arguments have the names that gpu_tune() gives them
         arg = str(error.details.get("arg", ""))
         details = {**error.details, "arg": NAMES.get(f"`{arg}`", arg)}
