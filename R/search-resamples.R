@@ -52,24 +52,28 @@ as_rsample_folds <- function(resamples, data, arg, call) {
 # Values that are compared only: for text and dates as they are, of bit64 as numbers.
 plain_key <- function(x, arg = caller_arg(x), call = caller_env()) {
   force(arg)
+  if (inherits(x, "POSIXlt")) x <- as.POSIXct(x)
+  if (!is.atomic(x)) abort_spec(x, arg, "one value a row", call)
   if (inherits(x, "integer64")) exact_integer64(x, arg, call) else x
 }
 
 # Groups of rows as numbers; missing ones stay missing, and the core refuses them.
-as_group_codes <- function(group) {
+as_group_codes <- function(group, arg = caller_arg(group), call = caller_env()) {
+  force(arg)
   if (is.null(group)) {
     return(NULL)
   }
-  group <- plain_key(group)
+  group <- plain_key(group, arg, call)
   codes <- match(group, unique(group))
   as.array(as.numeric(ifelse(is.na(group), NA, codes)))
 }
 
 # Times of rows as ranks: dates, times, numbers or ordered text.
-as_times <- function(time) {
+as_times <- function(time, arg = caller_arg(time), call = caller_env()) {
+  force(arg)
   if (is.null(time)) {
     return(NULL)
   }
-  time <- plain_key(time)
+  time <- plain_key(time, arg, call)
   as.array(as.numeric(rank(time, na.last = "keep", ties.method = "min")))
 }

@@ -267,6 +267,11 @@ expect_refused(list(
   "no list of new rows" = case("data", "`newdata`", gpu_predict(fitted, list())),
   "a number as path" = case("spec", "`x`", gpu_load(1)),
   "two paths" = case("spec", "`x`", gpu_load(c("a.keras", "b.keras"))),
+  "a function as groups of rows" = case(
+    "spec", "`together`", gpu_fit_many(numbers, function() fitted, folds = 2, together = mean)
+  ),
+  "columns as times of rows" =
+    case("spec", "`time`", gpu_fit_many(numbers, function() fitted, folds = 2, time = mtcars)),
   "endless seeds" =
     case("spec", "`seeds`", gpu_fit_many(numbers, function() fitted, seeds = Inf)),
   "too many steps" = case("spec", "`steps`", gpu_attributions(fitted, x, steps = 1e10))
