@@ -49,10 +49,10 @@ gpu_attributions <- function(model, newdata, baseline = NULL, steps = 50, class 
   check_no_na_options(list(steps = steps, class = class))
   recipe <- use_recipe(model, recipe)
   rows <- as_new_data(newdata, model, recipe)
-  if (!is.null(baseline)) baseline <- as_new_features(baseline, recipe)
+  if (!is.null(baseline)) baseline <- as_new_features(baseline, recipe, arg = "baseline")
   new_gpu_attributions(call_core("attribute", list(
     model = model, features = rows$features, data = rows$data, baseline = baseline, steps = steps,
-    output = if (!is.null(class)) as.character(class),
+    output = as_output_name(class),
     on_event = call_listener(verbose, "explaining", "rows")
   )))
 }
@@ -80,6 +80,16 @@ new_gpu_attributions <- function(record) {
 #' @export
 as.data.frame.gpu_attributions <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
   as.data.frame(require_columns(x)$values)
+}
+
+as_output_name <- function(class, call = caller_env()) {
+  if (is.null(class)) {
+    return(NULL)
+  }
+  if (!rlang::is_scalar_atomic(class)) {
+    abort_spec(class, "class", "the name of a class or output", call)
+  }
+  as.character(class)
 }
 
 # Refuses attributions of images and arrays.

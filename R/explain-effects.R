@@ -83,7 +83,7 @@ as_new_data <- function(data, model, recipe, arg = "newdata", call = caller_env(
   if (inherits(data, "gpu_dataset")) {
     return(list(data = check_alive(data, call)$handle))
   }
-  list(features = as_new_features(data, recipe, call))
+  list(features = as_new_features(data, recipe, call, arg))
 }
 
 new_gpu_effects <- function(record) {

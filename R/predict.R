@@ -138,15 +138,15 @@ check_batch_size <- function(batch_size, call = caller_env()) {
   }
 }
 
-as_new_features <- function(newdata, recipe, call = caller_env()) {
+as_new_features <- function(newdata, recipe, call = caller_env(), arg = "newdata") {
   if (is.data.frame(newdata)) {
-    check_names(newdata, "newdata", call)
+    check_names(newdata, arg, call)
   }
   if (!is.data.frame(newdata) || !nzchar(recipe$formula %||% "")) {
-    return(as_new_rows(newdata, recipe, "newdata", call))
+    return(as_new_rows(newdata, recipe, arg, call))
   }
   newdata <- select_features(recipe$formula, newdata, call)
-  as_recipe_features(newdata, recipe, "newdata", call)
+  as_recipe_features(newdata, recipe, arg, call)
 }
 
 # A prediction as R values. Large values are in the buffer.

@@ -184,6 +184,8 @@ def choose_groups(
     if columns is None:
         columns = [name for name in features if name not in grouped]
     chosen = {name: (name,) for name in check_names("columns", columns, "columns")}
+    if not chosen and not members:
+        raise no_columns()
     places = {}
     for name, group in [*members.items(), *chosen.items()]:
         if not group:
@@ -193,6 +195,13 @@ def choose_groups(
             [pick_feature(features, column, of).places for column in group]
         )
     return places
+
+
+def no_columns() -> SpecError:
+    """Returns the error of a call that is asked for no columns."""
+    return SpecError(
+        "`columns` names no column.", hint="Leave it out for all of them.", arg="columns"
+    )
 
 
 def pick_feature(features: Mapping[str, Feature], name: str, arg: str) -> Feature:

@@ -22,7 +22,7 @@ from gpukeras.core.progress import CallProgress, OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.decoding import name_columns
 from gpukeras.data.recipe.recipe import Recipe
-from gpukeras.explain.columns import Feature, find_features, pick_feature
+from gpukeras.explain.columns import Feature, find_features, no_columns, pick_feature
 from gpukeras.explain.varied import Explained, Variation, open_explained, open_new_rows
 from gpukeras.models.families.build import find_extras
 
@@ -157,6 +157,8 @@ def choose_features(
     if columns is None:
         return [feature for feature in features.values() if fits(feature)]
     names = check_names("columns", columns, "columns")
+    if not names:
+        raise no_columns()
     chosen = [pick_feature(features, name, "columns") for name in names]
     for feature in chosen:
         if not fits(feature):
