@@ -366,7 +366,12 @@ test_that("a saved model of another session is told", {
   expect_error(gpu_predict(saved, mtcars), "its file is gone", class = "gpukeras_error_model")
   expect_error(gpu_fit(saved, mtcars), "its file is gone", class = "gpukeras_error_model")
   expect_snapshot(gpu_predict(saved, mtcars), error = TRUE)
-  expect_identical(gpu_load(3), 3)
+})
+
+test_that("a model is loaded as it is", {
+  skip_without_tensorflow()
+  model <- a_model()
+  expect_identical(gpu_load(model), model)
 })
 
 test_that("a model that cannot be loaded is kept as its file, with a warning", {
