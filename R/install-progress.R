@@ -46,17 +46,21 @@ read_pip <- function(lines, scratch, installed) {
     found <- file.size(Sys.glob(file.path(scratch, "*", basename(file))))
     list(
       verb = paste("downloading", sub("[^A-Za-z0-9_.].*", "", basename(file))), units = "bytes",
-      step = sum(found), steps = parse_size(sub(".*\\((.*)\\)$", "\\1", last))
+      step = sum(found, na.rm = TRUE), steps = parse_size(sub(".*\\((.*)\\)$", "\\1", last))
     )
   } else {
     list(verb = "collecting", units = "packages", step = sum(startsWith(lines, "Collecting ")))
   }
 }
 
-# The bytes of a size as pip writes it, such as "230.1 MB", whose units are powers of 1000.
+# The bytes of a size as pip writes it, such as "230.1 MB", whose units are powers of 1000; NULL for
+# what is none: a bar must not end an installation.
 parse_size <- function(text) {
-  unit <- sub("^[0-9.]+ *", "", text)
-  as.numeric(sub(" *[A-Za-z]+$", "", text)) * c(bytes = 1, kB = 1e3, MB = 1e6, GB = 1e9)[[unit]]
+  if (!grepl("^[0-9]+([.][0-9]+)? (bytes|kB|MB|GB)$", text)) {
+    return(NULL)
+  }
+  parts <- strsplit(text, " ", fixed = TRUE)[[1]]
+  as.numeric(parts[1]) * c(bytes = 1, kB = 1e3, MB = 1e6, GB = 1e9)[[parts[2]]]
 }
 
 # The packages of an interpreter's environment, by the folders that pip writes last.

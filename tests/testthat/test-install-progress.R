@@ -25,6 +25,7 @@ test_that("pip's lines tell what is collected, downloaded and installed", {
 test_that("sizes are read as pip writes them", {
   sizes <- vapply(c("12 bytes", "4.5 kB", "230.1 MB", "1.2 GB"), parse_size, 0, USE.NAMES = FALSE)
   expect_equal(sizes, c(12, 4500, 230.1e6, 1.2e9))
+  expect_null(parse_size("about 12"))
 })
 
 test_that("a bar counts what is installed, and a failure says what pip said", {
