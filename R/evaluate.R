@@ -6,7 +6,8 @@
 #'   with columns, a data frame or file with columns must contain the label column, and the column
 #'   of the weights if training had one, which weighs the rows. Missing values are treated as `na`
 #'   of [gpu_dataset()] specified in training.
-#' @param y Labels of a matrix, array or data frame without formula.
+#' @param y Labels of a matrix, array or data frame without formula, or of files. Any other data
+#'   has its own: `y` is an error.
 #' @param recipe For a model from another session, such as one loaded from a `.keras` file: the
 #'   [gpu_recipe()] of its training data. `NULL` uses the recipe that [gpu_fit()] attached to the
 #'   model.

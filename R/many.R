@@ -87,6 +87,7 @@
 #'   stopped changes no more.
 #' @param together,time One value a row, to check and make folds by: rows with the same value of
 #'   `together` are in one fold, and no row of `time` trains that is later than one held out.
+#'   Without `folds`, the validation rows of `data` are checked.
 #' @param most Models that train at a time. `"auto"` are as many as fit into half of the free
 #'   memory, 128 at most.
 #' @param workers Processes that train models which do not stack, several at a time. `"auto"` is the

@@ -52,6 +52,17 @@ def test_histories_that_cannot_be_are_not_taken(tmp_path, first):
     assert load_checkpoints(tmp_path / "stack", make_state(), 2) == [None, None]
 
 
+def test_a_history_says_how_far_a_trial_is_and_a_file_decides_nothing_else(tmp_path):
+    fitted = Fitted(
+        ModelHistory({"loss": [3.0, 2.0]}, "completed"), make_state(), np.ones(3), "it failed"
+    )
+    forged = ModelProgress(fitted, -7, finished=True, best=make_state(value=9.0), factor=0.0)
+    save_checkpoints(tmp_path / "stack", [forged])
+    (read,) = load_checkpoints(tmp_path / "stack", make_state(), 1)
+    state = read.fitted.state
+    assert read == ModelProgress(Fitted(ModelHistory({"loss": [3.0, 2.0]}), state, None), 2)
+
+
 def test_damaged_files_are_not_taken_and_do_not_stop_the_next(folder):
     (path,) = folder.glob("checkpoint-*")
     path.write_bytes(path.read_bytes()[:-4])

@@ -175,7 +175,8 @@ class Kept:
         """
         if self.home is None or not self.known:
             return
-        kind, known, here = self.home.kind, self.known, json.loads(to_json(asked))
+        kind, known = self.home.kind, self.known
+        here = json.loads(to_json(asked))
         for name, what in kind.words.items():
             if known.get(name) == here.get(name):
                 continue

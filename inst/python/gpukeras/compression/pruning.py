@@ -264,8 +264,13 @@ def _take_units(
     if read_masks(model):
         apply_masks(small, find_zeros(small))
     trained = train(small, spec.fit) if spec.epochs else None
-    changes, listed, notes = narrowed.changes, narrowed.listed, narrowed.notes
-    return small, replace(work, layers=changes, listed=listed, notes=notes, training=trained)
+    return small, replace(
+        work,
+        layers=narrowed.changes,
+        listed=narrowed.listed,
+        notes=narrowed.notes,
+        training=trained,
+    )
 
 
 # Options -----------------------------------------------------------------------------------------

@@ -72,14 +72,6 @@ def check_count(arg: str, value: Any, low: int = 1, high: float = math.inf) -> i
     return int(value)
 
 
-def check_columns(arg: str, names: Any, optional: bool = False) -> tuple[str, ...]:
-    """Returns names of columns as a tuple; accepts R's single string, and None if optional."""
-    names = (names,) if isinstance(names, str) else () if optional and names is None else names
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise SpecError(f"`{arg}` must be the names of columns.", arg=arg)
-    return tuple(names)
-
-
 def check_flag(arg: str, value: Any) -> bool:
     """Returns a value that is a bool; truthy values of other types raise SpecError."""
     if not isinstance(value, bool):
@@ -105,14 +97,14 @@ def check_counts(arg: str, value: Any, low: int = 1) -> tuple[int, ...]:
     return tuple(check_count(arg, item, low) for item in values)
 
 
-def check_names(arg: str, value: Any, of: str) -> tuple[str, ...]:
-    """Returns names from one or several strings; None gives an empty tuple.
+def check_names(arg: str, value: Any, of: str, optional: bool = True) -> tuple[str, ...]:
+    """Returns names from one or several strings; None gives an empty tuple, if `optional`.
 
     Raises:
         SpecError: for another value; says that `arg` must be names of these, such as "layers".
     """
     several = isinstance(value, (list, tuple))
-    names = value if several else [] if value is None else [value]
+    names = value if several else [] if optional and value is None else [value]
     if not all(isinstance(name, str) for name in names):
         raise refused_value(arg, value, f"names of {of}")
     return tuple(names)

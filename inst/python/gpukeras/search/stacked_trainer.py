@@ -328,11 +328,9 @@ class _Rung:
         """Notes where models stand, for which a later rung is more epochs of the same training."""
         for number, fitted in results.items():
             entry, place = self.places[number]
-            history = fitted.history
-            if history.epochs:
-                fitted = replace(fitted, history=replace(history, stopped=""))
-                entry.progress[place] = ModelProgress(fitted, history.epochs)
-            if history.stopped == "non_finite":
+            if fitted.history.epochs:
+                entry.progress[place] = _go_on(fitted)
+            if fitted.history.stopped == "non_finite":
                 self._failed.add(entry.trial.number)
 
 
@@ -379,4 +377,10 @@ def _read(saved: Saved, like: State, count: int) -> dict[int, ModelProgress]:
     for each in progress.values():
         if not each.fitted.history.epochs or not is_like(each.fitted.state, like):
             raise DamagedError("it is of another model")
-    return progress
+    return {place: _go_on(each.fitted) for place, each in progress.items()}
+
+
+def _go_on(fitted: Fitted) -> ModelProgress:
+    """Returns where a training goes on, by its history and state alone."""
+    history = replace(fitted.history, stopped="")
+    return ModelProgress(replace(fitted, history=history, outputs=None, error=""), history.epochs)

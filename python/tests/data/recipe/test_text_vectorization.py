@@ -49,8 +49,8 @@ def test_options_are_normalised():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": None}, r"`columns` must be the names"),
-        ({"columns": [1.0]}, r"`columns` must be the names"),
+        ({"columns": None}, r"`columns` must be names of columns"),
+        ({"columns": [1.0]}, r"`columns` must be names of columns"),
         ({"output": "tfidf"}, r"`output` must be one of"),
         ({"split": "words"}, r"`split` must be one of"),
         ({"standardize": "none"}, r"`standardize` must be one of"),

@@ -127,7 +127,7 @@ def test_a_column_that_does_not_suit_is_named(options, said):
         ({"stride": 1.5}, "`stride` must be a whole number"),
         ({"gaps": "skip"}, '`gaps` must be one of "refuse", "drop", "fill"'),
         ({"step": 0}, "`step` must be above 0"),
-        ({"targets": (1.0,)}, "`y` must be the names of columns"),
+        ({"targets": (1.0,)}, "`y` must be names of columns"),
         ({"time": 3}, "`time` must be the name of a column"),
     ],
 )

@@ -471,7 +471,9 @@ class GeneratorDataset(IterableDataset):
     def __init__(self, learned: Learned, generator: Generator, parts: Parts, arg: str) -> None:
         """Stores the parts."""
         super().__init__(learned)
-        self.generator, self._parts, self._arg = generator, parts, arg
+        self.generator = generator
+        self._parts = parts
+        self._arg = arg
 
     def open_blocks(self, how: BlockOptions) -> Pass:
         """Opens a pass over the function's chunks."""

@@ -382,7 +382,9 @@ def build_rows(features: Mapping[str, Any], request: Request) -> MapDataset:
         SpecError: for a bad option.
         DataError: for data that cannot be trained on.
     """
-    spec, arg, recipe = request.spec, request.arg, request.recipe
+    spec = request.spec
+    arg = request.arg
+    recipe = request.recipe
     opened = open_features(features, arg, spec, request.encoding, request.text)
     labels = opened.labels() if request.labels is None else open_labels(request.labels)
     weights = opened.weights() if request.weights is None else request.weights

@@ -416,7 +416,9 @@ def _needs_rows(arg: str, what: str) -> SpecError:
 
 
 def _build_generator(features: Mapping[str, Any], request: Request) -> IterableDataset:
-    spec, recipe, arg = request.spec, request.recipe, request.arg
+    spec = request.spec
+    recipe = request.recipe
+    arg = request.arg
     generator = Generator(features["call"], features.get("steps"))
     first = generator.peek()
     try:

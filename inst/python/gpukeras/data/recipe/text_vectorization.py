@@ -16,7 +16,7 @@ import numpy as np
 from gpukeras.backend import runtime
 from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import SpecError
-from gpukeras.core.options import Spec, check_choice, check_columns, check_count, option
+from gpukeras.core.options import Spec, check_choice, check_count, check_names, option
 from gpukeras.data.arrays import EXACT_FLOAT32, column_fault, row_blocks
 from gpukeras.data.recipe.imputation import nothing_observed
 from gpukeras.data.recipe.targets import count_codes, spread_codes
@@ -56,7 +56,7 @@ class TextSpec(Spec):
         split: "whitespace" separates tokens, or each "character" is a token.
     """
 
-    columns: tuple[str, ...] = option((), check_columns)
+    columns: tuple[str, ...] = option((), check_names, "columns", False)
     max_tokens: int = option(1000, check_count, 2, EXACT_FLOAT32)
     output: str = option("tf_idf", check_choice, OUTPUTS)
     sequence_length: int | None = option(None, check_count)

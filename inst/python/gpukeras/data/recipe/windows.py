@@ -19,8 +19,8 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.options import (
     Spec,
     check_choice,
-    check_columns,
     check_count,
+    check_names,
     check_positive,
     option,
 )
@@ -306,9 +306,9 @@ class WindowRule(Spec):
     horizon: int = option(0, check_count, 0)
     stride: int = option(1, check_count)
     time: str = option("", _check_name)
-    group: tuple[str, ...] = option((), check_columns, True)
-    targets: tuple[str, ...] = option((), check_columns, True, arg="y")
-    known: tuple[str, ...] = option((), check_columns, True)
+    group: tuple[str, ...] = option((), check_names, "columns")
+    targets: tuple[str, ...] = option((), check_names, "columns", arg="y")
+    known: tuple[str, ...] = option((), check_names, "columns")
     gaps: str = option("refuse", check_choice, GAPS)
     step: float | None = option(None, check_positive)
 
