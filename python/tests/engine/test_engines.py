@@ -215,6 +215,7 @@ def test_a_graph_that_xla_refuses_falls_back():
     assert not refused or refused[0].refused
 
 
+@pytest.mark.tensorflow
 def test_auto_measures_real_batches_and_says_so():
     data = make_dataset(20_000, batch_size=8)
     report = fit.fit(make_model(), data, {"epochs": 4})
