@@ -39,3 +39,18 @@ def test_a_folder_that_others_may_fill_is_found(tmp_path, mode, risk):
 def test_a_folder_of_another_user_is_found(tmp_path):
     os.chown(tmp_path, 65534, -1)
     assert cache_folder.find_risk(tmp_path) == "belongs to another user"
+
+
+def test_a_record_is_written_whole_and_alone(tmp_path):
+    file = tmp_path / "record.json"
+    for record in ({"a": [1.5, "ä"]}, {"b": {}}):
+        cache_folder.write_record(file, record)
+        assert cache_folder.read_record(file) == record
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[1]", "3", "null", "[" * 100_000])
+def test_a_damaged_or_missing_record_is_empty(tmp_path, text):
+    if text is not None:
+        (tmp_path / "record.json").write_text(text)
+    assert cache_folder.read_record(tmp_path / "record.json") == {}

@@ -1,4 +1,4 @@
-"""Finds the folders of what lasts between sessions: programs, and times of clusters.
+"""Finds the folders of what lasts between sessions: programs, choices, and times of clusters.
 
 They lie in the folder for caches that R gives gpukeras. An environment variable names another
 folder for each, or is "off".
@@ -6,12 +6,17 @@ folder for each, or is "off".
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from gpukeras.core.safe_files import open_regular, private_folder
+
+MOST_BYTES = 2**20  # of a file that is read; those that are written have a tenth of it
 OFF = ("off", "0", "false", "no")
 
 
@@ -64,3 +69,24 @@ def find_risk(folder: Path) -> str:
     if status.st_mode & stat.S_IWOTH:
         return "can be written to by all users"
     return ""
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """Returns the JSON object of a file; an empty one if the file is damaged or missing."""
+    try:
+        with open_regular(file) as opened:
+            return dict(json.loads(opened.read(MOST_BYTES)))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+
+
+def write_record(file: Path, record: Mapping[str, Any]) -> None:
+    """Writes a JSON object beside a file and renames, so that no reader sees half of it.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    with private_folder(file) as folder:
+        partial = folder / file.name
+        partial.write_text(json.dumps(record), encoding="ascii")
+        partial.replace(file)

@@ -10,10 +10,7 @@ change from launch to launch.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +19,6 @@ from typing import Any
 from gpukeras.core import cache_folder
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import is_number
-from gpukeras.core.safe_files import open_regular, private_folder
 from gpukeras.distributed.addresses import parse_address
 
 SWITCH = "GPUKERAS_CLUSTER_CACHE"  # names another folder, or is "off"
@@ -30,7 +26,7 @@ FILE = "cluster-times.json"
 FACTOR = 5.0
 LEAST = 3  # observations; fewer change no time-out
 MOST = 20  # observations of a kind that are kept: the latest
-MOST_CLUSTERS, MOST_BYTES = 100, 2**20
+MOST_CLUSTERS = 100
 MOST_S = 7 * 86_400.0  # of an observation in a file; the system's clocks wait for no 1e300 s
 JOIN, CALL = "join", "call"
 JOIN_S = 300.0  # without observations: workers of a batch system may start minutes apart
@@ -75,9 +71,8 @@ def learn_timeout(what: str, observed: Sequence[float]) -> Timeout:
 
 
 def cluster_key(workers: Sequence[str]) -> str:
-    """Returns a digest of the workers' hosts, in their order."""
-    hosts = [parse_address(worker).host for worker in workers]
-    return hashlib.sha256(json.dumps(hosts).encode()).hexdigest()
+    """Returns the workers' hosts, in their order."""
+    return " ".join(parse_address(worker).host for worker in workers)
 
 
 class ClusterTimes:
@@ -107,10 +102,7 @@ class ClusterTimes:
             others.pop(self._key, None)
             kept = {**dict(list(others.items())[1 - MOST_CLUSTERS :]), self._key: self._own}
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with private_folder(self._file) as folder:
-                partial = folder / FILE
-                partial.write_text(json.dumps(kept), encoding="ascii")
-                os.replace(partial, self._file)
+            cache_folder.write_record(self._file, kept)
 
 
 def open_times(workers: Sequence[str], variables: Mapping[str, str] | None = None) -> ClusterTimes:
@@ -122,13 +114,8 @@ def open_times(workers: Sequence[str], variables: Mapping[str, str] | None = Non
 
 def read_times(file: Path) -> dict[str, dict[str, list[float]]]:
     """Returns the observations of all clusters; those that are damaged are left out."""
-    try:
-        with open_regular(file) as opened:
-            stored = json.loads(opened.read(MOST_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    clusters = stored.items() if isinstance(stored, dict) else ()
-    return {key: kinds for key, kinds in clusters if _are_times(kinds)}
+    clusters = cache_folder.read_record(file)
+    return {key: kinds for key, kinds in clusters.items() if _are_times(kinds)}
 
 
 def _are_times(kinds: Any) -> bool:

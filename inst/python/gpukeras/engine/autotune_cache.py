@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukeras.backend import xla_cache
-from gpukeras.core.safe_files import open_regular, private_folder
+from gpukeras.core.cache_folder import read_record, write_record
 from gpukeras.engine.autotune import (
     EngineAutotuner,
     EngineChoice,
@@ -34,7 +33,6 @@ from gpukeras.engine.autotune import (
 
 FILE = "autotune-cache.json"
 MOST_CHOICES = 200  # the oldest are forgotten
-MOST_BYTES = 2**20  # of a file that is read; one of that many choices has a tenth of it
 LASTING = ("compiled",)  # the engine that is slow to start; the others are tried first anyway
 # A start from a kept program takes about half as long as tracing and compiling a first one.
 START_SHARE = 0.5
@@ -182,21 +180,16 @@ def _choices(file: Path | None) -> dict[str, CachedChoice]:
 def read_choices(file: Path) -> dict[str, CachedChoice]:
     """Returns the choices of a file; of a damaged or missing one none."""
     try:
-        with open_regular(file) as opened:
-            stored = json.loads(opened.read(MOST_BYTES))
-        return {key: CachedChoice(**choice) for key, choice in dict(stored).items()}
-    except (OSError, ValueError, TypeError, RecursionError):
+        return {key: CachedChoice(**choice) for key, choice in read_record(file).items()}
+    except (TypeError, ValueError):
         return {}
 
 
 def write_choices(file: Path, choices: Mapping[str, CachedChoice]) -> None:
-    """Writes the newest choices beside the file and renames, so that no reader sees half of it.
+    """Writes the newest choices; no reader sees half of them.
 
     Raises:
         OSError: if it cannot be written.
     """
     kept = dict(list(choices.items())[-MOST_CHOICES:])
-    with private_folder(file) as folder:
-        made = folder / FILE
-        made.write_text(json.dumps({key: asdict(choice) for key, choice in kept.items()}))
-        made.replace(file)
+    write_record(file, {key: asdict(choice) for key, choice in kept.items()})
