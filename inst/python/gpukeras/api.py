@@ -27,7 +27,7 @@ from gpukeras.data.files import files
 from gpukeras.data.loader import profile as loading_profile
 from gpukeras.data.saved import writer
 from gpukeras.diagnostics import check, fault_test, reproduce
-from gpukeras.distributed import session, sharing
+from gpukeras.distributed import session
 from gpukeras.distributed.launcher import launcher
 from gpukeras.engine import schedules
 from gpukeras.explain import effects, gradients, permutation
@@ -158,7 +158,7 @@ def make_dataset(
     recipe = recipe_json.recipes_from(recipe_of)
     if features["kind"] == "py_dataset":
         features = keras_rows.generator_of(features["dataset"], features["steps"])
-    with heard_by(on_event), sharing.sharing_files(options) as (options, shard):
+    with heard_by(on_event), session.sharing_files(options) as (options, shard):
         data = builder.assemble(
             features,
             options,

@@ -12,10 +12,9 @@ from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.errors import ClusterError
 from gpukeras.data.loader.loader import Block
 from gpukeras.distributed import consensus
-from gpukeras.distributed.timeouts import Timeout
+from gpukeras.distributed.timeouts import ClusterTimes, Timeout
 from gpukeras.models.state import Snapshot
 
-NAMES = tuple(f"worker {number} (127.0.0.1:{2000 + number})" for number in (1, 2, 3))
 SAME = {
     "rows": 100,
     "batch_size": 32,
@@ -29,9 +28,8 @@ def together(work, size=2):
     """What `work(agreement, index)` gives or raises on each of some workers."""
 
     def run(channel):
-        return work(
-            consensus.DistributedConsensus(channel, channel.index, NAMES[:size]), channel.index
-        )
+        times = ClusterTimes(channel.workers, None)
+        return work(consensus.DistributedConsensus(channel, times), channel.index)
 
     return run_threads(size, run)
 
@@ -80,27 +78,38 @@ def test_the_first_difference_to_the_chief_is_told(change, told):
 
 # Blocks of streams --------------------------------------------------------------------------------
 
-FULL, SHORT = {"batches": 1200, "rows": 64}, {"batches": 1, "rows": 5}
+FULL, SHORT = Block((), 1200, rows=64), Block((), 1, rows=5)
 
 
-@pytest.mark.parametrize("block", [FULL, SHORT, {}])
+def compare_next(blocks):
+    """What the workers count or raise whose next blocks are these, or none."""
+
+    def work(agreement, index):
+        own = iter([] if blocks[index] is None else [blocks[index]])
+        return len(list(agreement.keep_step(own, exact=False)))
+
+    return together(work, len(blocks))
+
+
+@pytest.mark.parametrize("block", [FULL, SHORT, None])
 def test_equal_blocks_pass(block):
-    consensus.check_blocks([block] * 3, NAMES)
+    assert compare_next([block] * 3) == [0 if block is None else 1] * 3
 
 
 @pytest.mark.parametrize(
     ("given", "worker", "told"),
     [
-        ([FULL, FULL, {}], 3, "has no more rows next, the chief 1,200 batches of 64 rows"),
-        ([{}, SHORT, {}], 2, "has 1 batch of 5 rows next, the chief no more rows"),
-        ([FULL, SHORT, {}], 2, "has 1 batch of 5 rows next, the chief 1,200 batches of 64 rows"),
+        ([FULL, FULL, None], 3, "has no more rows next, the chief 1,200 batches of 64 rows"),
+        ([None, SHORT, None], 2, "has 1 batch of 5 rows next, the chief no more rows"),
+        ([FULL, SHORT, None], 2, "has 1 batch of 5 rows next, the chief 1,200 batches of 64 rows"),
     ],
 )
 def test_the_worker_whose_stream_differs_is_named(given, worker, told):
-    with pytest.raises(ClusterError) as caught:
-        consensus.check_blocks(given, NAMES)
-    assert caught.value.message.startswith(f"W{NAMES[worker - 1][1:]} {told}")
-    assert caught.value.details["worker"] == worker
+    for error in compare_next(given):
+        assert isinstance(error, ClusterError)
+        assert f"orker {worker} (127.0.0.1:{2000 + worker})" in error.message
+        assert told in error.message
+        assert error.details["worker"] == worker
 
 
 def test_streams_are_compared_while_they_run():
@@ -114,8 +123,11 @@ def test_streams_are_compared_while_they_run():
 
 
 def test_rows_by_number_are_not_compared():
-    blocks = iter([Block((), 2, rows=8)])
-    assert consensus.DistributedConsensus(None, 1, NAMES).keep_step(blocks, exact=True) is blocks
+    def work(agreement, index):
+        blocks = iter([Block((), 2, rows=8)] * (3 - index))
+        return agreement.keep_step(blocks, exact=True) is blocks
+
+    assert together(work) == [True, True]
 
 
 # Deciding -----------------------------------------------------------------------------------------
@@ -172,6 +184,34 @@ def test_one_process_decides_for_itself():
 # Times --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("own_s", "found"),
+    [
+        ([], []),
+        ([5.0], []),
+        ([2.0, 8.0], [1]),
+        ([8.0, 2.0, 2.2, 1.9], [0]),
+        ([7.0, 8.0], []),  # 0.875 of it: no straggler
+        ([0.01, 0.9], []),  # less than a second in a whole training
+        ([2.0, 9.0, 9.0, 2.0, 2.0], [1, 2]),
+    ],
+)
+def test_a_straggler_is_slower_than_the_median_of_the_others(own_s, found):
+    workers = [f"a:{worker}" for worker in range(len(own_s))]
+    notes = consensus.explain_stragglers(own_s, workers)
+    assert [note.partition(" was slow")[0] for note in notes] == [
+        f"Worker {worker + 1} (a:{worker})" for worker in found
+    ]
+
+
+def test_a_straggler_is_named():
+    (note,) = consensus.explain_stragglers([2.0, 8.25], ["a:1", "b:1"])
+    assert note == (
+        "Worker 2 (b:1) was slow: outside of the steps it took 8.2 s for its rows, callbacks and "
+        "R, and the others 2.0 s (median), so they waited for it."
+    )
+
+
 @pytest.fixture
 def clocks(monkeypatch):
     """A clock for each thread, which stands still until its `now` grows."""
@@ -215,7 +255,7 @@ def test_the_longest_time_between_two_agreements_is_kept(clocks):
 
     def run(channel):
         times = Times()
-        agreement = consensus.DistributedConsensus(channel, channel.index, NAMES[:2], times)
+        agreement = consensus.DistributedConsensus(channel, times)
         clocks.now = 0.0
         for seconds in (1.0, 7.0, 2.0):
             agreement.agree("call", stop=False)
@@ -232,7 +272,7 @@ def test_a_worker_that_makes_no_call_is_an_error_after_the_learned_time():
             return Timeout(what, 0.2, "learned")
 
     def run(channel):
-        agreement = consensus.DistributedConsensus(channel, channel.index, NAMES[:2], Times())
+        agreement = consensus.DistributedConsensus(channel, Times())
         if channel.index == 0:
             with pytest.raises(ClusterError) as raised:
                 agreement.agree("call", stop=False)

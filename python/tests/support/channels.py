@@ -14,21 +14,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpukeras.distributed.channel.authentication import (
-    MAGIC,
-    PROTOCOL,
-    WORKER,
-    AuthenticationError,
-    Seal,
-)
 from gpukeras.distributed.channel.channel import open_channel
 from gpukeras.distributed.channel.protocol import (
     BEAT,
     HEADER,
     HELLO,
     LIMIT,
+    WORKER,
+    AuthenticationError,
     Message,
     MessageReader,
+    Seal,
     pack_message,
 )
 from gpukeras.distributed.credentials import Credentials
@@ -109,7 +105,7 @@ class Peer:
     def greet(self, place, size, **more):
         """Says what a worker says when it comes."""
         workers = list(make_spec("127.0.0.1:1", size, 1).workers)
-        hello = {"index": place, "description": {"protocol": PROTOCOL, "workers": workers}}
+        hello = {"index": place, "description": {"workers": workers}}
         self.send(HELLO, {**hello, **more})
 
     def send(self, kind, values=None, parts=()):
@@ -126,7 +122,7 @@ class Peer:
 
     def send_record(self, record, parts=b"", announced=None):
         """Sends the bytes of a record and its parts with valid tags."""
-        header = HEADER.pack(MAGIC, len(record), len(parts) if announced is None else announced)
+        header = HEADER.pack(len(record), len(parts) if announced is None else announced)
         self.connection.sendall(header + self.seal.sign(header) + record + parts)
         if announced is None:
             self.connection.sendall(self.seal.sign(record, parts))

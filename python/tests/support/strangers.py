@@ -9,7 +9,7 @@ import channels
 from channels import PATIENCE_S, make_spec
 
 from gpukeras.distributed.channel.channel import open_channel
-from gpukeras.distributed.channel.protocol import HEADER, HELLO, MAGIC
+from gpukeras.distributed.channel.protocol import HEADER, HELLO
 
 JOINED = [[{"index": 0}, {"index": 1}]] * 2
 opened = []  # connections, which a test that makes some closes by `close_connections()`
@@ -29,12 +29,12 @@ def say(kind, values):
     """A message without tags."""
     text = values if isinstance(values, bytes) else json.dumps(values).encode()
     body = b'{"kind": "%s", "lengths": [], "values": %s}' % (kind.encode(), text)
-    return HEADER.pack(MAGIC, len(body), 0) + body
+    return HEADER.pack(len(body), 0) + body
 
 
 def hello(index, **alike):
     workers = list(make_spec("127.0.0.1:1", 2, 1).workers)
-    return {"index": index, "description": {"protocol": 1, "workers": workers, **alike}}
+    return {"index": index, "description": {"workers": workers, **alike}}
 
 
 LONG = b'{"index": ' + b"9" * 4300 + b', "description": {}}'
@@ -44,8 +44,8 @@ PLAIN = {
     "a hello of no place": say(HELLO, hello(7)),
     "an index of 4300 digits": say(HELLO, LONG),
     "true for an index": say(HELLO, hello(True)),
-    "64 GiB announced": HEADER.pack(MAGIC, 1, 2**36) + b"x" * 1000,
-    "1 MiB announced": HEADER.pack(MAGIC, 1, 2**20) + b"x" * 1000,
+    "64 GiB announced": HEADER.pack(1, 2**36) + b"x" * 1000,
+    "1 MiB announced": HEADER.pack(1, 2**20) + b"x" * 1000,
     "a nested record": say(HELLO, b"[" * 10**5),
     "NaN": say(HELLO, b'{"index": NaN, "description": {}}'),
     "TLS": b"\x16\x03\x01" * 100,

@@ -8,7 +8,6 @@ import random
 import re
 import socket
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import describe, refused_value
@@ -55,7 +54,9 @@ def parse_address(text: object, arg: str = "workers") -> Address:
     Raises:
         SpecError: if it is no address, or one that others cannot connect to, such as 0.0.0.0.
     """
-    match = re.fullmatch(r"(\[[^\[\]]*\]|[^\[\]:]*):(\d{1,5})", text) if _is_text(text) else None
+    match = (
+        re.fullmatch(r"(\[[^\[\]]*\]|[^\[\]:]*):(\d{1,5})", text) if isinstance(text, str) else None
+    )
     if match is None:
         raise refused_value(arg, text, 'addresses "host:port"', HINT)
     host, port = match[1].strip("[]").lower(), int(match[2])
@@ -65,10 +66,6 @@ def parse_address(text: object, arg: str = "workers") -> Address:
     _check_host(host, match[1].startswith("["), text, arg)
     ip = parse_ip(host)
     return Address(host if ip is None else str(ip), port)
-
-
-def _is_text(value: object) -> TypeGuard[str]:
-    return isinstance(value, str)
 
 
 def _check_host(host: str, bracketed: bool, text: object, arg: str) -> None:

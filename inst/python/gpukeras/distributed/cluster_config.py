@@ -74,11 +74,6 @@ class ClusterSpec(Spec):
         return self.workers[self.index]
 
     @property
-    def chief(self) -> str:
-        """The first worker's address."""
-        return self.workers[0]
-
-    @property
     def loopback(self) -> bool:
         """Whether no other computer can reach any of the workers."""
         return all(parse_address(text).is_loopback for text in (*self.workers, self.control))

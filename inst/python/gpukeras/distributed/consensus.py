@@ -11,8 +11,9 @@ import io
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from gpukeras.data.loader.loader import Block
 from gpukeras.data.plan import PipelinePlan
 from gpukeras.distributed.channel.channel import Channel
 from gpukeras.distributed.channel.errors import worker_error
-from gpukeras.distributed.stragglers import explain_stragglers
 from gpukeras.distributed.timeouts import CALL, ClusterTimes
 from gpukeras.models.state import apply_snapshot, take_snapshot
 
@@ -38,7 +38,14 @@ ALL_ALIKE = (
     "All workers run the same script on the same data; gpu_dataset() and gpu_mlp() draw their "
     "seeds from R, so call set.seed() before them."
 )
+SAME_ROWS = "Give the functions of all workers the same seed, or use files."
 ALIKE = ("epochs", "engine", "early_stopping")  # compared besides the training's identity
+# NVIDIA's Resiliency Extension reports a straggler where a worker's relative performance is below
+# 0.7: the median of the others' times divided by its own.
+SCORE = 0.7
+LEAST_S = 1.0  # shorter delays of a whole training are noise
+# How a worker's answer differs from the chief's, to follow its name; "" if it does not.
+Tell = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
 
 
 class LocalConsensus:
@@ -71,9 +78,9 @@ class LocalConsensus:
         """Returns the blocks; raises an error where processes have different numbers of batches."""
         return blocks
 
-    def gather(self, sent: bytes) -> list[bytes]:
-        """Returns the bytes of every process, on all of them."""
-        return [sent]
+    def gather(self, arrays: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+        """Returns the arrays of every process, on all of them, in the order of the processes."""
+        return [list(arrays)]
 
     def leave(self, error: BaseException) -> None:
         """Sends the others that this process leaves the work."""
@@ -88,26 +95,20 @@ class DistributedConsensus(LocalConsensus):
 
     Args:
         channel: The control channel.
-        index: The index of this process.
-        names: The names of all processes, in order.
         times: The cluster's observed times, from which the time-out of calls is learned.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        index: int,
-        names: tuple[str, ...],
-        times: ClusterTimes | None = None,
-    ) -> None:
-        """Keeps the channel and the names."""
-        self._channel, self._names, self._times = channel, names, times
-        self.is_chief = index == 0
-        limit_s = times.timeout(CALL).seconds if times else math.inf
+    def __init__(self, channel: Channel, times: ClusterTimes) -> None:
+        """Takes the time-out; nothing is agreed yet."""
+        self.is_chief = channel.index == 0
+        self._channel = channel
+        self._times = times
+        limit_s = times.timeout(CALL).seconds
         self._limit_s = limit_s if math.isfinite(limit_s) else None
         self._last: float | None = None  # when the last agreement ended
-        self._own_s = self._longest_s = 0.0
-        self._of_all = [0.0] * len(names)
+        self._own_s = 0.0  # outside of steps since the training began
+        self._longest_s = 0.0  # between two agreements of an epoch
+        self._of_all = [0.0] * channel.size
 
     def agree_time(self, seconds: float) -> float:
         """Returns the longest time, because the other processes wait for the slowest."""
@@ -120,14 +121,14 @@ class DistributedConsensus(LocalConsensus):
         answers = self._call(kind, {**told, "own_s": self._own_s})
         if kind == "epoch":
             self._of_all = [float(answer["own_s"]) for answer in answers]
-            if self._times is not None and self._longest_s:
+            if self._longest_s:
                 self._times.add(CALL, self._longest_s)
                 self._longest_s = 0.0
         return {name: any(answer[name] for answer in answers) for name in wishes}
 
     def explain(self) -> list[str]:
         """Names the workers that the others waited for."""
-        return explain_stragglers(self._of_all, self._names)
+        return explain_stragglers(self._of_all, self._channel.workers)
 
     def _call(
         self, kind: str, values: Mapping[str, Any], in_steps_s: float = 0.0
@@ -174,30 +175,31 @@ class DistributedConsensus(LocalConsensus):
             self._meet(kind, {"failed": f"{type(error).__name__}: {error.message}"})
 
     def _meet(self, kind: str, own: Mapping[str, Any]) -> None:
+        self._compare(kind, own, tell_work, ALL_ALIKE)
+
+    def _compare(self, kind: str, own: Mapping[str, Any], tell: Tell, hint: str) -> None:
+        """Raises an error about the first worker that is told to differ from the chief."""
         answers = self._channel.exchange(kind, own)
-        for number, (answer, name) in enumerate(zip(answers, self._names, strict=True)):
-            reason = answer.get("failed") or tell_difference(answer["told"], answers[0]["told"])
-            if reason:
-                does = "goes no further" if "failed" in answer else "is not like the chief"
-                text = f"{does}: {reason.rstrip('.')}"
-                raise worker_error(number, name, text, ALL_ALIKE, reason=reason)
+        for worker, answer in enumerate(answers):
+            if difference := tell(answer, answers[0]):
+                raise worker_error(worker, self._channel.workers[worker], difference, hint)
 
     def share_state(self, state: TrainingState | None, model: Model) -> TrainingState | None:
         """Sends the chief's state, or otherwise its model's, to all workers."""
         begins = state is None
         if self.is_chief:
             whole = TrainingState(take_snapshot(model)) if state is None else state
-            self._channel.broadcast(pack_bytes(whole, begins))
+            self._channel.gather(pack_bytes(whole, begins))
             return state
-        sent, begins = unpack_bytes(self._channel.broadcast(None))
+        sent, begins = unpack_bytes(self._channel.gather(b"")[0])
         if not begins:
             return sent
         apply_snapshot(model, sent.snapshot)
         return None
 
-    def gather(self, sent: bytes) -> list[bytes]:
-        """Returns the bytes of every worker, in their order."""
-        return self._channel.gather(sent)
+    def gather(self, arrays: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+        """Returns the arrays of every worker, in their order."""
+        return [unpack_arrays(sent) for sent in self._channel.gather(pack_arrays(arrays))]
 
     def leave(self, error: BaseException) -> None:
         """Sends the error to the others, which cannot continue without this worker."""
@@ -215,26 +217,26 @@ class DistributedConsensus(LocalConsensus):
         while True:
             block = next(blocks, None)
             own = {} if block is None else {"batches": block.batches, "rows": block.rows}
-            described = self._channel.exchange("block", own)
-            check_blocks(described, self._names)
+            self._compare("block", own, tell_blocks, SAME_ROWS)
             if block is None:
                 return
             yield block
 
 
-def check_blocks(blocks: list[dict[str, Any]], names: tuple[str, ...]) -> None:
-    """Checks that the next blocks of all workers have equally many batches of equal size.
+def tell_work(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """Returns why a worker cannot begin what the chief (`there`) begins, or ""."""
+    if "failed" in here:
+        return f"goes no further: {here['failed'].rstrip('.')}"
+    difference = tell_difference(here["told"], there["told"])
+    return difference and f"is not like the chief: {difference.rstrip('.')}"
 
-    Raises:
-        ClusterError: naming the first worker that differs from the chief.
-    """
-    for block, name in zip(blocks, names, strict=True):
-        if block != blocks[0]:
-            here, chief = _describe_block(block), _describe_block(blocks[0])
-            rows = "every worker must be given the same rows in the same order"
-            text = f"has {here} next, the chief {chief}: {rows}"
-            hint = "Give the functions of all workers the same seed, or use files."
-            raise worker_error(names.index(name), name, text, hint)
+
+def tell_blocks(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """Returns how a worker's next block has other batches than the chief's (`there`), or ""."""
+    if here == there:
+        return ""
+    rows = "every worker must be given the same rows in the same order"
+    return f"has {_describe_block(here)} next, the chief {_describe_block(there)}: {rows}"
 
 
 def _describe_block(block: Mapping[str, Any]) -> str:
@@ -257,6 +259,30 @@ def tell_difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
         if was != now:
             return CHANGE.format(what=f"`{name}`", here=now, there=was)
     return ""
+
+
+def explain_stragglers(own_s: Sequence[float], workers: Sequence[str]) -> list[str]:
+    """Returns a sentence for each worker that the others wait for.
+
+    In synchronous training every step takes as long as the slowest worker's. A slow device is not
+    told apart from waiting for one.
+
+    Args:
+        own_s: The seconds that each worker spent, since the training began, outside of the engine's
+            calls, in which all of them wait for each other: on rows, callbacks and R.
+        workers: The workers' addresses.
+    """
+    notes = []
+    for worker, own in enumerate(own_s):
+        others = [seconds for place, seconds in enumerate(own_s) if place != worker]
+        usual = median(others or [own])
+        if own - usual >= LEAST_S and usual < SCORE * own:
+            notes.append(
+                f"Worker {worker + 1} ({workers[worker]}) was slow: outside of the steps it took "
+                f"{own:.1f} s for its rows, callbacks and R, and the others {usual:.1f} s "
+                "(median), so they waited for it."
+            )
+    return notes
 
 
 def pack_bytes(state: TrainingState, begins: bool) -> bytes:

@@ -70,9 +70,11 @@ def confining(port: int, address: str) -> Iterator[threading.Event]:
     confined, over = threading.Event(), threading.Event()
 
     def watch() -> None:
-        while not over.wait(LOOK_S):
+        while not confined.is_set():
+            is_last = over.wait(LOOK_S)
             if confine_listener(port, address):
                 confined.set()
+            elif is_last:
                 return
 
     watcher = threading.Thread(target=watch, name="gpukeras-confining", daemon=True)
@@ -82,8 +84,6 @@ def confining(port: int, address: str) -> Iterator[threading.Event]:
     finally:
         over.set()
         watcher.join()
-        if confine_listener(port, address):
-            confined.set()
 
 
 def read_addresses(host: str) -> list[IP]:
@@ -108,18 +108,14 @@ def plan_filter(addresses: Sequence[IP]) -> list[Instruction]:
     """Returns a filter that passes packets sent to one of the addresses."""
     plan: list[Instruction] = []
     for address in addresses:
-        version, words = address.version, address.packed
-        checks = [[(LOAD_BYTE, IP_HEADER), (AND, 0xF0), (JUMP_IF_EQUAL, VERSION[version])]]
-        for place in range(0, len(words), 4):
-            (word,) = struct.unpack_from("!L", words, place)
-            offset = IP_HEADER + DESTINATION[version] + place
-            checks.append([(LOAD_WORD, offset), (JUMP_IF_EQUAL, word)])
-        steps = [*(step for check in checks for step in check), (RETURN, PASS)]
+        steps = [(LOAD_BYTE, IP_HEADER), (AND, 0xF0), (JUMP_IF_EQUAL, VERSION[address.version])]
+        offset = IP_HEADER + DESTINATION[address.version]
+        for place, (word,) in enumerate(struct.iter_unpack("!L", address.packed)):
+            steps += [(LOAD_WORD, offset + 4 * place), (JUMP_IF_EQUAL, word)]
+        steps.append((RETURN, PASS))
         # A value that differs leads behind the last step, to the next address.
-        plan += [
-            (code, 0, len(steps) - 1 - place if code == JUMP_IF_EQUAL else 0, operand)
-            for place, (code, operand) in enumerate(steps)
-        ]
+        for place, (code, operand) in enumerate(steps, 1):
+            plan.append((code, 0, len(steps) - place if code == JUMP_IF_EQUAL else 0, operand))
     return [*plan, (RETURN, 0, 0, DROP)]
 
 

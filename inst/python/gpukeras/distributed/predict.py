@@ -15,7 +15,6 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.loader.transforms import open_device_transform
 from gpukeras.data.reader.rows import RowSource
 from gpukeras.data.recipe.recipe import Recipe
-from gpukeras.distributed.consensus import pack_arrays, unpack_arrays
 from gpukeras.distributed.keras_internals import this_replica
 from gpukeras.distributed.strategy import Strategy
 from gpukeras.engine.batch_rows import choose_rows, count_row_bytes
@@ -48,7 +47,7 @@ def predict_together(
         output = _predict_run(strategy, model, source, recipe, function, own or range(1))
     nest = runtime.tensorflow().nest
     outputs = [values[: len(own)] for values in nest.flatten(output)]
-    parts = [unpack_arrays(sent) for sent in strategy.agreement.gather(pack_arrays(outputs))]
+    parts = strategy.agreement.gather(outputs)
     whole = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
     return nest.pack_sequence_as(output, whole)
 

@@ -218,9 +218,7 @@ def open_strategy(requested: Any = None, trains: bool = False) -> Strategy:
                 arg="devices",
             )
         cluster.check()
-        agreement = DistributedConsensus(
-            cluster.channel, cluster.spec.index, cluster.names, cluster.times
-        )
+        agreement = DistributedConsensus(cluster.channel, cluster.times)
         return Strategy(cluster.strategy, cluster.shares, agreement, cluster.spec.size)
     if requested is None:
         launched = trains and CONTROL in environment.python_variables()

@@ -16,7 +16,7 @@ from gpukeras.core.options import check_choice, check_count
 from gpukeras.core.progress import CallProgress, OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import MapLoader, open_evaluation
-from gpukeras.distributed.failures import propagate_failures
+from gpukeras.distributed.session import propagate_failures
 from gpukeras.distributed.strategy import Strategy, open_strategy
 from gpukeras.engine.autotune import choose_evaluation_candidates
 from gpukeras.engine.autotune_cache import open_autotuner

@@ -17,7 +17,7 @@ from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.recipe.multi_output import gather_weights
 from gpukeras.data.recipe.serialization import check_labels, check_order, same_encoding
-from gpukeras.distributed.failures import propagate_failures
+from gpukeras.distributed.session import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.predict import predict_rows
 from gpukeras.models import model_checks, model_recipes

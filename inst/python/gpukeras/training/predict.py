@@ -23,8 +23,8 @@ from gpukeras.data.reader.windows import WindowRows
 from gpukeras.data.recipe.decoding import decode_outputs, name_columns, refuse_classes
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.targets import LabelRule, outputs_by_name
-from gpukeras.distributed.failures import propagate_failures
 from gpukeras.distributed.predict import predict_together
+from gpukeras.distributed.session import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.batch_dependence import kept_reason
 from gpukeras.engine.engine_facts import find_predict_hook, refuse_batch_hook

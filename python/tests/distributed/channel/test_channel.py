@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from channels import Peer, connect, free_address, make_spec, open_files, run_threads
 
-from gpukeras.core.errors import ClusterError, SpecError
+from gpukeras.core.errors import ClusterError
 from gpukeras.distributed.channel.channel import open_channel
 from gpukeras.distributed.channel.protocol import BEAT
 from gpukeras.distributed.cluster_config import ClusterSpec
@@ -24,19 +24,10 @@ def test_all_get_what_all_gave_in_order(size):
         told = [channel.exchange(f"step {i}", {"of": channel.index, "i": i}) for i in range(50)]
         assert told == [[{"of": w, "i": i} for w in range(size)] for i in range(50)]
         assert channel.gather(b"x" * channel.index) == [b"x" * w for w in range(size)]
-        assert (channel.broadcast(b""), channel.exchange("", {})) == (b"", [{}] * size)
-        return channel.broadcast(b"y" * 10**6 if channel.index == 0 else None)
+        assert (channel.gather(b""), channel.exchange("", {})) == ([b""] * size, [{}] * size)
+        return channel.gather(b"y" * 10**6 if channel.index == 0 else b"")[0]
 
     assert run_threads(size, work) == [b"y" * 10**6] * size
-
-
-def test_chief_must_give_what_it_broadcasts():
-    def work(channel):
-        with pytest.raises(SpecError, match="`data`"):
-            channel.broadcast()
-        return channel.exchange("after", {})
-
-    assert run_threads(1, work) == [[{}]]
 
 
 def test_description_that_is_no_json_fails_before_anything_is_opened():

@@ -1,16 +1,26 @@
 import select
 import socket
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 from channels import SECRET, Peer, make_spec
 
-from gpukeras.distributed.channel.authentication import CHIEF, MAGIC, Seal
-from gpukeras.distributed.channel.collectives import Call
-from gpukeras.distributed.channel.connection import Connection, explain_end
+from gpukeras.core.errors import ClusterError
+from gpukeras.distributed.channel.channel import open_channel
+from gpukeras.distributed.channel.connection import Connection
 from gpukeras.distributed.channel.members import Clock, Worker
-from gpukeras.distributed.channel.protocol import CALL, HELLO, WELCOME
+from gpukeras.distributed.channel.protocol import (
+    CALL,
+    CHIEF,
+    FAULT,
+    HELLO,
+    MAGIC,
+    RESULT,
+    WELCOME,
+    Seal,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,28 +39,35 @@ def test_clock_counts_the_time_awake(looks, awake):
 
 @contextmanager
 def joined(on_loss=None):
-    """A worker that has joined, and its chief in the test's hands."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        control = f"127.0.0.1:{listener.getsockname()[1]}"
-        member = Worker(make_spec(control, 2, 1), on_loss)
-        joining = threading.Thread(target=member.join, args=({}, 20.0))
-        joining.start()
+    """A worker's channel that has joined, and its chief in the test's hands."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        spec = make_spec(f"127.0.0.1:{listener.getsockname()[1]}", 2, 1)
+        joining = pool.submit(open_channel, spec, {}, on_loss, 20.0)
         chief = Peer(listener.accept()[0], SECRET, CHIEF)
-    assert chief.hear().kind == HELLO
-    chief.send(WELCOME)
-    joining.join()
-    yield member, chief
+        assert chief.hear().kind == HELLO
+        chief.send(WELCOME)
+        channel = joining.result()
+    yield channel, chief
     chief.close()
-    member.leave("has left", 0.0)
-    assert not member.thread.is_alive()
+    channel.close(0.0)
+    assert "gpukeras-channel" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_own_trouble_does_not_leave_callers_waiting():
-    with joined() as (member, _):
-        member.post(lambda: 1 / 0)
-        assert member.call(Call(0, '"epoch"', 60.0, b"")) is None
-        assert member.fault.worker == 1
-        assert member.fault.reason.startswith("lost its channel: ZeroDivisionError")
+def reason(channel):
+    return channel.fault(600).details["reason"]
+
+
+def test_own_trouble_does_not_leave_callers_waiting(monkeypatch):
+    monkeypatch.setattr(Worker, "_take", lambda *_: 1 / 0)
+    with joined() as (channel, chief):
+        chief.send(RESULT)
+        with pytest.raises(ClusterError, match="lost its channel: ZeroDivisionError") as caught:
+            channel.exchange("epoch", {}, 60.0)
+        assert caught.value.details["worker"] == 2
+        told = chief.hear()
+        while told.kind == CALL:
+            told = chief.hear()
+        assert (told.kind, told.values["worker"]) == (FAULT, 1)
 
 
 def test_on_loss_that_fails_is_no_trouble():
@@ -60,48 +77,67 @@ def test_on_loss_that_fails_is_no_trouble():
         called.append(message)
         raise RuntimeError(message)
 
-    with joined(on_loss) as (member, chief):
+    with joined(on_loss) as (channel, chief):
         chief.close()
-        member.wait_ended(600)
-        assert member.fault.reason == "has ended"
+        assert reason(channel) == "has ended"
     assert called == ["The chief, worker 1 (127.0.0.1:2001), has ended."]
 
 
 @pytest.mark.parametrize("garbage", [b"x" * 48, MAGIC + bytes(44), MAGIC + b"\xff" * 44])
 def test_chief_that_sends_what_no_chief_sends(garbage):
-    with joined() as (member, chief):
+    with joined() as (channel, chief):
         chief.connection.sendall(garbage)
-        member.wait_ended(600)
-        assert member.fault.reason == "sent what is no message of this program"
+        assert reason(channel) == "sent what is no message of this program"
 
 
-def test_chief_that_sends_what_a_worker_sends():
-    with joined() as (member, chief):
-        chief.send(CALL, Call(0, "x", 1.0, b"").values(), [b""])
-        member.wait_ended(600)
-        assert member.fault.reason == "sent what is no message of this program"
+@pytest.mark.parametrize("kind", [CALL, RESULT])
+def test_chief_that_sends_what_a_worker_sends_or_a_result_of_others(kind):
+    with joined() as (channel, chief):
+        chief.send(kind, {"place": "x", "limit_s": 1.0}, [b""] * (1 if kind == CALL else 3))
+        assert reason(channel) == "sent what is no message of this program"
 
 
 def test_a_rest_is_told_before_the_call_returns():
     """After it R holds Python's lock, and nothing more is written."""
-    with joined() as (member, chief):
+    with joined() as (channel, chief):
         for at_rest in [True, False] * 20:
-            member.set_rest(at_rest)
+            channel.rest() if at_rest else channel.resume()
             assert select.select([chief.connection], [], [], 0)[0]
             while chief.hear(beats=True).values["rests"] is not at_rest:
                 pass
 
 
-def test_posting_after_the_end_does_nothing():
-    with joined() as (member, chief):
+def test_an_interrupted_call_leaves_its_result_to_nobody(monkeypatch):
+    """The next call gets the result of its own, not that of the call before."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with joined() as (channel, chief):
+        with monkeypatch.context() as patch:
+            patch.setattr(Future, "exception", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                channel.exchange("epoch", {})
+        assert chief.hear().kind == CALL
+        chief.send(RESULT, {}, [b'{"of": 1}', b'{"of": 1}'])
+        with ThreadPoolExecutor(1) as pool:
+            second = pool.submit(channel.exchange, "epoch", {})
+            assert chief.hear().kind == CALL
+            chief.send(RESULT, {}, [b'{"of": 2}', b'{"of": 2}'])
+            assert second.result() == [{"of": 2}] * 2
+
+
+def test_asking_after_the_end_does_nothing():
+    with joined() as (channel, chief):
         chief.close()
-    member.post(lambda: pytest.fail("ran"))
-    member.set_rest(True)
-    assert "gpukeras-channel" not in {thread.name for thread in threading.enumerate()}
+        assert reason(channel) == "has ended"
+    channel.rest()
+    channel.resume()
+    assert channel.fault(1.0).details["reason"] == "has ended"
 
 
 def test_unreachable_computers_are_told_from_ended_processes():
     connection = Connection(Seal(b"", CHIEF))
-    assert explain_end(connection, 3.0) == "has ended"
+    assert connection.explain_end(3.0) == "has ended"
     connection.connection_lost(TimeoutError(110, "Connection timed out"))
-    assert explain_end(connection, 3.0) == "has not answered for 3 s"
+    assert connection.explain_end(3.0) == "has not answered for 3 s"

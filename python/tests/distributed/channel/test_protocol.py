@@ -4,25 +4,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras.distributed.channel.authentication import (
-    CHIEF,
-    TAG,
-    WORKER,
-    AuthenticationError,
-    Seal,
-)
 from gpukeras.distributed.channel.protocol import (
     BEAT,
     CALL,
+    CHIEF,
     HEADER,
-    MAGIC,
     RESULT,
+    TAG,
+    WORKER,
+    AuthenticationError,
     Message,
     MessageReader,
+    Seal,
     is_count,
     pack_message,
     parse_body,
-    parse_header,
 )
 
 PARTS = st.lists(st.binary(max_size=40), max_size=4)
@@ -70,19 +66,18 @@ def test_long_messages_come_back():
     assert taken == [sent]
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"GET / HTTP/1.1\r\n",
-        HEADER.pack(b"GPUX", 5, 0),
-        HEADER.pack(MAGIC, 5, 6),
-        HEADER.pack(MAGIC, 11, 0),
-        HEADER.pack(MAGIC, 5, 2**63),
-    ],
-)
-def test_what_no_worker_sends_is_refused(header):
-    with pytest.raises(AuthenticationError):
-        parse_header(header, limit=10)
+@pytest.mark.parametrize("sizes", [(5, 6), (11, 0), (5, 2**63)])
+def test_what_is_announced_beyond_the_limit_is_refused(sizes):
+    reader, _, seal = make_reader(limit=10)
+    header = HEADER.pack(*sizes)
+    with pytest.raises(AuthenticationError, match="too long"):
+        reader.feed(header + seal.sign(header))
+
+
+def test_what_no_worker_sends_is_refused():
+    reader, _, _ = make_reader()
+    with pytest.raises(AuthenticationError, match="without the secret"):
+        reader.feed(b"GET / HTTP/1.1\r\n".ljust(HEADER.size + TAG))
 
 
 @settings(max_examples=60, deadline=None)

@@ -16,8 +16,8 @@ from strangers import JOINED, PLAIN, UNFINISHED, close_connections, connect, joi
 
 from gpukeras.core.errors import ClusterError
 from gpukeras.distributed.channel import members, protocol
-from gpukeras.distributed.channel.authentication import CHIEF
 from gpukeras.distributed.channel.channel import open_channel
+from gpukeras.distributed.channel.protocol import CHIEF
 from gpukeras.distributed.credentials import Credentials
 
 

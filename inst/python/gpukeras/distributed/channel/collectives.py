@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 from gpukeras.core.options import is_number
-from gpukeras.distributed.channel.authentication import AuthenticationError, Bytes
 from gpukeras.distributed.channel.errors import Fault
-from gpukeras.distributed.channel.protocol import Message, is_count
+from gpukeras.distributed.channel.protocol import AuthenticationError, Bytes, Message
 
-BROADCAST, GATHER = (
-    "a broadcast",
-    "a gathering",
-)  # places; an exchange's is its kind in quotes
 AHEAD = 64  # calls of one worker that may wait for the others; interrupted calls put it ahead
-MOST_CALLS = 2**63
 
 
 @dataclass(frozen=True)
@@ -25,21 +17,14 @@ class Call:
     """One worker's part of a collective call.
 
     Args:
-        number: The number of the call, from 0.
         place: The worker's place in its program, for messages; the same on all workers.
-        limit_s: Seconds to wait for the others; infinite for as long as they live.
+        limit_s: Seconds to wait for the others; None for as long as they live.
         data: The bytes that the worker sends.
     """
 
-    number: int
     place: str
-    limit_s: float
+    limit_s: float | None
     data: Bytes
-
-    def values(self) -> dict[str, Any]:
-        """Returns all but the data as a record for sending."""
-        limit = {"limit_s": self.limit_s} if math.isfinite(self.limit_s) else {}
-        return {"number": self.number, "place": self.place, **limit}
 
 
 def parse_call(message: Message) -> Call:
@@ -48,14 +33,11 @@ def parse_call(message: Message) -> Call:
     Raises:
         AuthenticationError: if it is no call.
     """
-    number: Any = message.values.get("number")
-    place = message.values.get("place")
-    limit_s: Any = message.values.get("limit_s", math.inf)
-    timed = limit_s == math.inf or (is_number(limit_s) and limit_s >= 0)
-    whole = is_count(number, MOST_CALLS) and len(message.parts) == 1
-    if not whole or not timed or not isinstance(place, str):
+    place, limit_s = message.values.get("place"), message.values.get("limit_s")
+    timed = limit_s is None or (is_number(limit_s) and limit_s >= 0)
+    if not timed or not isinstance(place, str) or len(message.parts) != 1:
         raise AuthenticationError("a call that is none")
-    return Call(number, place, limit_s, message.parts[0])
+    return Call(place, limit_s, message.parts[0])
 
 
 class Rounds:
@@ -109,8 +91,8 @@ class Rounds:
 
     def overdue(self, now: float) -> Fault | None:
         """Returns the first worker that another has waited for longer than its limit."""
-        for calls in self._calls:
-            if calls and now - calls[0][0] > calls[0][1].limit_s and (absent := self.missing()):
-                call = calls[0][1]
+        absent = self.missing()
+        for arrived, call in (calls[0] for calls in self._calls if calls):
+            if absent and call.limit_s is not None and now - arrived > call.limit_s:
                 return Fault(absent[0], f"has not come to {call.place} for {call.limit_s:g} s")
         return None

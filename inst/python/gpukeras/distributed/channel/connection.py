@@ -11,11 +11,13 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from gpukeras.distributed.channel.authentication import AuthenticationError, Bytes, Seal
 from gpukeras.distributed.channel.protocol import (
     LIMIT,
+    AuthenticationError,
+    Bytes,
     Message,
     MessageReader,
+    Seal,
     pack_message,
 )
 
@@ -148,6 +150,12 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def explain_end(self, timeout_s: float) -> str:
+        """Returns why the connection has ended, to follow a worker's name."""
+        if self.stranger:
+            return "sent what is no message of this program"
+        return f"has not answered for {timeout_s:g} s" if self.unreachable else "has ended"
+
     def _write_soon(self) -> None:
         # The loop reads before it looks at the clock. A write to a connection that the other side
         # has closed ends it, and what that side said before would be lost.
@@ -181,10 +189,3 @@ async def finish_connections(connections: Collection[Connection], limit_s: float
         await asyncio.wait(ends, timeout=limit_s)
     for connection in connections:
         connection.abort()
-
-
-def explain_end(connection: Connection, timeout_s: float) -> str:
-    """Returns why a connection has ended, to follow a worker's name."""
-    if connection.stranger:
-        return "sent what is no message of this program"
-    return f"has not answered for {timeout_s:g} s" if connection.unreachable else "has ended"

@@ -9,8 +9,7 @@ from typing import Any
 
 from gpukeras.core.errors import ClusterError
 from gpukeras.core.messages import find_reason
-from gpukeras.distributed.channel.authentication import AuthenticationError
-from gpukeras.distributed.channel.protocol import is_count
+from gpukeras.distributed.channel.protocol import AuthenticationError, is_count
 
 AGAIN = "start all workers again to continue from the last checkpoint."
 RESTART = f"Its own log says more; {AGAIN}"
@@ -61,24 +60,26 @@ def parse_fault(record: Mapping[str, Any], size: int) -> Fault:
     return Fault(worker, reason[:TOLD])
 
 
-def name_worker(worker: int, address: str) -> str:
-    """Returns a worker's name for messages, with numbers from 1."""
-    called = f"worker {worker + 1} ({address})"
-    return f"the chief, {called}," if worker == 0 else called
-
-
-def worker_error(worker: int, name: str, text: str, hint: str, **details: Any) -> ClusterError:
-    """Returns an error about a worker.
+def worker_error(
+    worker: int, address: str, text: str, hint: str, *, is_own: bool = False, **details: Any
+) -> ClusterError:
+    """Returns an error about a worker, which messages name with numbers from 1.
 
     Args:
         worker: Its number, from 0.
-        name: Its name, see `name_worker()`.
+        address: Its address.
         text: The rest of the sentence, without its full stop.
         hint: What the user can do about it.
-        **details: Further fields of the error, such as `address` and `reason`.
+        is_own: Whether it is this process.
+        **details: More fields of the error; `reason` is `text` by default.
     """
-    message = f"{name[0].upper()}{name[1:]} {text}."
-    return ClusterError(message, hint=hint, worker=worker + 1, **details)
+    name = f"worker {worker + 1} ({address})"
+    if worker == 0:
+        name = f"the chief, {name},"
+    if is_own:
+        name = f"this worker, {name.removesuffix(',')},"
+    fields = {"worker": worker + 1, "address": address, "reason": text, **details}
+    return ClusterError(f"{name[0].upper()}{name[1:]} {text}.", hint=hint, **fields)
 
 
 def explain_fault(fault: Fault, workers: Sequence[str], own: int) -> ClusterError:
@@ -90,12 +91,7 @@ def explain_fault(fault: Fault, workers: Sequence[str], own: int) -> ClusterErro
         own: This worker's number, from 0.
     """
     worker = fault.worker
-    reason = fault.reason
-    address = workers[fault.worker]
-    name = name_worker(worker, address)
-    if worker == own:
-        name = f"this worker, {name.removesuffix(',')},"
-    return worker_error(worker, name, reason, RESTART, address=address, reason=reason)
+    return worker_error(worker, workers[worker], fault.reason, RESTART, is_own=worker == own)
 
 
 def explain_failure(error: BaseException) -> str:
@@ -109,62 +105,35 @@ def explain_failure(error: BaseException) -> str:
     return f"has failed: {name}{'' if line in ('', name) else f': {line}'}"[:TOLD].rstrip(".")
 
 
-def find_differences(
-    own: Mapping[str, Any], other: Mapping[str, Any]
-) -> dict[str, tuple[str | None, str | None]]:
-    """Returns the differences between two descriptions.
-
-    Args:
-        own: The chief's description, nested records of plain values.
-        other: Another worker's.
-
-    Returns:
-        By name (`"packages.keras"`), the chief's value and the other's as JSON, or None where
-        one of them has no such entry; an empty record counts as no entry.
-    """
-    ours, theirs = _flatten(own), _flatten(other)
-    names = dict.fromkeys([*ours, *theirs])
-    return {
-        name: (ours.get(name), theirs.get(name))
-        for name in names
-        if ours.get(name) != theirs.get(name)
-    }
-
-
 def explain_difference(
-    worker: int, address: str, differences: Mapping[str, tuple[str | None, str | None]]
-) -> ClusterError:
-    """Returns the error for one worker and its differences.
+    worker: int, address: str, own: Mapping[str, Any], other: Mapping[str, Any]
+) -> ClusterError | None:
+    """Returns the error for a worker whose description differs from the chief's, or None.
 
     Args:
         worker: The worker's number, from 0.
         address: Its address.
-        differences: See `find_differences()`.
+        own: The chief's description, plain values by name.
+        other: The worker's.
     """
-    told = [_compare(name, *pair) for name, pair in list(differences.items())[:NAMED]]
-    more = len(differences) - len(told)
-    also = f"; {more} more differ" if more else ""
-    reason = f"has {'; '.join(told)}{also}"
-    details = {"address": address, "reason": reason, "differences": list(differences)}
-    return worker_error(worker, name_worker(worker, address), reason, ALIKE, **details)
+    ours, theirs = _as_texts(own), _as_texts(other)
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    if not names:
+        return None
+    told = []
+    for name in names[:NAMED]:
+        has = f"{name} {_shorten(theirs[name])}" if name in theirs else f"no {name}"
+        wanted = _shorten(ours[name]) if name in ours else "none"
+        told.append(f"{has}, the chief has {wanted}")
+    if len(names) > NAMED:
+        told.append(f"{len(names) - NAMED} more differ")
+    return worker_error(worker, address, f"has {'; '.join(told)}", ALIKE, differences=names)
 
 
-def _compare(name: str, own: str | None, other: str | None) -> str:
-    theirs = f"no {name}" if other is None else f"{name} {_shorten(other)}"
-    ours = "none" if own is None else _shorten(own)
-    return f"{theirs}, the chief has {ours}"
+def _as_texts(record: Mapping[str, Any]) -> dict[str, str]:
+    return {name: json.dumps(record[name], sort_keys=True, ensure_ascii=False) for name in record}
 
 
 def _shorten(text: str) -> str:
     plain = text[1:-1] if text.startswith('"') else text
     return plain if len(plain) <= SHOWN else f"{plain[: SHOWN - 3]}..."
-
-
-def _flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for name, value in record.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return flat

@@ -1,30 +1,36 @@
-"""The wire format of the control channel: a JSON record and parts of bytes in each message.
+"""The wire format of the control channel: signed messages, each a JSON record and parts of bytes.
 
     greeting | header | tag | record | parts | tag | header | tag | ...
 
-No header is parsed before its tag is checked, see `authentication`, and no record before its own;
-the memory of a message grows with the bytes received, not with the announced length. This module
-does not use sockets, so that it is tested without any.
+Tags are HMAC-SHA-256 by a shared secret. Each side of a connection begins with a greeting that
+holds a nonce. The keys are derived from the secret and both nonces, one key for each direction, and
+each tag has a number: a message that is replayed from another connection or another time, or
+reflected to its sender, fails the check. Without a secret the same is done with an empty one, which
+protects against accidents but not against attackers.
+
+No header is parsed before its tag is checked, and no record before its own; the memory of a message
+grows with the bytes received, not with the announced length. This module does not use sockets, so
+that it is tested without any.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
+import os
 import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from gpukeras.distributed.channel.authentication import (
-    GREETING,
-    MAGIC,
-    TAG,
-    AuthenticationError,
-    Bytes,
-    Seal,
-)
-
-HEADER = struct.Struct("!4sIQ")  # magic, bytes of the record, bytes of all parts
+PROTOCOL = 4  # incremented when workers of two versions of gpukeras would misunderstand each other
+MAGIC = b"GPUK"
+GREETING = struct.Struct("!4sBB2x32s")  # magic, protocol, side, nonce
+HEADER = struct.Struct("!IQ")  # bytes of the record, bytes of all parts
+NONCE, TAG = 32, 32  # bytes
+CHIEF, WORKER = 1, 2  # the sides of a connection
+_COUNT = struct.Struct("!Q")
+Bytes = bytes | bytearray | memoryview
 FIRST_LIMIT = 2**20  # bytes of a message from a peer that has not proved to be a worker
 LIMIT = 2**36  # bytes of one message between workers
 JOINED = 2**16  # shorter messages are joined into one piece
@@ -37,6 +43,71 @@ CALL = "call"  # from a worker: its part of a collective call
 RESULT = "result"  # from the chief: the parts of all workers
 BYE = "bye"  # from a worker: it has finished; from the chief: all have
 FAULT = "fault"  # from both: which worker is lost or leaves, and why
+
+
+class AuthenticationError(Exception):
+    """Received bytes that no worker of this training sends."""
+
+
+class Seal:
+    """One side of one connection: signs what it sends, checks what it receives.
+
+    Args:
+        secret: The secret shared by all workers; b"" for none.
+        side: CHIEF or WORKER.
+    """
+
+    def __init__(self, secret: bytes, side: int) -> None:
+        """Creates a nonce; the keys follow from the other side's greeting."""
+        self._secret, self._side = secret, side
+        self._nonce = os.urandom(NONCE)
+        self._outward = self._inward = b""
+        self._sent = self._taken = 0
+        self.greeting = GREETING.pack(MAGIC, PROTOCOL, side, self._nonce)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the other side's greeting has arrived."""
+        return bool(self._inward)
+
+    def complete_handshake(self, greeting: Bytes) -> None:
+        """Derives the keys from the other side's greeting.
+
+        Raises:
+            AuthenticationError: if it is no greeting, or this side's own.
+        """
+        magic, protocol, side, nonce = GREETING.unpack(greeting)
+        if magic != MAGIC or protocol != PROTOCOL or side != CHIEF + WORKER - self._side:
+            raise AuthenticationError("no greeting of this program")
+        pair = (self._nonce, nonce) if self._side == CHIEF else (nonce, self._nonce)
+        self._outward = self._derive(self._side, pair)
+        self._inward = self._derive(side, pair)
+
+    def sign(self, *parts: Bytes) -> bytes:
+        """Returns the tag of the next bytes that this side sends."""
+        self._sent += 1
+        return _sign(self._outward, self._sent, parts)
+
+    def check(self, tag: Bytes, *parts: Bytes) -> None:
+        """Checks the tag of the next bytes that the other side has sent.
+
+        Raises:
+            AuthenticationError: if the sender does not know the secret, or they are out of order.
+        """
+        self._taken += 1
+        if not hmac.compare_digest(_sign(self._inward, self._taken, parts), tag):
+            raise AuthenticationError("a message without the secret")
+
+    def _derive(self, side: int, nonces: tuple[bytes, bytes]) -> bytes:
+        text = b"gpukeras control channel" + bytes([PROTOCOL, side]) + b"".join(nonces)
+        return hmac.digest(self._secret, text, "sha256")
+
+
+def _sign(key: bytes, number: int, parts: tuple[Bytes, ...]) -> bytes:
+    made = hmac.new(key, _COUNT.pack(number), "sha256")
+    for part in parts:
+        made.update(part)
+    return made.digest()
 
 
 @dataclass(frozen=True)
@@ -60,7 +131,7 @@ def pack_message(
     """Returns a message as pieces to be sent in order; long parts are not copied."""
     lengths = [len(part) for part in parts]
     record = json.dumps({"kind": kind, "values": values, "lengths": lengths}).encode()
-    header = HEADER.pack(MAGIC, len(record), sum(lengths))
+    header = HEADER.pack(len(record), sum(lengths))
     pieces = [header + seal.sign(header) + record, *parts, seal.sign(record, *parts)]
     return pieces if sum(lengths) > JOINED else [b"".join(pieces)]
 
@@ -104,22 +175,13 @@ class MessageReader:
         while True:
             start = yield HEADER.size + TAG
             self._seal.check(start[HEADER.size :], start[: HEADER.size])
-            length = parse_header(start, self.limit)
+            record, parts = HEADER.unpack_from(start)
+            length = record + parts
+            if length > self.limit:
+                raise AuthenticationError("a message that is too long")
             body = memoryview((yield length + TAG))
             self._seal.check(body[length:], body[:length])
-            self._take(parse_body(HEADER.unpack_from(start)[1], body[:length]))
-
-
-def parse_header(header: Bytes, limit: int) -> int:
-    """Returns the length of a message's record and parts in bytes.
-
-    Raises:
-        AuthenticationError: if it is no header, or announces more than `limit` bytes.
-    """
-    magic, length, more = HEADER.unpack_from(header)
-    if magic != MAGIC or length + more > limit:
-        raise AuthenticationError("no header of this program, or a message that is too long")
-    return length + more
+            self._take(parse_body(record, body[:length]))
 
 
 def parse_body(length: int, body: memoryview) -> Message:

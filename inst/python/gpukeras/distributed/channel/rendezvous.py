@@ -17,30 +17,18 @@ from typing import Any
 
 from gpukeras.core.errors import ClusterError
 from gpukeras.distributed.addresses import Address, parse_address
-from gpukeras.distributed.channel.authentication import (
-    CHIEF,
-    PROTOCOL,
-    WORKER,
-    AuthenticationError,
-    Seal,
-)
-from gpukeras.distributed.channel.connection import (
-    LAST_WORD_S,
-    Connection,
-    finish_connections,
-)
-from gpukeras.distributed.channel.errors import (
-    explain_difference,
-    find_differences,
-    name_worker,
-    worker_error,
-)
+from gpukeras.distributed.channel.connection import LAST_WORD_S, Connection, finish_connections
+from gpukeras.distributed.channel.errors import explain_difference, worker_error
 from gpukeras.distributed.channel.protocol import (
     BEAT,
+    CHIEF,
     HELLO,
     REFUSE,
     WELCOME,
+    WORKER,
+    AuthenticationError,
     Message,
+    Seal,
     is_count,
 )
 from gpukeras.distributed.cluster_config import ClusterSpec
@@ -66,97 +54,75 @@ OTHER_CREDENTIALS = (
 # The chief ----------------------------------------------------------------------------------------
 
 
-async def gather_workers(
-    spec: ClusterSpec, description: Mapping[str, Any], limit_s: float
-) -> tuple[dict[int, Connection], str]:
-    """Waits, as the chief, until all other workers have joined.
+class JoinGate:
+    """Admits workers until all have joined, or sends all of them why they cannot start.
 
     Args:
         spec: The cluster; the chief listens on its `control` address only, and only until all
             have joined.
         description: Values that must agree on all workers.
-        limit_s: Seconds to wait.
-
-    Returns:
-        The connections to workers 1, 2, ..., and a sentence about strangers that connected too.
-
-    Raises:
-        ClusterError: if one differs or has not joined; those that joined receive the same error.
-    """
-    if len(spec.workers) == 1:
-        return {}, ""
-    gate = JoinGate(spec, _describe(spec, description), limit_s)
-    with await open_listener(spec.control, spec.workers, min(BIND_S, limit_s)) as listener:
-        return await gate.open(listener), explain_strangers(gate.strangers)
-
-
-class JoinGate:
-    """Admits workers until all have joined, or sends all of them why they cannot start.
-
-    Args:
-        spec: The cluster.
-        description: The chief's own.
         limit_s: Seconds to wait for all.
-
-    Attributes:
-        strangers: Addresses of connections that were closed because they are no workers.
     """
 
     def __init__(self, spec: ClusterSpec, description: Mapping[str, Any], limit_s: float) -> None:
         """Opens the gate; no worker has joined."""
-        self.strangers: list[str] = []
-        self._workers = spec.workers
+        self._spec = spec
         self._own = description
         self._limit_s = limit_s
         self._deadline = time.monotonic() + limit_s
-        # The rest are waited for after a refusal, so that they receive the reason too.
-        self._grace_s = min(GRACE_S, spec.timeout_s)
-        self._beat_s = beat_interval(spec.timeout_s)
-        self._secret = spec.credentials.secret
         self._tls = spec.credentials.open_tls(is_chief=True)
         self._guests: dict[asyncio.Task[None], None] = {}  # they have not introduced themselves
-        self._members: dict[int, Connection] = {}
-        self._refused: dict[Connection, int] = {}
+        self._strangers: list[str] = []  # addresses of those that have proved to be no workers
+        self._came: dict[Connection, int] = {}  # workers, which may have to be refused
         self._verdict: ClusterError | None = None
 
-    async def open(self, listener: socket.socket) -> dict[int, Connection]:
-        """Admits workers; returns the connections to them.
+    async def admit_all(self) -> dict[int, Connection]:
+        """Returns the connections to workers 1, 2, ... once all have joined.
 
         Raises:
             ClusterError: if one differs or has not joined; all that joined receive the error.
         """
-        tasks = [asyncio.ensure_future(self._accept(listener)), asyncio.ensure_future(self._beat())]
-        try:
-            while not self._is_decided():
-                await asyncio.sleep(LOOK_S)
-            if verdict := self._verdict or self._explain_missing():
-                await self._refuse(verdict)
-                raise verdict
-        except BaseException:  # an interrupt too
-            for connection in (*self._members.values(), *self._refused):
-                connection.abort()
-            raise
-        finally:
-            for task in (*tasks, *self._guests):
-                task.cancel()
-            await asyncio.wait([*tasks, *self._guests])
-        for connection in self._members.values():
+        spec = self._spec
+        limit_s = min(BIND_S, self._limit_s)
+        with await open_listener(spec.control, spec.workers, limit_s) as listener:
+            tasks = [asyncio.ensure_future(self._accept(listener))]
+            tasks.append(asyncio.ensure_future(self._beat()))
+            try:
+                while self._find_missing() and time.monotonic() < self._deadline:
+                    await asyncio.sleep(LOOK_S)
+                if verdict := self._verdict or self._explain_missing():
+                    await self._refuse(verdict)
+                    raise verdict
+            except BaseException:  # an interrupt too
+                for connection in self._came:
+                    connection.abort()
+                raise
+            finally:
+                for task in (*tasks, *self._guests):
+                    task.cancel()
+                await asyncio.wait([*tasks, *self._guests])
+        for connection in self._came:
             connection.send(WELCOME)
-        return self._members
+        return {index: connection for connection, index in self._came.items()}
 
-    def _find_present(self) -> set[int]:
+    def explain_strangers(self) -> str:
+        """Returns a sentence about connections that were closed as strangers, or ""."""
+        if not self._strangers:
+            return ""
+        count = len(self._strangers)
+        many = f"{count}{' or more' if count == STRANGERS else ''} connections"
+        what = "A connection was" if count == 1 else f"{many} were"
+        return f"{what} sent away that did not prove to be a worker's, from {self._strangers[0]}."
+
+    def _find_missing(self) -> list[int]:
         # A worker that has ended may be started again, so its place becomes free.
-        self._members = {i: one for i, one in self._members.items() if not one.closed.is_set()}
-        return {0, *self._members}
-
-    def _is_decided(self) -> bool:
-        came = self._find_present() | {*self._refused.values()}
-        return came >= {*range(len(self._workers))} or time.monotonic() > self._deadline
+        self._came = {one: index for one, index in self._came.items() if not one.closed.is_set()}
+        return sorted({*range(1, len(self._spec.workers))} - {*self._came.values()})
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self._beat_s)
-            for connection in (*self._members.values(), *self._refused):
+            await asyncio.sleep(beat_interval(self._spec.timeout_s))
+            for connection in self._came:
                 connection.send(BEAT)
 
     async def _accept(self, listener: socket.socket) -> None:
@@ -173,87 +139,73 @@ class JoinGate:
                 next(iter(self._guests)).cancel()
 
     async def _admit(self, accepted: socket.socket, peer: str) -> None:
-        connection = Connection(Seal(self._secret, CHIEF))
+        connection = Connection(Seal(self._spec.credentials.secret, CHIEF))
         opening = asyncio.get_running_loop().connect_accepted_socket(
             lambda: connection, accepted, ssl=self._tls
         )
         try:
-            hello = await asyncio.wait_for(_receive_first(connection, opening), STRANGER_S)
-            index, description = parse_hello(hello)
+            hello = _receive_hello(connection, opening)
+            index, description = await asyncio.wait_for(hello, STRANGER_S)
             error = self._judge(index, description)
         except (*STRANGE, asyncio.TimeoutError, asyncio.CancelledError):
-            if len(self.strangers) < STRANGERS:
-                self.strangers.append(peer)
+            if len(self._strangers) < STRANGERS:
+                self._strangers.append(peer)
             connection.abort()
             return
-        if error:
-            self._refused[connection] = index
-            self._deadline = min(self._deadline, time.monotonic() + self._grace_s)
+        self._came[connection] = index
+        if error is not None:
+            # The rest are waited for, so that they receive the reason too.
             self._verdict = self._verdict or error
-        else:
-            self._members[index] = connection
+            grace_s = min(GRACE_S, self._spec.timeout_s)
+            self._deadline = min(self._deadline, time.monotonic() + grace_s)
 
     def _judge(self, index: int, description: Mapping[str, Any]) -> ClusterError | None:
         """Returns why the cluster cannot start with a worker, or None if it can."""
-        known = index < len(self._workers)
-        address = self._workers[index] if known else "not one of `workers`"
-        if differences := find_differences(self._own, description):
-            return explain_difference(index, address, differences)
-        if known and index not in self._find_present():
+        workers = self._spec.workers
+        known = index < len(workers)
+        address = workers[index] if known else "not one of `workers`"
+        if error := explain_difference(index, address, self._own, description):
+            return error
+        if index in self._find_missing():
             return None
-        reason = "has come twice" if known else "has come"
-        name = name_worker(index, address).removesuffix(",")
-        hint = f"Every worker needs its own `index`, from 1 to {len(self._workers)}."
-        return worker_error(index, name, reason, hint, address=address, reason=reason)
+        hint = f"Every worker needs its own `index`, from 1 to {len(workers)}."
+        return worker_error(index, address, "has come twice" if known else "has come", hint)
 
     def _explain_missing(self) -> ClusterError | None:
-        missing = [i for i in range(1, len(self._workers)) if i not in self._members]
+        missing = self._find_missing()
         if not missing:
             return None
-        worker, address = missing[0], self._workers[missing[0]]
         reason = f"has not come within {self._limit_s:g} s"
         more = f" ({len(missing) - 1} more have not)" if len(missing) > 1 else ""
         hint = "Start all workers; a firewall must let them through to the chief's address."
-        hint = f"{hint} {explain_strangers(self.strangers)}".rstrip()
-        name = name_worker(worker, address)
-        return worker_error(worker, name, f"{reason}{more}", hint, address=address, reason=reason)
+        hint = f"{hint} {self.explain_strangers()}".rstrip()
+        address = self._spec.workers[missing[0]]
+        return worker_error(missing[0], address, f"{reason}{more}", hint, reason=reason)
 
     async def _refuse(self, verdict: ClusterError) -> None:
-        connections = [*self._members.values(), *self._refused]
-        for connection in connections:
+        for connection in self._came:
             connection.send(
                 REFUSE, message=verdict.message, hint=verdict.hint, details=verdict.details
             )
-        await finish_connections(connections, LAST_WORD_S)
+        await finish_connections(self._came, LAST_WORD_S)
 
 
-async def _receive_first(connection: Connection, opening: Awaitable[Any]) -> Message | None:
-    await opening
-    return await connection.receive()
-
-
-def parse_hello(message: Message | None) -> tuple[int, Mapping[str, Any]]:
+async def _receive_hello(
+    connection: Connection, opening: Awaitable[Any]
+) -> tuple[int, Mapping[str, Any]]:
     """Returns a worker's index and description from its first message.
 
     Raises:
         AuthenticationError: if it is none, or not a worker's.
     """
+    await opening
+    message = await connection.receive()
     if message is None or message.kind != HELLO:
         raise AuthenticationError("no hello")
     index, description = message.values.get("index"), message.values.get("description")
     if not is_count(index, MOST) or not isinstance(description, dict):
         raise AuthenticationError("a hello without a name")
     return index, description
-
-
-def explain_strangers(peers: Sequence[str]) -> str:
-    """Returns a sentence about connections that were closed as strangers, or ""."""
-    if not peers:
-        return ""
-    count = len(peers)
-    many = f"{count}{' or more' if count == STRANGERS else ''} connections"
-    what = "A connection was" if count == 1 else f"{many} were"
-    return f"{what} sent away that did not prove to be a worker's, from {peers[0]}."
 
 
 # The others ---------------------------------------------------------------------------------------
@@ -276,12 +228,11 @@ async def reach_chief(
     deadline = time.monotonic() + limit_s
     problem = "nothing answers there"
     tls = spec.credentials.open_tls(is_chief=False)
-    described = _describe(spec, description)
     while time.monotonic() < deadline:
         connection = Connection(Seal(spec.credentials.secret, WORKER))
         try:
             await asyncio.wait_for(_connect(connection, spec.control, tls), ATTEMPT_S)
-            problem = await _introduce(connection, spec, described)
+            problem = await _introduce(connection, spec, description)
         except asyncio.TimeoutError:  # a class of its own before Python 3.11
             problem = os.strerror(errno.ETIMEDOUT)
         except OSError as error:
@@ -295,19 +246,15 @@ async def reach_chief(
             return connection
         connection.abort()
         await asyncio.sleep(PAUSE_S)
-    name = name_worker(0, spec.workers[0])
     text = f"has not been found at {spec.control} within {limit_s:g} s: {problem}"
     hint = "Start worker 1 too; a firewall must let workers through to that address."
-    raise worker_error(0, name, text, hint, address=spec.control, reason=problem)
+    raise worker_error(0, spec.workers[0], text, hint, reason=problem)
 
 
 async def _connect(connection: Connection, address: str, tls: ssl.SSLContext | None) -> None:
     where = parse_address(address, "control")
-    name = where.host if tls else None
     loop = asyncio.get_running_loop()
-    await loop.create_connection(
-        lambda: connection, where.host, where.port, ssl=tls, server_hostname=name
-    )
+    await loop.create_connection(lambda: connection, where.host, where.port, ssl=tls)
 
 
 async def _introduce(
@@ -324,10 +271,8 @@ async def _introduce(
             message = await asyncio.wait_for(connection.receive(), spec.timeout_s)
         except asyncio.TimeoutError:
             return "it has not decided"
-        if message is None and connection.stranger:
-            return NO_CHIEF
         if message is None:
-            return OTHER_CREDENTIALS
+            return NO_CHIEF if connection.stranger else OTHER_CREDENTIALS
         if message.kind == WELCOME:
             return ""
         if message.kind != BEAT:
@@ -348,10 +293,6 @@ def _explain_refusal(message: Message) -> ClusterError:
 def beat_interval(timeout_s: float) -> float:
     """Returns the seconds between two heartbeats, given those after which a worker is lost."""
     return min(BEAT_S, timeout_s / 4)
-
-
-def _describe(spec: ClusterSpec, description: Mapping[str, Any]) -> dict[str, Any]:
-    return {"protocol": PROTOCOL, "workers": list(spec.workers), **description}
 
 
 async def open_listener(address: str, workers: Sequence[str], limit_s: float) -> socket.socket:

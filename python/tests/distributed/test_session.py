@@ -3,7 +3,7 @@
 import pytest
 
 from gpukeras import SpecError
-from gpukeras.distributed.sharing import sharing_files
+from gpukeras.distributed.session import sharing_files
 
 
 def test_it_needs_a_cluster():
