@@ -1,6 +1,7 @@
 import select
 import socket
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ from gpukeras.distributed.channel.channel import open_channel
 from gpukeras.distributed.channel.connection import Connection
 from gpukeras.distributed.channel.members import Clock, Worker
 from gpukeras.distributed.channel.protocol import (
+    BYE,
     CALL,
     CHIEF,
     FAULT,
@@ -107,17 +109,34 @@ def test_a_rest_is_told_before_the_call_returns():
                 pass
 
 
-def test_an_interrupted_call_leaves_its_result_to_nobody(monkeypatch):
-    """The next call gets the result of its own, not that of the call before."""
+@contextmanager
+def interrupted(monkeypatch):
+    """An interrupt of whatever waits for the channel's loop."""
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
+    with monkeypatch.context() as patch:
+        patch.setattr(Future, "exception", interrupt)
+        yield
+
+
+def test_an_interrupt_at_once_does_not_keep_a_worker_from_leaving(monkeypatch):
     with joined() as (channel, chief):
-        with monkeypatch.context() as patch:
-            patch.setattr(Future, "exception", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                channel.exchange("epoch", {})
+        channel._loop.call_soon_threadsafe(time.sleep, 0.3)  # it is busy
+        with interrupted(monkeypatch), pytest.raises(KeyboardInterrupt):
+            channel.close()
+        told = chief.hear()
+        while told.kind == BYE:
+            told = chief.hear()
+        assert (told.kind, told.values["reason"]) == (FAULT, "has left")
+
+
+def test_an_interrupted_call_leaves_its_result_to_nobody(monkeypatch):
+    """The next call gets the result of its own, not that of the call before."""
+    with joined() as (channel, chief):
+        with interrupted(monkeypatch), pytest.raises(KeyboardInterrupt):
+            channel.exchange("epoch", {})
         assert chief.hear().kind == CALL
         chief.send(RESULT, {}, [b'{"of": 1}', b'{"of": 1}'])
         with ThreadPoolExecutor(1) as pool:

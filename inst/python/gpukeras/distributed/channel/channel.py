@@ -42,8 +42,8 @@ from gpukeras.distributed.channel.connection import LAST_WORD_S
 from gpukeras.distributed.channel.errors import explain_failure, explain_fault
 from gpukeras.distributed.channel.members import CHIEF, Chief, Worker
 from gpukeras.distributed.cluster_config import ClusterSpec
+from gpukeras.distributed.timeouts import JOIN_S
 
-JOIN_S = 300.0  # workers of a batch system may start minutes apart
 LEAVE_S = 5.0  # seconds that `close()` waits for workers that still work
 REST_S = 2.0  # seconds that `rest()` waits until the announcement is sent
 GATHER = "a gathering"  # its place in messages; that of an exchange is its kind in quotes
