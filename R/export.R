@@ -139,9 +139,10 @@ format_needs <- function(needs) {
 #' something else (with `$max_difference` and `$allowed`); `gpukeras_error_data` if the path exists
 #' or cannot be written; `gpukeras_error_spec` for an invalid option, or if rows cannot be drawn.
 #' @seealso [gpu_save()] for R.
-#' @examplesIf gpukeras:::can_run_examples()
+#' @examplesIf gpukeras:::can_run_examples(processes = TRUE)
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)
 #' model <- gpu_mlp(train)
+#' # Other processes start TensorFlow, to convert the model and to check the file: some 10 seconds.
 #' gpu_export(model, tempfile("cars-", fileext = ".tflite"), data = train)
 #' @export
 gpu_export <- function(model, path, format = c("savedmodel", "onnx", "litert", "stablehlo"),

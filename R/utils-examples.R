@@ -3,7 +3,7 @@
 # Whether the Python that gpukeras would use meets its requirements on TensorFlow, with which the
 # examples are written, and has these modules besides. Child processes look for them and import
 # nothing, so that neither Python nor a download starts in this session. Under R CMD check no
-# example starts `processes`: servers and workers.
+# example starts `processes`: servers, workers, and those that check an exported model.
 can_run_examples <- function(modules = character(), processes = FALSE) {
   python <- examples_python()
   if (!nzchar(python) || (processes && is_under_check())) {
