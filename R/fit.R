@@ -230,7 +230,8 @@
 #' [gpu_cluster()] all workers end at the same step if one of them gets the signal.
 #'
 #' With `grace_s`, a save is measured before the first step. If twice its time and two seconds are
-#' more than that, the training does not start, with an error that says how long it takes. The
+#' more than that, the training does not start, with an error that says how long it takes;
+#' `checkpoint` of [gpu_fit_many()] and `folder` of [gpu_tune()] take it as well. The
 #' first call, in which the model is traced and compiled, and a step that takes long are not cut
 #' short: after the kill, the last checkpoint serves.
 #'

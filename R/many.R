@@ -93,10 +93,12 @@
 #' @param workers Processes that train models which do not stack, several at a time. `"auto"` is the
 #'   workers of a plan of future, if you have set one, else one for each GPU where there are
 #'   several.
-#' @param checkpoint A folder in which the models are kept while they train, `NULL` for none. It is
+#' @param checkpoint A folder in which the models are kept while they train, or a list of `folder`
+#'   and `grace_s` (seconds from a queue's signal to its kill); `NULL` for none. The folder is
 #'   created if it is missing. The same call goes on from it after a kill or an interrupt, and
 #'   trains nothing again that has ended; models that stack are saved every 20 seconds. A queue's
-#'   signal ends the call saved, as in the section Queues of [gpu_fit()]. A folder with other
+#'   signal ends the call saved, as in the section Queues of [gpu_fit()]; with `grace_s`, a save of
+#'   the most models that train together is measured first. A folder with other
 #'   trainings is refused: a function `model` must build the same models again, and
 #'   [gpu_dataset()] have the same `seed`, such as after [set.seed()].
 #' @param verbose Whether to show progress.
@@ -117,8 +119,10 @@
 #'   models of its own group: by the column of that name in `newdata`, or
 #'   `gpu_predict(fits, newdata, group = )`. A group that has no trained model is an error.
 #' @section Errors:
-#' `gpukeras_error_spec` for folds that leak, bad grids and seeds, `gpukeras_error_model` for models
-#' that do not fit the rows or cannot be copied, before anything is trained.
+#' `gpukeras_error_spec` for folds that leak, bad grids and seeds, and too short a `grace_s`;
+#' `gpukeras_error_model` for models that do not fit the rows or cannot be copied;
+#' `gpukeras_error_checkpoint` for a folder of other trainings: all before anything is trained.
+#' `gpukeras_error_preempted` if the process is asked to end.
 #' @examplesIf gpukeras:::can_run_examples()
 #' cars <- gpu_dataset(mpg ~ ., data = mtcars)
 #' fits <- gpu_fit_many(

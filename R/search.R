@@ -78,7 +78,9 @@
 #' @param design `"latin"` or `"random"`.
 #' @param fit Options of the trainings, as in [gpu_fit()]: a list of `engine`, `clip_norm`,
 #'   `clip_value`, `clip_global_norm` or `on_oom`.
-#' @param folder Where to keep the search, or `NULL`.
+#' @param folder Where to keep the search: a folder, or a list of `folder` and `grace_s` (seconds
+#'   from a queue's signal to its kill); `NULL` for nowhere. With `grace_s`, a save of the trials
+#'   that train together is measured before they do; if it takes too long, none of them is trained.
 #' @param seed Seed of settings, folds and models; drawn from R's generator by default, or that of
 #'   the folder. If you give it, engines are chosen without measuring, so that the search repeats.
 #' @param most Models that train at a time; `"auto"` are as many as memory allows, where that is

@@ -62,3 +62,32 @@ test_that("a training that could not be saved in time does not start", {
     error = TRUE, transform = function(lines) sub("takes [0-9.]+", "takes <seconds>", lines)
   )
 })
+
+test_that("many models and searches that could not be saved in time do not start", {
+  skip_without_tensorflow()
+  train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8, seed = 1)
+  build <- function(rate) gpu_mlp(train, units = 4, learning_rate = rate, seed = 1)
+  top <- withr::local_tempdir()
+  keep <- function(name, ...) list(folder = file.path(top, name), ...)
+  fit_many <- function(kept) {
+    gpu_fit_many(train, build(0.1), seeds = 2, epochs = 1, checkpoint = kept, verbose = FALSE)
+  }
+  tune <- function(kept) {
+    gpu_tune(
+      train, build,
+      rate = tune_values(0.01, 0.1), resamples = 2, epochs = 1, folder = kept, seed = 1,
+      verbose = FALSE
+    )
+  }
+  said <- function(what) sprintf("`grace_s` is 1 second, and to save this %s takes", what)
+  spec <- "gpukeras_error_spec"
+  expect_error(fit_many(keep("fits", grace_s = 1)), said("training"), class = spec)
+  expect_error(tune(keep("study", grace_s = 1)), said("search"), class = spec)
+  expect_identical(fit_many(keep("fits", grace_s = 60))$table$stopped, rep("completed", 2))
+  expect_identical(tune(keep("study", grace_s = 60))$stopped, "completed")
+  expect_error(fit_many(keep("fits", grace_s = "a")), "`grace_s` must be a number", class = spec)
+  expect_error(tune(keep("study", grace_s = -1)), "`grace_s` must be a number", class = spec)
+  expect_error(fit_many(keep("fits", keep = 3)), "Options are folder, grace_s", class = spec)
+  expect_error(tune(list(grace_s = 60)), "`folder` must be the path of a folder", class = spec)
+  expect_error(tune(keep("study", grace_s = NA)), "`folder` must be a value", class = spec)
+})

@@ -57,6 +57,15 @@ def test_a_call_that_saves_nothing_leaves_the_signals_alone_for_the_calls_within
     assert (notice.signal, received) == ("SIGTERM", [signal.SIGTERM])
 
 
+def test_calls_within_have_the_notice_of_the_call_that_they_are_part_of(received):
+    with catch_preemption() as outer:
+        with catch_preemption() as inner:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert received == []
+        assert (outer.signal, inner.at) == ("SIGTERM", outer.at)
+    assert received == [signal.SIGTERM]
+
+
 def test_a_process_that_ignores_the_signals_goes_on_doing_so(received):
     ignore_preemption()
     with catch_preemption() as notice:

@@ -43,7 +43,7 @@ def train(folder=None, on_event=None, epochs=6, averages=False, **options):
         seeds=[1, 2],
         folds=2,
         on_event=on_event,
-        checkpoint=None if folder is None else str(folder),
+        checkpoint=str(folder) if isinstance(folder, os.PathLike) else folder,
         **options,
     )
     assert len(fits.plan.alone) == (4 if averages else 0), fits.plan
@@ -234,3 +234,39 @@ def test_a_file_is_deleted_once_newer_ones_have_its_models(tmp_path):
     train(tmp_path / "fits", most=8)
     assert len(list((tmp_path / "fits" / "models").glob("*.npz"))) == 1
     assert not any((tmp_path / "fits" / "states").iterdir())
+
+
+@pytest.mark.parametrize("way", ["a stack with early stopping and a plateau", "one alone"])
+def test_a_save_is_measured_before_anything_trains_where_there_is_a_grace_period(tmp_path, way):
+    told, options = [], WAYS.get(way, WAYS["one alone after another"])
+    folder = tmp_path / "fits"
+    with pytest.raises(SpecError, match=r"to save this training takes .*: 3 are needed") as refused:
+        train({"folder": str(folder), "grace_s": 1}, told.append, **options)
+    assert (refused.value.details["arg"], told) == ("grace_s", [])
+    assert os.listdir(folder) == ["lock"]
+    (folder / ".gpukeras-measured-1").mkdir()  # a process that was killed left it
+    fits = train({"folder": str(folder), "grace_s": 60}, **options)
+    np.testing.assert_equal(everything(fits), everything(train(**options)))
+    assert sorted(os.listdir(folder)) == ["fits.json", "lock", "models", "states"]
+    train({"folder": str(folder), "grace_s": 1}, told.append, **options)  # nothing is left to save
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "says"),
+    [
+        ({"grace_s": 60}, '`checkpoint` must be the path of a folder, not ""'),
+        ({"folder": "fits", "grace_s": -1}, "`grace_s` must be a number of at least 0, not -1"),
+        ({"folder": "fits", "grace_s": "60"}, '`grace_s` must be a number of at least 0, not "60"'),
+        ({"folder": "fits", "keep": 2}, "Unknown option `keep`"),
+    ],
+)
+def test_options_of_the_folder_are_refused_by_name(checkpoint, says):
+    with pytest.raises(SpecError, match=says):
+        fit_many([make_model()], make_dataset(rows=20), checkpoint=checkpoint)
+
+
+def test_a_model_alone_that_is_asked_to_end_names_the_folder_of_all(tmp_path):
+    with pytest.raises(PreemptedError, match="its training is saved, .* s after SIGTERM") as ended:
+        train(tmp_path / "fits", send(signal.SIGTERM, 2), averages=True)
+    assert ended.value.details["checkpoint"] == str(tmp_path / "fits")

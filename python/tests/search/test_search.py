@@ -106,11 +106,14 @@ def test_a_process_that_is_asked_to_end_is_no_failure_of_its_trial(tmp_path):
 
     before = signal.signal(signal.SIGTERM, lambda number, _: missed.append(number))
     try:
-        with pytest.raises(PreemptedError, match="its training is saved"):
+        with pytest.raises(
+            PreemptedError, match="its search is saved, .* s after SIGTERM"
+        ) as ended:
             tune(options=options, on_event=ask)
     finally:
         signal.signal(signal.SIGTERM, before)
     assert missed == []
+    assert ended.value.details["checkpoint"] == options["folder"]
     again = tune(options=options)
     assert trace_of(again) == trace_of(whole)
     assert [row.error for row in again.trace if row.error] == []
@@ -137,8 +140,7 @@ def test_a_search_that_is_asked_to_end_goes_on_where_it_was(tmp_path, way):
             signal.raise_signal(signal.SIGUSR1)
 
     options = {**options, "folder": str(tmp_path / "study")}
-    either = "its search is saved|its training is saved"
-    with pytest.raises(PreemptedError, match=either) as refused:
+    with pytest.raises(PreemptedError, match="its search is saved") as refused:
         tune(options=options, on_event=ask)
     assert refused.value.details["status"] == REQUEUE_STATUS
     assert told
@@ -146,6 +148,34 @@ def test_a_search_that_is_asked_to_end_goes_on_where_it_was(tmp_path, way):
     assert again.stopped == "completed"
     assert [row[:3] for row in trace_of(again)] == [row[:3] for row in trace_of(whole)]
     assert [row.error for row in again.trace if row.error] == []
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("most", [1, 8])
+def test_a_save_is_measured_before_a_trial_trains_where_there_is_a_grace_period(tmp_path, most):
+    told, study, options = [], tmp_path / "study", {"most": most, "workers": 1}
+    folder = {"folder": str(study), "grace_s": 1}
+    with pytest.raises(SpecError, match=r"to save this search takes .*: 3 are needed") as refused:
+        tune(options={**options, "folder": folder}, on_event=told.append)
+    assert (refused.value.details["arg"], told) == ("grace_s", [])
+    assert sorted(os.listdir(study)) == ["lock", "states", "study.json", "trials"]
+    assert not any((study / "trials").iterdir())
+    assert not any((study / "states").iterdir())
+    again = tune(options={**options, "folder": {**folder, "grace_s": 60}})
+    assert trace_of(again) == trace_of(tune(options=options))
+
+
+@pytest.mark.parametrize(
+    ("folder", "says"),
+    [
+        (3, "`folder` must be the path of a folder, not 3"),
+        ({"grace_s": 60}, '`folder` must be the path of a folder, not ""'),
+        ({"folder": "study", "grace_s": -1}, "`grace_s` must be a number of at least 0, not -1"),
+        ({"folder": "study", "keep": 2}, "Unknown option `keep`"),
+    ],
+)
+def test_options_of_the_folder_are_refused_by_name(folder, says):
+    assert refused(options={"folder": folder}).message.startswith(says)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")

@@ -39,7 +39,7 @@ def make_alone(states=None, builder=build, stopper=None, folds=2, **options):
 
 
 def make_stacked(*args, most="auto", **options):
-    return StackedTrainer(make_alone(*args, **options), most)
+    return StackedTrainer(make_alone(*args, **options), most=most)
 
 
 @pytest.fixture

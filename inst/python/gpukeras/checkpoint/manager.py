@@ -70,12 +70,13 @@ def parse_checkpoint(value: Any) -> CheckpointSpec | None:
     return CheckpointSpec.from_dict(value if isinstance(value, Mapping) else {"folder": value})
 
 
-def check_grace(save_s: float, grace_s: float) -> None:
-    """Checks that a training can be saved within the grace period.
+def check_grace(save_s: float, grace_s: float, noun: str = "training") -> None:
+    """Checks that a training, or what else it is, can be saved within the grace period.
 
     Args:
         save_s: Seconds of a save, measured.
         grace_s: Seconds of the grace period.
+        noun: What is saved.
 
     Raises:
         SpecError: with the seconds that are needed.
@@ -83,7 +84,7 @@ def check_grace(save_s: float, grace_s: float) -> None:
     needed_s = GRACE_SAVES * save_s + GRACE_REST_S
     if needed_s > grace_s:
         raise SpecError(
-            f"`grace_s` is {count_of(grace_s, 'second')}, and to save this training takes "
+            f"`grace_s` is {count_of(grace_s, 'second')}, and to save this {noun} takes "
             f"{save_s:.1f}: {math.ceil(needed_s)} are needed.",
             hint="Let the queue send its signal earlier, or save to a faster disk.",
             arg="grace_s",

@@ -10,24 +10,60 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpukeras.checkpoint.identity import find_changes
+from gpukeras.checkpoint.manager import check_grace
 from gpukeras.checkpoint.store import to_plain
 from gpukeras.core.atomic_dir import partial_file, write_text
-from gpukeras.core.errors import CheckpointError, warn_not_saved
+from gpukeras.core.errors import CheckpointError, PreemptedError, warn_not_saved
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import system_reason
+from gpukeras.core.options import A_FOLDER, Spec, check_number, check_text, option
 from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.core.safe_files import DiskFault, find_disk_fault, open_regular
 
 LOCK = "lock"
+MEASURED = ".gpukeras-measured-"  # before the names of folders in which a save is measured
 FORMAT = 1
 ANEW = "Give another folder, or delete this one to begin anew."
+
+
+@dataclass(frozen=True)
+class FolderSpec(Spec):
+    """Where a call keeps what it does.
+
+    Args:
+        folder: The folder; it is created if it is missing, its parent is not.
+        grace_s: Seconds from the signal that asks the process to end to its kill. A save is then
+            measured, and a call that could not be saved in that time trains nothing. None measures
+            nothing.
+    """
+
+    folder: str = ""
+    grace_s: float | None = option(None, check_number, 0.0)
+
+
+def parse_folder(arg: str, value: Any) -> FolderSpec:
+    """Parses a folder's path or a mapping of options.
+
+    Args:
+        arg: The user's argument that names it.
+        value: What was given.
+
+    Raises:
+        SpecError: naming the option.
+    """
+    spec = FolderSpec.from_dict(value if isinstance(value, Mapping) else {"folder": value})
+    check_text(arg, spec.folder, A_FOLDER, f'Such as {arg} = "run-1".')
+    return spec
 
 
 @dataclass(frozen=True)
@@ -157,12 +193,38 @@ class Kept:
         known: What the index held when the folder was opened; empty in a new one.
         notes: Sentences for the user, as about other versions of packages.
         unsaved: Why the first save failed that did, or "".
+        grace_s: See `FolderSpec`.
     """
 
     home: OwnedFolder | None = None
     known: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unsaved: str = ""
+    grace_s: float | None = None
+
+    def check_grace(self, write: Callable[[Path], None]) -> None:
+        """Checks that a save ends within the grace period, if there is one.
+
+        Args:
+            write: Writes into a folder what such a save writes; it is deleted afterwards.
+
+        Raises:
+            SpecError: with the seconds that are needed.
+            CheckpointError: if it cannot be written.
+        """
+        if self.home is None or self.grace_s is None:
+            return
+        place, noun = self.home.path, self.home.kind.noun
+        for left in place.glob(f"{MEASURED}*"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        with (
+            self.home.errors("written"),
+            tempfile.TemporaryDirectory(prefix=MEASURED, dir=place) as folder,
+        ):
+            began = time.monotonic()
+            write(Path(folder))
+            save_s = time.monotonic() - began
+        check_grace(save_s, self.grace_s, noun)
 
     def compare(self, asked: Mapping[str, Any]) -> None:
         """Checks that what was begun in the folder is what is asked for.
@@ -196,6 +258,16 @@ class Kept:
             if not self.unsaved:
                 self.unsaved, noun = error.message, self.home.kind.noun
                 warn_not_saved(f"The {noun} is not saved any more, and goes on: {error.message}")
+
+    @contextmanager
+    def ending(self, notice: PreemptionNotice) -> Iterator[None]:
+        """Ends the call as `end()` does after what runs within, also where that has ended so."""
+        try:
+            yield
+        except PreemptedError:
+            self.end(notice)
+            raise
+        self.end(notice)
 
     def end(self, notice: PreemptionNotice) -> None:
         """Ends the call if the process is asked to.
@@ -252,7 +324,8 @@ def _check_new(folder: OwnedFolder) -> None:
         CheckpointError: naming what is in it.
     """
     kind = folder.kind
-    if set(os.listdir(folder.path)) - {*kind.parts, LOCK, f".{kind.index}.partial"}:
+    names = {name for name in os.listdir(folder.path) if not name.startswith(MEASURED)}
+    if names - {*kind.parts, LOCK, f".{kind.index}.partial"}:
         raise folder.refuse(f"holds other files, and no {kind.noun}", "Give a folder of its own.")
     for name in kind.parts:  # a killed process left them empty
         if (folder.path / name).exists() and any((folder.path / name).iterdir()):

@@ -63,6 +63,7 @@ class PreemptionNotice:
 
 
 _unwanted: list[PreemptionNotice] = []  # of calls in progress that do not catch the signals
+_wanted: list[PreemptionNotice] = []  # of the call in progress that does
 
 
 @contextmanager
@@ -74,7 +75,8 @@ def catch_preemption(wanted: bool = True) -> Iterator[PreemptionNotice]:
 
     Args:
         wanted: Whether to catch them. Where a caller does not, because it saves nothing, nor do the
-            calls within: what they save would be lost with it.
+            calls within: what they save would be lost with it. Where a caller does, calls within
+            have its notice.
     """
     notice = PreemptionNotice()
     main = threading.current_thread() is threading.main_thread()
@@ -88,14 +90,19 @@ def catch_preemption(wanted: bool = True) -> Iterator[PreemptionNotice]:
         finally:
             _unwanted.pop()
         return
+    if _wanted:
+        yield _wanted[0]
+        return
     known = [getattr(signal, name) for name in SIGNALS]
     numbers = [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: (signal.getsignal(number), _read_action(number)) for number in numbers}
+    _wanted.append(notice)
     try:
         for number in numbers:
             signal.signal(number, notice.receive)
         yield notice
     finally:
+        _wanted.clear()
         for number, (handler, action) in before.items():
             _restore(number, handler, action)
         if notice.signal and not notice.heeded:

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import devices
+from gpukeras.checkpoint.owned_folder import FolderSpec, parse_folder
 from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
-from gpukeras.core.options import A_FOLDER, check_count, check_text
+from gpukeras.core.options import check_count
 from gpukeras.core.preemption import PreemptionNotice, catch_preemption
 from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
@@ -64,7 +65,7 @@ def fit_many(
     groups: Mapping[str, Any] | None = None,
     together: Any = None,
     times: Any = None,
-    checkpoint: str | None = None,
+    checkpoint: str | Mapping[str, Any] | None = None,
     on_event: OnEvent | None = None,
 ) -> FittedModels:
     """Trains a model for each combination of settings, seeds, folds and groups.
@@ -78,8 +79,8 @@ def fit_many(
         groups: Models of their own for groups of rows: `names`, and `codes` (from 0), one a row.
         together: One group a row whose rows no fold may divide, see `plan_resamples()`.
         times: One time a row, see `plan_resamples()`.
-        checkpoint: A folder in which the trainings are kept, and from which they go on; see
-            `saved`. None to keep nothing.
+        checkpoint: A folder in which the trainings are kept, and from which they go on, or fields
+            of `FolderSpec`; see `saved`. None to keep nothing.
         on_event: See `training.fit()`; also called between stacks.
 
     Raises:
@@ -87,8 +88,7 @@ def fit_many(
         CheckpointError: if the folder cannot be used, or holds other trainings.
         PreemptedError: if the process was asked to end, and the trainings are saved.
     """
-    if checkpoint is not None:
-        check_text("checkpoint", checkpoint, A_FOLDER, 'Such as checkpoint = "fits-1".')
+    kept = FolderSpec() if checkpoint is None else parse_folder("checkpoint", checkpoint)
     spec = ManySpec.from_dict(options)
     rows = _check_data(data)
     resamples = _open_folds(rows, folds, together, times)
@@ -114,15 +114,16 @@ def fit_many(
     starts = list(_list_starts(models, members, built, structures, rows, parts))
     shifts = [start.member.shift(first_rows[_split(start.member)]) for start in starts]
     shifted = [replace(start, member=member) for start, member in zip(starts, shifts, strict=True)]
-    with catch_preemption(checkpoint is not None) as notice, open_saved(checkpoint) as saved:
+    folder = kept.folder or None
+    with catch_preemption(folder is not None) as notice, open_saved(folder, kept.grace_s) as saved:
         plan = _plan(models, structures, members, task)
         task = replace(task, listener=ProgressReporter(on_event, spec.epochs, notice))
-        if checkpoint is not None:
-            plan = saved.begin(describe_trainings(models, rows, spec, members), plan)
-            saved.drop_unfit(starts, spec.epochs)
+        if folder is not None:
+            asked = describe_trainings(models, rows, spec, members)
+            plan = _begin(saved, asked, plan, starts, spec)
             task = _save_to(saved, task, notice)
-        fitted, plan = _train(shifted, plan, task, saved.progress)
-        saved.end(notice)
+        with saved.ending(notice):
+            fitted, plan = _train(shifted, plan, task, saved.progress)
     return FittedModels(
         rows,
         starts,
@@ -134,6 +135,21 @@ def fit_many(
         notes=(*note_absent(_name_splits(members), read_classes(rows)), *said, *saved.notes),
         scaling=scaling,
     )
+
+
+def _begin(
+    saved: SavedModels,
+    asked: Mapping[str, Any],
+    plan: StackPlan,
+    starts: Sequence[Start],
+    spec: ManySpec,
+) -> StackPlan:
+    """Begins trainings in a folder, or goes on with them; returns which models train together."""
+    plan = saved.resume(asked, plan)
+    saved.drop_unfit(starts, spec.epochs)
+    saved.measure(starts, plan, spec.early_stopping is not None)
+    saved.begin(asked, plan)
+    return plan
 
 
 def _save_to(saved: SavedModels, task: Task, notice: PreemptionNotice) -> Task:

@@ -118,8 +118,8 @@ class SavedModels(Kept):
         """The folder of the checkpoints of models that train alone; None without."""
         return None if self.home is None else self.home.path / STATES
 
-    def begin(self, asked: Mapping[str, Any], plan: StackPlan) -> StackPlan:
-        """Checks that the folder's trainings are those that are asked for, and writes these.
+    def resume(self, asked: Mapping[str, Any], plan: StackPlan) -> StackPlan:
+        """Checks that the folder's trainings, if there are any, are those that are asked for.
 
         Args:
             asked: What `describe_trainings()` returned.
@@ -131,13 +131,19 @@ class SavedModels(Kept):
         Raises:
             CheckpointError: naming the first difference, or if the index is damaged.
         """
-        assert self.home is not None
         self.compare(asked)
-        if self.known:
-            plan = self._read_plan(plan)
+        return self._read_plan(plan) if self.known else plan
+
+    def begin(self, asked: Mapping[str, Any], plan: StackPlan) -> None:
+        """Writes the trainings.
+
+        Args:
+            asked: What `describe_trainings()` returned.
+            plan: Which models train together.
+        """
+        assert self.home is not None
         groups = {"stacks": plan.stacks, "alone": plan.alone}
         self.home.begin({**asked, "plan": groups})
-        return plan
 
     def _read_plan(self, plan: StackPlan) -> StackPlan:
         assert self.home is not None
@@ -167,6 +173,31 @@ class SavedModels(Kept):
             if number in known and _is_of(progress, known[number], epochs)
         }
 
+    def measure(self, starts: Sequence[Start], plan: StackPlan, keeps_best: bool) -> None:
+        """Checks that the largest models that are saved at a time can be within the grace period.
+
+        Args:
+            starts: Where each training begins.
+            plan: Which models train together.
+            keeps_best: Whether early stopping keeps a second state of each model.
+
+        Raises:
+            SpecError, CheckpointError: see `check_grace()`.
+        """
+        ended = {number for number, progress in self.progress.items() if progress.finished}
+        groups = [
+            [starts[place].model for place in group if starts[place].member.number not in ended]
+            for group in (*plan.stacks, *((place,) for place in plan.alone))
+        ]
+        largest = max(groups, key=lambda models: sum(model.count_params() for model in models))
+
+        def write(folder: Path) -> None:
+            progress = {place: not_begun(model, keeps_best) for place, model in enumerate(largest)}
+            _write(folder / "000001.npz", progress)
+
+        if largest:
+            self.check_grace(write)
+
     def save(self, progress: Mapping[int, ModelProgress]) -> bool:
         """Writes where models stand; warns where that fails, and the trainings go on.
 
@@ -179,8 +210,7 @@ class SavedModels(Kept):
         last = max((int(path.stem) for path in self._parts), default=0)
         path = folder / f"{last + 1:06d}.npz"
         with self.saving(), self.home.errors("written"):
-            with partial_file(path) as partial:
-                write_file(partial, *pack_progress(progress))
+            _write(path, progress)
             self._add(path, set(progress))
             return True
         return False
@@ -241,11 +271,12 @@ class SavedModels(Kept):
 
 
 @contextmanager
-def open_saved(folder: str | None) -> Iterator[SavedModels]:
+def open_saved(folder: str | None, grace_s: float | None = None) -> Iterator[SavedModels]:
     """Opens the folder of trainings, reads what is in it, and locks it against other processes.
 
     Args:
         folder: The folder, which is created if it is missing; None to keep nothing.
+        grace_s: See `FolderSpec`.
 
     Raises:
         CheckpointError: if the folder holds other files, a link or a damaged index, is in use, or
@@ -256,7 +287,7 @@ def open_saved(folder: str | None) -> Iterator[SavedModels]:
         return
     with open_folder(Path(folder).expanduser().absolute(), KIND) as home:
         with home.errors("read"):
-            saved = SavedModels(home, home.read_index())
+            saved = SavedModels(home, home.read_index(), grace_s=grace_s)
             files = (home.path / MODELS).glob("*.npz")
             for path in sorted(each for each in files if NAME.fullmatch(each.name)):
                 saved.read(path)
@@ -285,6 +316,22 @@ def is_like(state: State, own: State) -> bool:
 
 
 # Files -------------------------------------------------------------------------------------------
+
+
+def not_begun(model: Model, keeps_best: bool = False) -> ModelProgress:
+    """Returns where a model stands that has not trained, as large as where it has.
+
+    Args:
+        model: The model.
+        keeps_best: Whether early stopping keeps a second state of it.
+    """
+    state = read_state(model)
+    return ModelProgress(Fitted(ModelHistory(), state, None), best=state if keeps_best else None)
+
+
+def _write(path: Path, progress: Mapping[int, ModelProgress]) -> None:
+    with partial_file(path) as partial:
+        write_file(partial, *pack_progress(progress))
 
 
 def pack_progress(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpukeras.checkpoint.owned_folder import FolderSpec, parse_folder
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import (
     MOST_SEED,
@@ -44,7 +45,7 @@ class SearchSpec(Spec):
         maximize: Whether larger values are better; None decides by the metric's name.
         design: How settings are drawn, see `sampling`.
         seed: Seed of settings, folds and models; None for that of the folder, or a new one.
-        folder: Where the search is kept, or None.
+        folder: Where the search is kept, also given as a path, or None.
         most: Models that train at a time; 1 for one after another, "auto" by memory and size.
         workers: Processes that train models which do not stack, "auto", or an engine that starts
             them, see `workers.plan`.
@@ -59,7 +60,7 @@ class SearchSpec(Spec):
     maximize: bool | None = option(None, check_flag)
     design: str = option("latin", check_choice, DESIGNS)
     seed: int | None = option(None, check_count, 0, MOST_SEED)
-    folder: str | None = option(None, check_text, "the path of a folder")
+    folder: FolderSpec | None = option(None, parse_folder)
     most: str | int = option("auto", check_count)
     workers: str | int | Futures = option("auto", check_workers)
 

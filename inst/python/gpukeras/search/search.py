@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.checkpoint.fingerprint import describe_order, describe_rows, read_versions
+from gpukeras.checkpoint.owned_folder import FolderSpec
 from gpukeras.core.errors import GpuKerasError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED
@@ -265,8 +266,9 @@ def search(
     rows = None if grid is None else parse_grid(grid)
     request = Request(spec, parse_space(settings or {}), rows, check_fit(fit or {}), builder)
     check_design(request.space, rows, spec)
-    folder = None if spec.folder is None else Path(spec.folder)
-    with catch_preemption(folder is not None) as notice, open_study(folder) as study:
+    kept = spec.folder or FolderSpec()
+    folder = Path(kept.folder) if kept.folder else None
+    with catch_preemption(folder is not None) as notice, open_study(folder, kept.grace_s) as study:
         stopper = Stopper(spec.seconds, on_event, notice)
         seed = int(study.known.get("seed", new_seed)) if spec.seed is None else spec.seed
         planned = open_resamples(data, resamples, groups=groups, times=times, seed=seed)
@@ -278,14 +280,12 @@ def search(
             models = TrialModels(build, data, planned, request.options, states, stopper)
             _check_models(models, running.trials, spec.metric)
             study.begin(identity, [dict(trial.settings) for trial in running.trials.values()])
-            with ExitStack() as resources:
+            with study.ending(notice), ExitStack() as resources:
                 alone = AloneTrainer(models, spec.workers, resources)
-                trainer = StackedTrainer(alone, spec.most)
+                trainer = StackedTrainer(alone, study, spec.most)
                 running.run(trainer)
         if not stopper.stopped:
             study.remove_states()
-        elif stopper.stopped == "preempted":
-            study.end(notice)
     return running.report(trainer.reason)
 
 

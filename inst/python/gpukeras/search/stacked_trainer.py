@@ -16,6 +16,7 @@ from typing import Any
 
 from gpukeras.backend import devices
 from gpukeras.checkpoint.format import DamagedError
+from gpukeras.checkpoint.owned_folder import Kept
 from gpukeras.checkpoint.store import CheckpointStore, Saved
 from gpukeras.core.errors import CheckpointError, ModelError
 from gpukeras.core.keras_types import Model
@@ -34,7 +35,7 @@ from gpukeras.many.plan import (
     read_model_facts,
 )
 from gpukeras.many.resamples import Resample
-from gpukeras.many.saved import SAVE_S, is_like, pack_progress, unpack_progress
+from gpukeras.many.saved import SAVE_S, is_like, not_begun, pack_progress, unpack_progress
 from gpukeras.many.stack import read_state
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import ManySpec, Task, train_stack
@@ -78,11 +79,14 @@ class StackedTrainer:
 
     Args:
         alone: Trains the trials that cannot be stacked.
+        kept: Where the search is kept.
         most: Models that train at a time, or "auto" (by memory).
     """
 
     alone: AloneTrainer
+    kept: Kept = field(default_factory=Kept)
     most: int | str = "auto"
+    _measured: int = 0  # parameters of which a save was measured
     _speed: float = 0.0  # seconds of a trial's epoch in the job before
     _alone: dict[int, str] = field(default_factory=dict)  # why a trial trains alone, by its number
     _together: dict[int, int] = field(default_factory=dict)  # models of its stack, by trial
@@ -133,6 +137,8 @@ class StackedTrainer:
         if self.models.stopper.look():
             return
         together = self._choose_together(opened, epochs)
+        apart = [[entry] for entry in opened if entry.trial.number in self._alone]
+        self._measure([together, *apart])
         yield from self._train_together(_Rung(self.models, together, epochs))
         alone = [entry.trial for entry in opened if entry.trial.number in self._alone]
         for entry in together:
@@ -140,6 +146,28 @@ class StackedTrainer:
         yield from self.alone.train(alone, epochs)
         if chosen:
             self._speed = (time.monotonic() - began) / len(chosen) / epochs
+
+    def _measure(self, groups: Sequence[Sequence[_OpenTrial]]) -> None:
+        """Checks that trials can be saved within the grace period, if they are more than before.
+
+        Args:
+            groups: Trials that are saved at a time.
+
+        Raises:
+            SpecError, CheckpointError: see `Kept.check_grace()`.
+        """
+        sizes = [sum(entry.model.count_params() for entry in group) for group in groups]
+        size, count = max(sizes), len(self.models.resamples)
+        if self.kept.grace_s is None or size <= self._measured:
+            return
+        self._measured, largest = size, groups[sizes.index(size)]
+
+        def write(folder: Path) -> None:
+            for entry in largest:
+                progress = [not_begun(entry.model)] * count
+                save_checkpoints(folder / f"{entry.trial.number:04d}", progress)
+
+        self.kept.check_grace(write)
 
     def drop(self, trials: Sequence[Trial]) -> None:
         """Deletes what is kept of trials."""

@@ -98,11 +98,12 @@ class Study(Kept):
 
 
 @contextmanager
-def open_study(folder: Path | None) -> Iterator[Study]:
+def open_study(folder: Path | None, grace_s: float | None = None) -> Iterator[Study]:
     """Opens a folder, reads what is in it, and locks it against other processes.
 
     Args:
         folder: The folder, which is created if it is missing; None to keep nothing.
+        grace_s: See `FolderSpec`.
 
     Raises:
         CheckpointError: if the folder holds other files, a link or a damaged file, is in use, or
@@ -114,6 +115,7 @@ def open_study(folder: Path | None) -> Iterator[Study]:
     with open_folder(folder, KIND) as home:
         with home.errors("read"):
             study = _read_study(home)
+        study.grace_s = grace_s
         yield study
 
 
