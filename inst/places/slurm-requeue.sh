@@ -2,8 +2,11 @@
 # Trainings that are longer than a job may be, and that survive preemption: sbatch slurm-requeue.sh
 # Each task of the array is one training, whose train.R has
 #
-#     folder <- paste0("run-", Sys.getenv("SLURM_ARRAY_TASK_ID"))
-#     gpu_fit(model, train, checkpoint = list(folder = folder, grace_s = 120))
+#     kept <- list(folder = paste0("run-", Sys.getenv("SLURM_ARRAY_TASK_ID")), grace_s = 120)
+#     gpu_fit(model, train, checkpoint = kept)
+#
+# or many models, gpu_fit_many(train, build, checkpoint = kept), or a search, gpu_tune(train, build,
+# rate = tune_range(1e-4, 1e-1), folder = kept), of which each task draws its own with its own seed.
 #
 #SBATCH --job-name=train
 #SBATCH --array=1-3

@@ -36,7 +36,7 @@ write_settings() {
 ClusterName=places
 SlurmctldHost=train-1(10.77.0.1)
 AuthType=auth/munge
-AuthInfo=socket=$folder/munge/socket
+AuthInfo=socket=$folder/munge/socket,cred_expire=10
 CredType=cred/munge
 SlurmUser=root
 StateSaveLocation=$folder/state
