@@ -96,6 +96,32 @@ def test_a_quantized_model_is_copied():
     np.testing.assert_array_equal(clone.copy_model(model)(ROWS), model(ROWS))
 
 
+def times(number, name):
+    def function(x):
+        return x * number
+
+    function.__name__ = name
+    return function
+
+
+@pytest.mark.parametrize("names", [("act", "act"), ("relu", "relu"), ("<lambda>", "<lambda>")])
+def test_functions_that_share_a_name_stay_apart(names):
+    first, second = (times(number, name) for number, name in zip((2.0, -3.0), names, strict=True))
+    layers = [
+        keras.layers.Dense(4, activation=first),
+        keras.layers.Dense(4, activation="relu"),
+        keras.layers.Dense(4, activation=second),
+        keras.layers.Lambda(first),
+    ]
+    model = make_model(layers=layers)
+    for copy in (clone.copy_model(model), clone.copy_in_float32(model)):
+        np.testing.assert_array_equal(copy(ROWS), model(ROWS))
+    renewed = clone.copy_with_seed(model, 1)
+    renewed.set_weights(model.get_weights())
+    np.testing.assert_array_equal(renewed(ROWS), model(ROWS))
+    assert (first.__name__, second.__name__) == names
+
+
 def test_what_cannot_be_copied_is_said():
     class Closed(keras.layers.Layer):
         def __init__(self, size):
