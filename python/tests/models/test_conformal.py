@@ -71,3 +71,20 @@ def test_many_scores_are_thinned_at_random(monkeypatch):
     assert (np.diff(kept) >= 0).all()
     assert abs(np.mean(scores <= kept[89]) - 0.9) < 0.06
     np.testing.assert_array_equal(conformal.thin_scores(scores[:100]), np.sort(scores[:100]))
+
+
+@pytest.mark.parametrize(
+    ("ends", "margin", "expected"),
+    [
+        ((0.0, 4.0), 1.0, (-1.0, 5.0)),
+        ((0.0, 4.0), -1.0, (1.0, 3.0)),
+        ((0.0, 4.0), -2.0, (2.0, 2.0)),
+        ((0.0, 4.0), -3.0, (2.0, 2.0)),
+        ((4.0, 0.0), 1.0, (2.0, 2.0)),
+        ((4.0, 0.0), 3.0, (1.0, 3.0)),
+        ((np.nan, 4.0), 1.0, (np.nan, 5.0)),
+    ],
+)
+def test_ends_of_an_interval_never_cross(ends, margin, expected):
+    lower, upper = conformal.widen(*(np.array([end]) for end in ends), margin)
+    np.testing.assert_array_equal([lower[0], upper[0]], expected)

@@ -93,6 +93,18 @@ def conformal_quantile(scores: Sequence[float] | np.ndarray, level: float) -> fl
     return float(scores[conformal_rank(len(scores), level) - 1])
 
 
+def widen(lower: np.ndarray, upper: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ends of intervals that are wider by a margin at each end.
+
+    A margin below 0 makes them narrower. Ends that cross so, or that crossed before, as quantiles
+    of a network may, both become their mean: that covers no fewer labels than no interval.
+    """
+    lower, upper = lower - margin, upper + margin
+    crossed = lower > upper
+    middle = (lower + upper) / 2
+    return np.where(crossed, middle, lower), np.where(crossed, middle, upper)
+
+
 def list_pairs(quantiles: Sequence[float]) -> list[tuple[int, int]]:
     """Returns the columns of each pair of lower and upper quantile, the widest pair first."""
     last = len(quantiles) - 1

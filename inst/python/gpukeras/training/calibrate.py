@@ -304,7 +304,8 @@ def predict_interval(
         middle = _middle(values)
     missing = {"missing": record["missing"]} if "missing" in record else {}
     support = support_of(model)
-    ends = {"lower": np.clip(lower - margin, *support), "upper": np.clip(upper + margin, *support)}
+    lower, upper = conformal.widen(lower, upper, margin)
+    ends = {"lower": np.clip(lower, *support), "upper": np.clip(upper, *support)}
     return {"values": middle, **ends, **missing}
 
 
