@@ -26,8 +26,9 @@
 #' @param max_drop By how much the metric may get worse, in its own unit: 0.01 is one point of
 #'   accuracy. If it gets worse by more, an error is raised and there is no new model. `NULL` sets
 #'   no limit.
-#' @param metric Name of the metric for `max_drop`; `NULL` is the first one that is not the loss.
+#' @param metric Name of the metric for `max_drop`; `NULL` is the first one that is not a loss.
 #'   For metrics such as accuracy or AUC, higher is better; for losses and errors, lower is better.
+#'   One of your own says it by its name, such as `"my_error"`.
 #' @param validation Rows to evaluate on, as in [gpu_fit()]; `NULL` uses those that `data` holds
 #'   out, or all of its rows if it holds out none.
 #' @param batch_size Rows of the batch that is timed in addition to a single row; `NULL` uses the

@@ -22,7 +22,8 @@
 #' @param groups A named list of columns that are permuted together:
 #'   `list(size = c("x", "y", "z"))`.
 #' @param metric `"loss"`, or the name of a metric that the model was compiled with, as
-#'   [gpu_evaluate()] returns it.
+#'   [gpu_evaluate()] returns it. One of your own says by its name whether higher values are
+#'   better, such as `"my_accuracy"`.
 #' @param repeats Number of permutations.
 #' @param seed Seed of the permutations, so that the result is the same each time.
 #' @param verbose Whether a call of more than two seconds shows a progress bar, where R's output is

@@ -113,7 +113,8 @@ schedule_exponential <- function(rate = NULL, decay = 0.9, every = 1, staircase 
 #' @param factor Factor of the rate when the metric stops improving.
 #' @param patience Epochs without improvement before the rate is reduced.
 #' @param monitor Name of the metric; `NULL` is the validation loss, or the loss without validation.
-#' @param mode Which is better: `"min"` or `"max"`; `NULL` derives it from the metric's name.
+#' @param mode Which is better: `"min"` or `"max"`; `NULL` takes what the metric says, or its
+#'   name, and refuses a metric that says neither.
 #' @param min_delta Smallest change that counts as an improvement.
 #' @param cooldown Epochs after a reduction that do not count towards `patience`.
 #' @rdname gpu_schedule

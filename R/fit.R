@@ -89,7 +89,8 @@
 #'   averages, and the model has them at the end. See the section on averages.
 #' @param early_stopping Epochs without improvement after which training ends with the best weights;
 #'   or a list of `patience`, `monitor` (the validation loss, or the loss without validation),
-#'   `min_delta`, `mode` (`"min"`, `"max"`), `restore_best` and `start_epoch`.
+#'   `min_delta`, `mode` (`"min"` or `"max"`, needed for a metric that does not say which of its
+#'   values are better, as in Keras), `restore_best` and `start_epoch`.
 #' @param checkpoint A folder in which to save the training after each epoch, and every 5 minutes
 #'   within one; or a list of `folder`, `every_s` (seconds), `keep` (3) and `grace_s` (seconds from
 #'   a queue's signal to its kill). If you call `gpu_fit()` again with the same folder, it resumes

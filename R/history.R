@@ -175,19 +175,28 @@ is_validation <- function(names) {
   startsWith(names, "val_") & known & !paste0("val_", names) %in% names
 }
 
-# 1 if a high value of a metric is better, -1 if a low one is, 0 if its name does not say.
+# 1 if a high value of a metric is better, -1 if a low one is, 0 if its name does not say: by the
+# words of the core's models/metric_modes.py, as histories are summarised without Python too.
 metric_direction <- function(names) {
-  lower <- paste0(
-    "loss|error|entropy|hinge|divergence|poisson|log_?cosh|perplexity|false_|",
-    "(^|_)(mse|mae|mape|msle|rmse|kld)$"
-  )
-  higher <- paste0(
-    "acc|auc|precision|recall|sensitivity|specificity|f1|score|_iou|io_u|^iou|r2|r_squared|dice|",
-    "similarity|correlation|true_"
-  )
-  names <- sub("[[][0-9,]+[]]$", "", names) # of a component
-  ifelse(grepl(lower, names), -1, ifelse(grepl(higher, names), 1, 0))
+  vapply(tolower(names), direction_of_name, numeric(1), USE.NAMES = FALSE)
 }
+
+direction_of_name <- function(name) {
+  words <- strsplit(name, "[^a-z0-9]+")[[1]]
+  words <- c(words, sub("[0-9]+$", "", words))
+  up <- any(words %in% maximised_words) || grepl("io_u|true_positives|true_negatives", name)
+  down <- any(words %in% minimised_words) || grepl("false_positives|false_negatives", name)
+  if ("loss" %in% words) -1 else up - down
+}
+
+maximised_words <- c(
+  "acc", "accuracy", "auc", "precision", "recall", "f1", "fbeta", "r2", "iou", "dice", "similarity",
+  "sensitivity", "specificity", "kappa", "mcc", "psnr", "ssim", "correlation", "concordance"
+)
+minimised_words <- c(
+  "error", "mse", "mae", "mape", "msle", "rmse", "crossentropy", "divergence", "poisson", "hinge",
+  "logcosh", "cosh", "huber", "deviance", "nll", "brier", "perplexity", "pinball"
+)
 
 # Printing -----------------------------------------------------------------------------------------
 

@@ -131,8 +131,8 @@ summary.gpu_fits <- function(object, metric = NULL, ...) {
     ))
   })
   found <- do.call(rbind, unname(rows))
-  better <- if (metric_direction(metric) > 0) -found$mean else found$mean
-  found$rank <- rank(better, ties.method = "min")
+  direction <- metric_direction(metric)
+  found$rank <- if (direction == 0) NA else rank(-direction * found$mean, ties.method = "min")
   rownames(found) <- NULL
   structure(found[order(found$rank), ], metric = metric)
 }

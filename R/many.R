@@ -106,7 +106,8 @@
 #' - `as.data.frame()` has a row for each model: its settings, seed, fold and group, the numbers of
 #'   its rows, its epochs, how it ended, and its metrics after the last epoch, or after the best one
 #'   with early stopping.
-#' - `summary()` has a row for each setting and group: mean, standard error and rank of a metric.
+#' - `summary()` has a row for each setting and group: mean, standard error and rank of a metric,
+#'   which is `NA` where the metric's name does not say whether higher values are better.
 #' - `fits[[3]]` is the third model, an ordinary compiled Keras model for [gpu_predict()],
 #'   [gpu_save()] and [gpu_fit()]; `fits[["best"]]` the one with the best metric.
 #' - `$notes` names folds and groups in which a class has no row to train or to measure on; they are

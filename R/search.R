@@ -74,7 +74,7 @@
 #' @param metric The metric to compare: `"val_loss"`, or one that the model is compiled with. It is
 #'   always that of the rows held out, so `"accuracy"` means `"val_accuracy"`.
 #' @param maximize Whether larger values are better; `NULL` decides by the name: accuracies and
-#'   their like are maximized, losses and errors minimized.
+#'   their like are maximized, losses and errors minimized, other names refused.
 #' @param design `"latin"` or `"random"`.
 #' @param fit Options of the trainings, as in [gpu_fit()]: a list of `engine`, `clip_norm`,
 #'   `clip_value`, `clip_global_norm` or `on_oom`.

@@ -32,10 +32,19 @@ test_that("directions are known by name", {
     "categorical_crossentropy", "squared_hinge", "poisson", "logcosh", "cosine_similarity_loss"
   )
   higher <- c(
-    "accuracy", "acc", "sparse_top_k_categorical_accuracy", "auc", "AUC_pr", "precision_1",
+    "accuracy", "acc", "sparse_top_k_categorical_accuracy", "auc", "AUC_pr", "auc2", "precision_1",
     "recall", "f1_score", "mean_io_u", "r2_score", "cosine_similarity", "sensitivity_at_specificity"
   )
   expect_identical(unique(metric_direction(tolower(lower))), -1)
   expect_identical(unique(metric_direction(tolower(higher))), 1)
   expect_identical(metric_direction(c("mystery", "mean", "")), c(0, 0, 0))
+  expect_identical(metric_direction("brier_score"), -1)
+})
+
+test_that("the core knows the same words", {
+  skip_without_core()
+  core <- reticulate::import_from_path("gpukeras.models.metric_modes", path = system.file("python", package = "gpukeras"))
+  sorted <- reticulate::import_builtins()$sorted
+  expect_setequal(maximised_words, sorted(core$MAXIMISED))
+  expect_setequal(minimised_words, sorted(core$MINIMISED))
 })

@@ -38,6 +38,15 @@ test_that("settings are ranked by the mean of their models", {
   expect_identical(best_fit(some_fits()), 2L)
 })
 
+test_that("settings are not ranked by a metric whose name does not say what is better", {
+  fits <- some_fits()
+  for (name in c("gini", "brier_score", "auc")) fits$table[[name]] <- fits$table$loss
+  expect_identical(summary(fits, "gini")$rank, c(NA, NA))
+  expect_identical(summary(fits, "gini")$mean, c(1.5, 5))
+  expect_identical(summary(fits, "brier_score")$units, c(8, 16))
+  expect_identical(summary(fits, "auc")$units, c(16, 8))
+})
+
 test_that("a model that no worker could train is told of, and has no metrics", {
   expect_snapshot(fits <- some_fits("its worker was killed by SIGKILL"))
   expect_identical(fits$table$stopped, rep(c("completed", "failed"), c(3, 1)))

@@ -25,18 +25,21 @@ def figures(**metrics):
          "mean_absolute_error", -0.5),
         ({"loss": 1.0, "auc": 0.5}, {"loss": 1.0, "auc": 0.75}, None, "auc", -0.25),
         ({"loss": 1.0, "a_loss": 1.0}, {"loss": 1.5, "a_loss": 2.0}, None, "loss", 0.5),
+        ({"loss": 1.0, "skill": 0.5}, {"loss": 1.0, "skill": 0.25}, None, "skill", 0.25),
+        ({"loss": 1.0, "gini": 0.5}, {"loss": 1.5, "gini": 0.25}, None, "loss", 0.5),
+        ({"loss": 1.0, "gini": 0.5}, {"loss": 1.5, "gini": 0.25}, "gini", "gini", None),
         ({}, {}, None, "", None),
     ],
 )  # fmt: skip
 def test_the_drop_goes_by_what_is_better(before, after, metric, chosen, drop):
-    found = report.find_drop(figures(**before), figures(**after), metric)
+    found = report.find_drop(figures(**before), figures(**after), metric, {"skill": "up"})
     assert found[0] == chosen
     assert found[1] == (None if drop is None else pytest.approx(drop))
 
 
 def test_a_metric_that_is_not_there_is_refused():
     with pytest.raises(SpecError, match="Metrics are loss, accuracy"):
-        report.find_drop(figures(loss=1, accuracy=1), figures(loss=1, accuracy=1), "f1")
+        report.find_drop(figures(loss=1, accuracy=1), figures(loss=1, accuracy=1), "f1", {})
 
 
 @pytest.mark.parametrize(
@@ -46,22 +49,33 @@ def test_a_metric_that_is_not_there_is_refused():
 )  # fmt: skip
 def test_a_model_that_lost_too_much_is_refused(after, max_drop, refused):
     pair = figures(loss=1.0, accuracy=0.901), figures(loss=1.0, accuracy=after)
+    _, drop = report.find_drop(*pair, None, {})
     if not refused:
-        report.check_drop(*pair, max_drop)
+        report.check_drop(*pair, "accuracy", drop, max_drop)
         return
     words = rf"accuracy goes from 0.901 to {after:.4g}, and `max_drop` allows {max_drop:g}\."
     with pytest.raises(CompressionError, match=words) as caught:
-        report.check_drop(*pair, max_drop)
+        report.check_drop(*pair, "accuracy", drop, max_drop)
     assert caught.value.details["metric"] == "accuracy"
     assert caught.value.details["before"] == 0.901
 
 
 def test_a_limit_without_metrics_is_refused():
     with pytest.raises(SpecError, match="`max_drop` needs rows"):
-        report.check_drop(figures(), figures(), 0.1)
+        report.check_drop(figures(), figures(), "", None, 0.1)
     with pytest.raises(SpecError, match="`max_drop` needs `data`"):
-        report.check_requested(report.ReportSpec(max_drop=0.1), None, None)
-    report.check_requested(report.ReportSpec(), None, None)
+        report.check_requested(make_model(), report.ReportSpec(max_drop=0.1), None, None)
+    report.check_requested(make_model(), report.ReportSpec(), None, None)
+
+
+def test_a_limit_of_a_metric_that_does_not_say_what_is_better_is_refused_before_any_work():
+    spec = report.ReportSpec(max_drop=0.1, metric="gini")
+    with pytest.raises(SpecError, match='higher or lower values of "gini"') as caught:
+        report.check_requested(make_model(), spec, make_dataset(), None)
+    assert caught.value.details["arg"] == "metric"
+    pair = figures(loss=1.0, gini=0.5), figures(loss=1.0, gini=0.25)
+    with pytest.raises(SpecError, match='higher or lower values of "gini"'):
+        report.check_drop(*pair, "gini", None, 0.1)
 
 
 @pytest.mark.tf

@@ -80,7 +80,7 @@ def stop(epochs, **options):
     """Runs early stopping on the losses of two models; returns their states, and histories."""
     models, histories = Models(0, 0), [ModelHistory() for _ in range(2)]
     stopping = callback(
-        StackEarlyStopping, models, histories, EarlyStoppingSpec(patience=2, **options)
+        StackEarlyStopping, models, histories, EarlyStoppingSpec(patience=2, **options), {}
     )
     for epoch, losses in enumerate(epochs):
         models.state += 1
@@ -135,7 +135,7 @@ def test_a_plateau_lowers_the_rates_of_the_model_that_it_is_of():
     histories[2].metrics = {"loss": [1.0]}
     rates = SimpleNamespace(reduce=lambda *given: lowered.append(given))
     spec = PlateauSpec(factor=0.1, patience=1, min_rate=0.01)
-    plateau = callback(StackPlateau, Models(0, 0, 0), histories, spec, rates)
+    plateau = callback(StackPlateau, Models(0, 0, 0), histories, spec, {}, rates)
     for epoch, losses in enumerate([(3, 3, None), (2, 3, None)]):
         record(histories, loss=losses)
         plateau.on_epoch_end(epoch)

@@ -250,6 +250,18 @@ def given_metrics(compiled: Any | None) -> tuple[Any, Any]:
     return compiled._user_metrics, compiled._user_weighted_metrics
 
 
+def metric_directions(model: Any) -> dict[str, str]:
+    """Returns "up" or "down" for each metric of a model that says which values are better."""
+    directions = {}
+    for metric in model.metrics:
+        # The metrics of compile() are one that has others.
+        for part in getattr(metric, "metrics", [metric]):
+            direction = getattr(part, "_direction", None)
+            if direction in ("up", "down"):
+                directions[part.name] = direction
+    return directions
+
+
 def compute_loss(model: Any, **arguments: Any) -> Any:
     """Returns a model's loss on a batch; the user may override `compute_loss()`."""
     return model._compute_loss(**arguments)

@@ -91,7 +91,7 @@ def prune(
     """
     spec = PruneSpec.from_dict(options or {})
     model_checks.check_model(model, compiled=spec.epochs > 0)
-    check_requested(spec, data, validation)
+    check_requested(model, spec, data, validation)
     if data is None and spec.epochs:
         raise DataError("`data` is missing.", hint="Give it, or `epochs = 0`.", arg="data")
     _build(model, data)

@@ -81,7 +81,7 @@ def quantize(
     """
     began, spec = time.perf_counter(), QuantizeSpec.from_dict(options or {})
     model_checks.check_model(model, compiled=data is not None)
-    check_requested(spec, data, validation)
+    check_requested(model, spec, data, validation)
     names = [layer.name for layer in keras_private.list_layers(model, include_self=False)]
     check_excluded(spec.exclude, names)
     copy, notes = _copy(model, spec.mode)

@@ -8,15 +8,18 @@ cleanup.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpukeras.backend import keras_private
 from gpukeras.compression.metrics import Figures, measure
 from gpukeras.core.errors import CompressionError, SpecError
+from gpukeras.core.keras_types import Model
 from gpukeras.core.options import Spec, check_count, check_number, check_text, option
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.engine.batch_rows import model_device
-from gpukeras.training.callbacks.early_stopping import choose_mode
+from gpukeras.models.metric_modes import NAME_HINT, choose_mode, find_mode, refuse_mode
 from gpukeras.training.report import FitReport
 
 
@@ -147,8 +150,8 @@ def conclude(
         SpecError: if `max_drop` is given and nothing can be evaluated, or `metric` does not exist.
     """
     old, new = measure([before, after], data, spec.batch_size, validation)
-    metric, drop = find_drop(old, new, spec.metric)
-    check_drop(old, new, spec.max_drop, spec.metric)
+    metric, drop = find_drop(old, new, spec.metric, keras_private.metric_directions(before))
+    check_drop(old, new, metric, drop, spec.max_drop)
     done = {**vars(work), "notes": (*work.notes, *_explain(old, new))}
     seconds = time.perf_counter() - done.pop("began")
     return CompressionReport(
@@ -162,17 +165,23 @@ def conclude(
     )
 
 
-def check_requested(spec: ReportSpec, data: Dataset | None, validation: Dataset | None) -> None:
-    """Checks before any work that `max_drop` has rows to evaluate on.
+def check_requested(
+    model: Model, spec: ReportSpec, data: Dataset | None, validation: Dataset | None
+) -> None:
+    """Checks before any work that `max_drop` can be judged.
 
     Args:
+        model: The original model.
         spec: Options.
         data: The rows, or None.
         validation: Rows to evaluate on, or None.
 
     Raises:
-        SpecError: if there are none.
+        SpecError: if there are no rows, or if nobody knows which values of `metric` are better.
     """
+    if spec.max_drop is not None and spec.metric is not None:
+        directions = keras_private.metric_directions(model)
+        choose_mode(spec.metric, directions, arg="metric", hint=NAME_HINT)
     if spec.max_drop is not None and data is None and validation is None:
         raise SpecError(
             "`max_drop` needs `data`: without rows nobody knows the metric.",
@@ -195,16 +204,19 @@ def _explain(old: Figures, new: Figures) -> list[str]:
 # Metrics -----------------------------------------------------------------------------------------
 
 
-def find_drop(before: Figures, after: Figures, metric: str | None) -> tuple[str, float | None]:
+def find_drop(
+    before: Figures, after: Figures, metric: str | None, directions: Mapping[str, str]
+) -> tuple[str, float | None]:
     """Returns the metric that measures the loss of quality, and by how much it got worse.
 
     A metric where more is better (accuracy, AUC, ...) gets worse when it falls, others (losses,
-    errors) when they rise.
+    errors) when they rise. It is None where nothing was evaluated, or where nobody knows which.
 
     Args:
         before: Measurements with metrics or without.
         after: Measurements with the same metrics.
-        metric: The name of one; None for the first that is not the loss.
+        metric: The name of one; None for the first that is not a loss and says what is better.
+        directions: What the metrics say themselves, see `find_mode()`.
 
     Raises:
         SpecError: if `metric` is not among them.
@@ -219,29 +231,33 @@ def find_drop(before: Figures, after: Figures, metric: str | None) -> tuple[str,
         )
     if not names:
         return "", None
-    chosen = metric or next((name for name in names if not name.endswith("loss")), names[0])
+    telling = [name for name in names if find_mode(name, directions)]
+    first = next((name for name in telling if not name.endswith("loss")), names[0])
+    chosen = metric or first
     fall = before.metrics[chosen] - after.metrics[chosen]
-    return chosen, fall if choose_mode(chosen) == "max" else -fall
+    return chosen, {"max": fall, "min": -fall, None: None}[find_mode(chosen, directions)]
 
 
 def check_drop(
-    before: Figures, after: Figures, max_drop: float | None, metric: str | None = None
+    before: Figures, after: Figures, metric: str, drop: float | None, max_drop: float | None
 ) -> None:
     """Refuses a model whose metric got worse by more than `max_drop`.
 
     Args:
         before: Measurements of the original model.
         after: Measurements of the new model.
+        metric: The metric, see `find_drop()`.
+        drop: By how much it got worse.
         max_drop: In the metric's unit; None allows everything.
-        metric: See `find_drop()`.
 
     Raises:
         CompressionError: with `metric`, `before`, `after` and `max_drop` in its details.
-        SpecError: if nothing was evaluated.
+        SpecError: if nothing was evaluated, or nobody knows which values of the metric are better.
     """
     if max_drop is None:
         return
-    name, drop = find_drop(before, after, metric)
+    if drop is None and metric:
+        raise refuse_mode(metric, arg="metric", hint=NAME_HINT)
     if drop is None:
         raise SpecError(
             "`max_drop` needs rows with labels, and a compiled model.",
@@ -250,12 +266,12 @@ def check_drop(
         )
     if drop <= max_drop:  # never true of NaN
         return
-    old, new = before.metrics[name], after.metrics[name]
+    old, new = before.metrics[metric], after.metrics[metric]
     raise CompressionError(
-        f"{name} goes from {old:.4g} to {new:.4g}, and `max_drop` allows {max_drop:g}.",
+        f"{metric} goes from {old:.4g} to {new:.4g}, and `max_drop` allows {max_drop:g}.",
         hint="The model given is as it was. Ask for less, train longer, or allow more.",
         arg="max_drop",
-        metric=name,
+        metric=metric,
         before=old,
         after=new,
         max_drop=max_drop,

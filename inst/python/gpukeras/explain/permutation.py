@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_count, check_text
 from gpukeras.core.progress import CallProgress, OnEvent
@@ -20,8 +21,8 @@ from gpukeras.explain.columns import choose_groups, find_features
 from gpukeras.explain.scoring import open_scorer
 from gpukeras.explain.varied import Explained, Variation, open_explained
 from gpukeras.models import model_checks
+from gpukeras.models.metric_modes import NAME_HINT, choose_mode
 from gpukeras.models.training_rows import find_unweighed_share
-from gpukeras.training.callbacks.early_stopping import choose_mode
 from gpukeras.training.keras_functions import build_on
 
 AS_IS = Variation(np.zeros(0, np.int64), np.zeros(0, np.float32))
@@ -78,7 +79,8 @@ def measure_importance(
         on_event: Called with the permutations that are done, see `CallProgress`.
 
     Raises:
-        SpecError: for an unknown column or metric, or a bad option.
+        SpecError: for an unknown column or metric, one of which nobody knows which values are
+            better, or a bad option.
         DataError: for rows that come in sequence, have no labels or no columns.
         ModelError: if the model is not compiled, or does not fit the rows.
     """
@@ -94,15 +96,19 @@ def measure_importance(
     with open_scorer(model, data, part, metric) as scorer:
         variations = _permute(explained, list(chosen.values()), orders)
         progress = CallProgress(on_event, 1 + len(chosen) * count)
-        losses = list[float]()
-        for outputs in explained.predict(variations):
+        varied = explained.predict(variations)
+        losses = [scorer.score(next(varied))]
+        directions = keras_private.metric_directions(model)
+        mode = choose_mode(metric, directions, arg="metric", hint=NAME_HINT)
+        progress.reach(1)
+        for outputs in varied:
             losses.append(scorer.score(outputs))
             progress.reach(len(losses))
     baseline, *scores = losses
     by_column = np.reshape(scores, (len(chosen), count)).tolist()
     return Importance(
         metric=metric,
-        mode=choose_mode(metric),
+        mode=mode,
         baseline=baseline,
         rows=len(explained.rows),
         columns=tuple(chosen),

@@ -87,11 +87,13 @@ class _Watching:
     Args:
         histories: Those of the models, which have the epoch already.
         spec: What to watch, and how patiently.
+        directions: What the models' metrics say themselves, see `choose_mode()`.
     """
 
     model: ClassVar[Stack | PartitionedStack]
     histories: Sequence[ModelHistory]
     spec: Any
+    directions: Mapping[str, str]
 
     def __post_init__(self) -> None:
         """Starts without a best epoch."""
@@ -107,13 +109,13 @@ class _Watching:
         """Yields the places of models that train, with what `MetricMonitor.see()` says of them.
 
         Raises:
-            SpecError: if there is no such metric.
+            SpecError: if there is no such metric, or which of its values are better is not known.
         """
         for place, monitor in enumerate(self.monitors):
             if self.histories[place].stopped:
                 continue
             last = {name: values[-1] for name, values in self.histories[place].metrics.items()}
-            value = monitor.read(self.spec, split_components(last))
+            value = monitor.read(self.spec, split_components(last), self.directions)
             if epoch + 1 >= getattr(self.spec, "start_epoch", 1):
                 yield place, monitor.see(value, epoch + 1)
 

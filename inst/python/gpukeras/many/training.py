@@ -208,10 +208,15 @@ class StackTraining:
         self._exact, self._batched = mixes_rows(models[0]), _may_mix(models[0])
         self._divergence = as_callback(Divergence, self._histories)
         stopping, plateau = task.spec.early_stopping, self._rates.schedule
-        self._early = stopping and as_callback(StackEarlyStopping, self._histories, stopping)
+        directions = keras_private.metric_directions(models[0])
+        self._early = stopping and as_callback(
+            StackEarlyStopping, self._histories, stopping, directions
+        )
         self._plateau = None
         if isinstance(plateau, PlateauSpec):
-            self._plateau = as_callback(StackPlateau, self._histories, plateau, self._rates)
+            self._plateau = as_callback(
+                StackPlateau, self._histories, plateau, directions, self._rates
+            )
         self._resume([start.begun for start in starts])
 
     def train(self) -> dict[int, Fitted]:

@@ -20,14 +20,15 @@ from gpukeras.core.options import (
     option,
 )
 from gpukeras.many.futures import Futures, check_workers
+from gpukeras.models.metric_modes import choose_mode
 from gpukeras.search.halving import Rule, plan_rungs
 from gpukeras.search.sampling import DESIGNS
 from gpukeras.search.space import Space
-from gpukeras.training.callbacks.early_stopping import choose_mode
 
 FIT_OPTIONS = ("engine", "clip_norm", "clip_value", "clip_global_norm", "on_oom")
 HELD_OUT = "val_"  # before the names of metrics of held-out rows, in Keras' histories
 TRIALS = 20  # by default
+MAXIMIZE_HINT = "Say it: `maximize = TRUE` or `maximize = FALSE`."
 BATCH_SIZE = "batch_size"  # the setting that the training takes, whether or not the builder does
 
 
@@ -42,7 +43,8 @@ class SearchSpec(Spec):
         min_epochs: Epochs after which trials are first compared; `epochs` for no halving.
         eta: Of so many trials one goes on, to so many times the epochs.
         metric: Name of a metric, with or without "val_": it is that of the held-out rows.
-        maximize: Whether larger values are better; None decides by the metric's name.
+        maximize: Whether larger values are better; None decides by the metric's name, and refuses
+            one that does not say it.
         design: How settings are drawn, see `sampling`.
         seed: Seed of settings, folds and models; None for that of the folder, or a new one.
         folder: Where the search is kept, also given as a path, or None.
@@ -75,7 +77,8 @@ class SearchSpec(Spec):
         if not self.metric.startswith(HELD_OUT):
             self._set(metric=HELD_OUT + self.metric)
         if self.maximize is None:
-            self._set(maximize=choose_mode(self.metric) == "max")
+            mode = choose_mode(self.metric, arg="maximize", hint=MAXIMIZE_HINT)
+            self._set(maximize=mode == "max")
 
     @property
     def rule(self) -> Rule:

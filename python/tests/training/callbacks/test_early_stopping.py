@@ -16,7 +16,6 @@ from gpukeras.training.callbacks.early_stopping import (
     EarlyStoppingSpec,
     MetricMonitor,
     Plateau,
-    choose_mode,
     choose_monitor,
     parse_early_stopping,
 )
@@ -80,33 +79,6 @@ def test_a_watch_is_due_when_keras_lowers_the_rate(seen, patience, cooldown, mod
         assert float(model.optimizer.learning_rate) == rate
 
 
-@pytest.mark.parametrize(
-    ("metric", "mode"),
-    [
-        ("loss", "min"),
-        ("val_loss", "min"),
-        ("val_mean_absolute_error", "min"),
-        ("false_positives", "min"),
-        ("brier_score", "min"),
-        ("accuracy_loss", "min"),
-        ("accelerometer_mae", "min"),
-        ("accuracy", "max"),
-        ("val_sparse_categorical_accuracy", "max"),
-        ("acc", "max"),
-        ("val_auc_2", "max"),
-        ("precision_at_recall", "max"),
-        ("head_recall", "max"),
-        ("f1_score", "max"),
-        ("r2_score", "max"),
-        ("val_mean_io_u", "max"),
-        ("true_negatives_1", "max"),
-        ("cosine_similarity", "max"),
-    ],
-)
-def test_a_metrics_name_tells_which_is_better(metric, mode):
-    assert choose_mode(metric) == mode
-
-
 def test_the_validation_loss_is_watched_where_there_is_one():
     assert choose_monitor(None, ["loss", "val_loss"]) == "val_loss"
     assert choose_monitor(None, ["loss", "mae"]) == "loss"
@@ -163,7 +135,7 @@ def a_walker(rate=1.0):
     return model
 
 
-def walk(model, callbacks, epochs, scores=(), name="score"):
+def walk(model, callbacks, epochs, scores=(), name="error"):
     """Trains an epoch a step; the callbacks see the scores as a metric."""
     keras = runtime.keras()
 
@@ -192,7 +164,7 @@ def walk(model, callbacks, epochs, scores=(), name="score"):
     ],
 )
 def test_a_training_stops_and_ends_with_its_best_weights(scores, options, epochs, best, weight):
-    callback = as_callback(EarlyStopping, EarlyStoppingSpec(**{"monitor": "score", **options}))
+    callback = as_callback(EarlyStopping, EarlyStoppingSpec(**{"monitor": "error", **options}))
     assert walk(a_walker(), [callback], 5, scores) == (epochs, weight)
     assert callback.best_epoch == best
     assert callback.stopped == (epochs < 5)
@@ -222,7 +194,7 @@ def test_a_metric_that_is_not_there_is_refused_at_the_first_epoch():
 @pytest.mark.tf
 @pytest.mark.parametrize("cut", few(range(1, 5), 2))
 def test_early_stopping_goes_on_from_its_state(cut):
-    scores, spec = [3, 1, 2, 2, 2, 2], EarlyStoppingSpec(3, "score")
+    scores, spec = [3, 1, 2, 2, 2, 2], EarlyStoppingSpec(3, "error")
     first, second = as_callback(EarlyStopping, spec), as_callback(EarlyStopping, spec)
     model = a_walker()
     walk(model, [first], cut, scores)
@@ -235,9 +207,9 @@ def test_early_stopping_goes_on_from_its_state(cut):
 
 @pytest.mark.tf
 def test_kept_weights_do_not_change_with_the_models():
-    model, callback = a_walker(), as_callback(EarlyStopping, EarlyStoppingSpec(2, "score"))
+    model, callback = a_walker(), as_callback(EarlyStopping, EarlyStoppingSpec(2, "error"))
     callback.set_model(model)
-    callback.on_epoch_end(0, {"score": 1.0})
+    callback.on_epoch_end(0, {"error": 1.0})
     for variable in model.weights:
         variable.assign_add(variable * 0 + 7)
     assert callback.get_state()[1]["best/0000"] == 0
@@ -250,7 +222,7 @@ def test_kept_weights_do_not_change_with_the_models():
 @pytest.mark.parametrize("jit", [False, True])
 def test_a_plateau_lowers_the_rates_of_the_epochs_after_it(jit):
     spec = parse_schedule(
-        {"kind": "plateau", "patience": 2, "monitor": "score", "factor": 0.5, "min_rate": 0.2}
+        {"kind": "plateau", "patience": 2, "monitor": "error", "factor": 0.5, "min_rate": 0.2}
     )
     model = a_walker()
     model.jit_compile = jit
@@ -267,7 +239,7 @@ def test_a_plateau_lowers_the_rates_of_the_epochs_after_it(jit):
 
 @pytest.mark.tf
 def test_a_plateau_goes_on_from_its_state():
-    spec = parse_schedule({"kind": "plateau", "patience": 2, "monitor": "score"})
+    spec = parse_schedule({"kind": "plateau", "patience": 2, "monitor": "error"})
     model = a_walker()
     with override_schedule(model, spec, None, 4) as rates:
         first = as_callback(Plateau, spec, rates)

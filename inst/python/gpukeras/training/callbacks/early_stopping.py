@@ -8,7 +8,6 @@ restored it before), and count epochs from 1.
 from __future__ import annotations
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.backend import keras_private
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
@@ -31,11 +31,9 @@ from gpukeras.core.options import (
 )
 from gpukeras.engine.optimizer import Rates
 from gpukeras.engine.schedules import PlateauSpec
+from gpukeras.models.metric_modes import choose_mode
 
-# Words in the names of metrics that are better when higher; "loss" in a name takes precedence.
-MAXIMISED = {"acc", "accuracy", "auc", "precision", "recall", "f1", "fbeta", "r2", "iou", "dice"}
-MAXIMISED |= {"similarity", "sensitivity", "specificity", "kappa", "mcc", "psnr", "ssim"}
-MAXIMISED_PHRASES = ("io_u", "true_positives", "true_negatives")  # as Keras names them
+MODE_HINT = 'Say which: `mode = "max"` or `mode = "min"`.'
 
 State = tuple[dict[str, Any], dict[str, np.ndarray]]
 
@@ -48,7 +46,7 @@ class EarlyStoppingSpec(Spec):
         patience: Epochs without improvement after which it stops.
         monitor: The metric; None is the validation loss, or the loss without validation rows.
         min_delta: Smallest change that counts as an improvement.
-        mode: "min" or "max": which is better; None derives it from the metric's name.
+        mode: "min" or "max": which is better; None takes what the metric or its name says.
         restore_best: Whether the model ends with the weights of its best epoch.
         start_epoch: The first epoch, counted from 1, that is monitored.
     """
@@ -74,13 +72,6 @@ def parse_early_stopping(value: Any) -> EarlyStoppingSpec:
         hint = 'Such as list(patience = 5, monitor = "val_loss").'
         raise refused_value("early_stopping", value, expected, hint)
     return EarlyStoppingSpec.from_dict(value)
-
-
-def choose_mode(metric: str) -> str:
-    """Returns which is better for a metric, by its name: "max" (accuracies, ...) or "min"."""
-    words = set(re.split("[^a-z0-9]+", metric.lower()))
-    up = words & MAXIMISED or any(phrase in metric.lower() for phrase in MAXIMISED_PHRASES)
-    return "max" if up and "loss" not in words else "min"
 
 
 def choose_monitor(requested: str | None, metrics: list[str]) -> str:
@@ -131,18 +122,25 @@ class MetricMonitor:
         cooldown = getattr(spec, "cooldown", 0)
         return cls(spec.mode or "min", spec.patience, spec.min_delta, cooldown)
 
-    def read(self, spec: EarlyStoppingSpec | PlateauSpec, values: Mapping[str, float]) -> float:
+    def read(
+        self,
+        spec: EarlyStoppingSpec | PlateauSpec,
+        values: Mapping[str, float],
+        directions: Mapping[str, str],
+    ) -> float:
         """Returns the value of the metric to monitor; decides which it is, and which is better.
 
         Args:
             spec: What was asked for.
             values: An epoch's metrics.
+            directions: What the metrics say themselves, see `choose_mode()`.
 
         Raises:
-            SpecError: if the metric is not among them.
+            SpecError: if the metric is not among them, or which of its values are better is not
+                known.
         """
         self.metric = choose_monitor(self.metric or spec.monitor, list(values))
-        self.mode = spec.mode or choose_mode(self.metric)
+        self.mode = spec.mode or choose_mode(self.metric, directions, arg="mode", hint=MODE_HINT)
         return values[self.metric]
 
     def see(self, value: float, epoch: int) -> str:
@@ -197,6 +195,8 @@ class _Watching(ABC):
         skips: Whether some epochs are not validated; these do not count for a validation's metric.
     """
 
+    model: Model  # set by Keras
+
     def __init__(self, spec: EarlyStoppingSpec | PlateauSpec) -> None:
         super().__init__()
         self.spec: EarlyStoppingSpec | PlateauSpec = spec
@@ -207,13 +207,15 @@ class _Watching(ABC):
         """Records the metric's value of an epoch.
 
         Raises:
-            SpecError: if the metric is not among the logs.
+            SpecError: if the metric is not among the logs, or which of its values are better is not
+                known.
         """
         values = split_components(read_metrics(logs))
         validated = any(name.startswith("val_") for name in values)
         if self.skips and not validated and (self.watch.metric or self.spec.monitor) not in values:
             return
-        self.take(self.watch.read(self.spec, values), epoch + 1)
+        directions = keras_private.metric_directions(self.model)
+        self.take(self.watch.read(self.spec, values, directions), epoch + 1)
 
     @abstractmethod
     def take(self, value: float, epoch: int) -> None:
@@ -241,7 +243,6 @@ class EarlyStopping(_Watching):
     """
 
     spec: EarlyStoppingSpec
-    model: Model  # set by Keras
 
     def __init__(self, spec: EarlyStoppingSpec) -> None:
         """Starts without a best epoch."""
