@@ -208,7 +208,7 @@ def _named_apart(functions: Sequence[FunctionType]) -> Iterator[dict[str, Functi
     }
     before = {key: function.__name__ for key, function in own.items()}
     try:
-        for place, (key, function) in enumerate(own.items()):
+        for place, function in enumerate(own.values()):
             function.__name__ = f"function_{place}_of_a_copy"
             names[function.__name__] = function
         yield names
