@@ -109,6 +109,19 @@ def test_a_recipe_that_only_divides_is_applied(dtype):
     np.testing.assert_allclose(data.sources[0].gather(slice(None)), X / [4, 5], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("learned", "expected"),
+    [({"center": (1.0, 2.0)}, X - [1, 2]), ({"fill": (1.0, 2.0)}, X)],
+    ids=["centres", "fills"],
+)
+def test_a_recipe_that_divides_by_nothing_is_applied(learned, expected):
+    recipe = Recipe(ArrayEncoding((2,), **learned))
+    features = {"kind": "tfdata", "dataset": dataset(X).batch(20)}
+    data = sequences.build_stream(features, Request({}, recipe=recipe))
+    (rows,) = (block.arrays for block in open_loader(data, data.plan("CPU:0")).epoch(0))
+    np.testing.assert_allclose(np.asarray(rows), expected, rtol=1e-6)
+
+
 def test_an_epoch_that_ends_before_its_steps_is_shorter():
     short = dataset(X, Y).batch(5).filter(lambda x, y: True)
     data = stream(short, steps=6)

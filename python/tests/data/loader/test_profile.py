@@ -130,6 +130,7 @@ def test_looking_changes_no_row_and_no_order(name, tmp_path):
         np.testing.assert_array_equal(seen, block)
     assert sum(clock.spent_s.values()) <= time.perf_counter() - began  # no second counts twice
     assert clock.rows == sum(len(block) for block in plain)
+    assert [*profile.order_stages(clock.spent_s)] == PIPELINES[name][1].split()
 
 
 @pytest.mark.parametrize("buffer", ["auto", 20])

@@ -128,6 +128,6 @@ def test_a_column_without_values_in_the_training_rows_is_named():
 
 def test_levels_are_counted_over_blocks_of_training_rows(monkeypatch):
     monkeypatch.setattr(arrays, "BLOCK_BYTES", 16)
-    codes = [1, 2, 2, 3, 3, 3, 3]
-    keep = np.array([True, True, True, True, False, False, False])
+    codes = [1, 1, 3, 3, 3, 3, 3, 1, 2, 2, 2, 2]  # more than the 8 bytes of one
+    keep = np.array([code != 3 for code in codes])
     assert imputation.learn_fill_level(column(codes, "factor", "abc"), keep, "x") == "b"

@@ -192,10 +192,10 @@ def learn_fill_level(column: Mapping[str, Any], keep: np.ndarray, arg: str) -> s
     Raises:
         DataError: if all training rows lack a value; names the column.
     """
-    values, size = np.asarray(column["values"]).reshape(-1), len(column["levels"]) + 1
-    counts = np.zeros(size - 1, dtype=np.int64)
-    for rows in row_blocks(len(values), 8):
-        counts += np.bincount(values[rows][keep[rows]].astype(np.int64), minlength=size)[1:]
+    codes = np.asarray(column["values"])
+    counts = np.zeros(len(column["levels"]), dtype=np.int64)
+    for rows in row_blocks(len(codes), 8):
+        counts += np.bincount(codes[rows][keep[rows]], minlength=len(counts) + 1)[1:]
     if not counts.sum():
         raise nothing_observed(column["name"], arg)
     return str(column["levels"][int(counts.argmax())])

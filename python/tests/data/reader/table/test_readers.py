@@ -89,7 +89,12 @@ def test_a_table_without_rows_is_refused(tmp_path, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("values", "noted"),
-    [([2**53 + 1], True), ([2**53, 2**60], False), ([-(2**62) - 1, 7, None], True)],
+    [
+        ([2**53 + 1], True),
+        ([2**63 - 1], True),
+        ([2**53, 2**60, None], False),
+        ([-(2**62) - 1, 7, None], True),
+    ],
 )
 def test_whole_numbers_that_are_rounded_are_noted(tmp_path, kind, values, noted):
     reader = opened(kind, pa.table({"k": values, "v": [1.5] * len(values)}), tmp_path)

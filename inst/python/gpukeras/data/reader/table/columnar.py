@@ -402,8 +402,7 @@ def is_rounded(values: pa.Array) -> bool:
     """Whether float64 changes any of the integers."""
     if not reaches(values, EXACT):
         return False
-    there = values.drop_null()
-    return not there.cast(pa.float64(), safe=False).cast(there.type, safe=False).equals(there)
+    return not values.cast(pa.float64(), safe=False).cast(values.type, safe=False).equals(values)
 
 
 def convert(values: pa.Array, type: pa.DataType) -> pa.Array:
