@@ -78,7 +78,8 @@ def _expand(pattern: str, arg: str) -> list[Path]:
         if not matches:
             message = f"`{arg}`: no file matches {path.name}."
             raise DataError(message, hint="Check the path.", arg=arg, path=str(path))
-    return [file for match in matches for file in _each_file(match, arg)]
+    above = {folder for match in matches for folder in match.parents}  # what is in them matches too
+    return [file for match in matches if match not in above for file in _each_file(match, arg)]
 
 
 def _each_file(path: Path, arg: str) -> Iterator[Path]:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -582,16 +583,17 @@ def _expand(store: ArrowStore, root: str, url: StoreUrl, arg: str) -> Iterator[s
         raise path_error(
             RemoteFile(store, "", url.shown), arg, f"no object matches {url.shown}.", "Check it."
         )
+    above = {str(up) for key, _ in matches for up in PurePosixPath(key).parents}
     for key, folder in matches:
         if not folder:
             yield key
-        elif pattern[-1] != "**":
+        elif key not in above and pattern[-1] != "**":  # of one above, what is in it matches too
             yield from _each_file(store, root, key, url, arg)
 
 
 def _each_file(store: ArrowStore, root: str, key: str, url: StoreUrl, arg: str) -> Iterator[str]:
     """Yields an object, or those of a folder."""
-    if key and not store.is_folder(f"{root}/{key}"):
+    if key and _is_object(store, f"{root}/{key}"):
         yield key
         return
     listed = store.list(f"{root}/{key}" if key else root, False)
@@ -601,6 +603,15 @@ def _each_file(store: ArrowStore, root: str, key: str, url: StoreUrl, arg: str) 
         shown = _shown(url, key)
         raise path_error(RemoteFile(store, key, shown), arg, f"{shown} has no objects.", GLOB)
     yield from files
+
+
+def _is_object(store: ArrowStore, key: str) -> bool:
+    try:
+        return not store.is_folder(key)
+    except StoreError:
+        if PurePosixPath(key).suffix:  # reading it says why it cannot be read, or leaves it out
+            return True
+        raise
 
 
 def matches_glob(parts: Sequence[str], pattern: Sequence[str]) -> bool:
