@@ -159,7 +159,32 @@ def test_what_is_refused_while_it_is_prepared_is_left_out():
 def test_batches_may_run_out_during_the_preparation():
     choice = until_preparing().finish()
     assert choice.engine == "graph_loop"
-    assert "too few batches left to pay for trying compiled" in choice.reason
+    assert choice.reason.endswith("; too few batches left to measure compiled")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "engine", "reason"),
+    [
+        (3, "graph_loop", "200 us a batch; too few batches left to measure compiled"),
+        (4, "compiled", "measured fastest: 40 us a batch against 200 us (graph_loop)"),
+    ],
+)
+def test_an_epoch_that_is_one_call_is_measured_as_soon_as_two_are_left(epochs, engine, reason):
+    chooser = EngineAutotuner(THREE, 2500 * epochs)
+    started, counts = False, []
+    for epoch in range(epochs):
+        left = 2500
+        while left:
+            known = chooser.engine == "compiled"
+            counts.append(chooser.count(left, 2500 if known else 0))
+            seconds = counts[-1] * (4e-5 if known else 2e-4)
+            chooser.record(counts[-1], seconds if started else 0.3)
+            started, left = True, left - counts[-1]
+        if epoch == 1:  # compiled in the meantime
+            assert chooser.preparing == "compiled"
+            chooser.try_prepared(1.0)
+    assert counts[2 - epochs :] == [2500] * (epochs - 2)
+    assert (chooser.finish().engine, chooser.finish().reason) == (engine, reason)
 
 
 def test_the_only_engine_is_tried_at_once():
@@ -244,6 +269,16 @@ def test_calls_have_the_length_of_a_block_where_programs_have_fixed_lengths():
             chooser.record(counts[-1], 0.09 * counts[-1])
             left -= counts[-1]
     assert counts == [1, 1, 20, 22, 22, 18]  # 0.2 s would be 2 batches
+
+
+def test_the_first_call_is_as_long_as_later_ones_if_an_earlier_training_was_timed():
+    chooser = EngineAutotuner(("compiled",), 10**6, batch_s=0.09)
+    assert chooser.count(22, 22) == 22
+    assert chooser.count(22) == 1  # of a program of any length
+    assert EngineAutotuner(("compiled",), 10**6, batch_s=0.1).count(22, 22) == 11
+    chooser.record(22, 22 * 0.05)
+    chooser.record(22, 22 * 0.05)
+    assert chooser.batch_s == pytest.approx(0.05)
 
 
 def test_a_call_that_waited_for_a_program_is_no_trial():

@@ -27,6 +27,7 @@ class Engines:
 
     def __init__(self, identity="one"):
         self.identity, self.started_s = identity, 0.0
+        self.batch_s = 0.5
 
 
 @pytest.fixture

@@ -79,6 +79,20 @@ def test_an_engine_is_prepared_again_for_blocks_of_another_shape():
     assert chooser.engine == engines.chosen
 
 
+@pytest.mark.slow
+def test_programs_of_known_length_are_tried_on_whole_blocks():
+    block, calls = make_block(), []
+    engines = make_engines(make_model(), block, static=True)
+    run, chooser = engines.run, EngineAutotuner(("graph_loop", "compiled"), 10**7)
+    engines.run = lambda *given: calls.append((given[0], *given[2:])) or run(*given)
+    runner = EpochLoop(engines, chooser)
+    while chooser.choice is None:
+        runner.begin(iter([block]))
+        runner.advance()
+    assert {call[1:] for call in calls if call[0] == "compiled"} == {(0, 40)}
+    assert chooser.choice.reason.startswith("measured fastest: ")
+
+
 def test_a_listener_may_stop_it():
     runner, block, _ = make_runner()
     runner.begin(iter([block]))

@@ -78,6 +78,8 @@ def test_a_number_of_batches_gets_a_program_when_it_comes_again():
         calls.append(len(sizes.split(count)))
     assert calls == [20, 22, 18, 1, 1, 1, 1]
     assert sizes.made == (22, 20, 18, 1)
+    assert not sizes.is_next(22)
+    assert [sizes.is_next(21), sizes.wants(21), sizes.is_next(21)] == [False, False, True]
 
 
 def test_a_call_tells_a_time_once_its_program_is_there_or_does_not_come():

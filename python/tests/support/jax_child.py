@@ -9,6 +9,7 @@ import tempfile
 
 import keras
 import numpy as np
+from compiled_blocks import make_block, make_engines
 from grouped import CODES, IMAGE, PRICE, TABLE, build, two_heads
 from keras import layers, optimizers
 from small_fits import make_dataset, make_model
@@ -17,7 +18,9 @@ from streamed import Function, array, classes, rows_of, stream
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import builder
 from gpukeras.data.loader.loader import open_loader
+from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.engine_cache import open_engines, open_watch
+from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.train_step import TrainingStep
 from gpukeras.export import transfer
 from gpukeras.models.mlp import build_mlp
@@ -273,6 +276,32 @@ def parts():
         size: [distance(whole[0], weights), abs(whole[1] - loss)]
         for size, (weights, loss) in found.items()
     }
+
+
+def lengths():
+    """The calls of two trainings by programs that know their lengths, and how far apart they end.
+
+    Of the last block, which has another shape, the first call compiles.
+    """
+    blocks, calls, weights = [*[make_block()] * 4, make_block(20)], [], []
+    for static in (True, False):
+        model = make_model(optimizer="adam")
+        engines = make_engines(model, blocks[0], static=static)
+        call = engines._call
+
+        def heard(program, *arguments, engines=engines, call=call):
+            calls.append(["known" if program is engines._known else "any", arguments[-1]])
+            return call(program, *arguments)
+
+        engines._call = heard
+        for given in (blocks[:3], blocks[3:]):  # trainings
+            chooser = EngineAutotuner(("compiled",), 10**6, batch_s=engines.batch_s)
+            runner = EpochLoop(engines, chooser)
+            for block in given:
+                runner.begin(iter([block]))
+                runner.advance()
+        weights.append(model.get_weights())
+    return {"calls": calls[:7], "weights": distance(*weights)}
 
 
 def refused():

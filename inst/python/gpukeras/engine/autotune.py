@@ -255,6 +255,8 @@ class EngineAutotuner:
         facts: If the training is to repeat, the first candidate that can run is the choice.
         later: Batches expected of later trainings of equal models, which a start serves too.
         settled: Whether the first candidate that runs the model is the choice.
+        batch_s: Seconds of a batch in an earlier training of this model; infinity if there was
+            none. Where calls have programs of their length, the first is as long as later ones.
 
     Attributes:
         started_s: Seconds of the first engine's start, in this training or an earlier one.
@@ -273,6 +275,7 @@ class EngineAutotuner:
         *,
         later: int = 0,
         settled: bool = False,
+        batch_s: float = math.inf,
     ) -> None:
         """Starts with the first candidate."""
         facts = facts or EngineFacts()
@@ -283,6 +286,7 @@ class EngineAutotuner:
         self._batches_left, self._later = batches, later
         self._reason = reason
         self._start_s: float | None = None
+        self._earlier_s = batch_s
         self._begin_trial()
         self._batch_s: float | None = None
         self.trials: tuple[Trial, ...] = ()
@@ -294,7 +298,7 @@ class EngineAutotuner:
     def batch_s(self) -> float:
         """Seconds of a batch, as far as they are known; infinity before."""
         batches, seconds = self._measured
-        return self._batch_s or (seconds / batches if batches else math.inf)
+        return self._batch_s or (seconds / batches if batches else self._earlier_s)
 
     def count(self, left: int, batches: int = 0) -> int:
         """Returns the number of batches for the next call, at most `left`.
@@ -305,7 +309,7 @@ class EngineAutotuner:
         """
         if self._fixed:
             return min(left, self._fixed)
-        if batches and (self.choice or self._start_s is not None):
+        if batches and self.batch_s < math.inf:  # or that of the engine that trained until now
             return min(left, choose_size(batches, self.batch_s))
         return self._count_by_time(left)
 
@@ -378,8 +382,10 @@ class EngineAutotuner:
         if self.choice is None:
             known = tuple(t for t in self.trials if t.batch_s is not None)
             if known:
-                skipped = (self.preparing,) if self.preparing else ()
-                return self._told(choose_fastest(self.trials, skipped))
+                begun = self.preparing or self.engine
+                choice = choose_fastest(self.trials, ())
+                reason = f"{choice.reason}; too few batches left to measure {begun}"
+                return self._told(replace(choice, reason=reason))
             reason = self._reason or "too few batches to measure another"
             return self._told(EngineChoice(self.engine, reason))
         return self.choice

@@ -122,10 +122,15 @@ def open_autotuner(
         why = "" if key is None else _find_winner(key, facts, batches + later)
     if why:
         candidates = (*LASTING, *(name for name in candidates if name not in LASTING))
-    started_s = engines.started_s
-    told = why or reason
     return EngineAutotuner(
-        candidates, batches, told, started_s, facts, later=later, settled=bool(why)
+        candidates,
+        batches,
+        why or reason,
+        engines.started_s,
+        facts,
+        later=later,
+        settled=bool(why),
+        batch_s=engines.batch_s,
     )
 
 

@@ -203,7 +203,7 @@ class Engines:
             host.trim_memory()
         return True
 
-    def is_settled(self, engine: str, count: int) -> bool:
+    def is_settled(self, engine: str, block: Block, count: int) -> bool:
         """Whether a call of so many batches runs as later ones will, so that its time tells."""
         made = self._made.get(engine)
         return made is None or made.is_settled(count)

@@ -227,7 +227,7 @@ class EpochLoop:
         before = self._logs
         known = self.engines.knows_count(chooser.engine)
         count = chooser.count(left, block.batches if known else 0)
-        settled = self.engines.is_settled(chooser.engine, count)
+        settled = self.engines.is_settled(chooser.engine, block, count)
         began = time.perf_counter()
         try:
             self._logs = self.engines.run(chooser.engine, block, self._first, count)
@@ -267,7 +267,10 @@ class EpochLoop:
         except engine_refusals() as error:
             chooser.refuse(find_reason(error))
             return
-        if ready and self.engines.takes(engine, block):
+        # Programs that know their number of batches are tried on whole blocks: of the rest of one
+        # there is none.
+        begun = self._first > 0 and self.engines.knows_count(engine)
+        if ready and self.engines.takes(engine, block) and not begun:
             chooser.try_prepared(self.engines.prepared_s)
 
 

@@ -7,11 +7,15 @@ on TensorFlow, so that snapshots, callbacks and checkpoints need not know of JAX
 - "keras": one compiled step per batch.
 - "compiled": one program loops over many batches. The old state's memory is given to it.
 
-XLA compiles both, so "compiled" is never slower, and is compiled first.
+XLA compiles both, so "compiled" is never slower, and is compiled first. On a GPU lengths that come
+again get programs that know them, see `trip_counts`; until then, and for what comes once, there is
+one of any length.
 """
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -59,14 +63,15 @@ class JaxEngines:
         self.chosen = ""
         self.started_s = 0.0
         self.prepared_s = 0.0
+        self.batch_s = math.inf
         self._shapes: set[Shapes] = set()
         chosen = choose_loop(device, devices.current().deterministic).static
         self._static = chosen if static is None else static
-        self._sizes = ProgramSizes()
-        fixed = (4,) if self._static else ()
+        self._sizes: dict[Shapes, ProgramSizes] = defaultdict(ProgramSizes)
         # Evaluation keeps the weights: where memory runs out, it goes on in smaller batches.
         self._given = 0 if kind == "train" else ()
-        self._program = jax().jit(self._loop, donate_argnums=self._given, static_argnums=fixed)
+        self._program = jax().jit(self._loop, donate_argnums=self._given)
+        self._known = jax().jit(self._loop, donate_argnums=self._given, static_argnums=4)
         self._single: Any = None
 
     @property
@@ -89,9 +94,12 @@ class JaxEngines:
         """Returns True: the first call compiles."""
         return True
 
-    def is_settled(self, engine: str, count: int) -> bool:
-        """Whether a call of so many batches runs as later ones will, so that its time tells."""
-        return not self.knows_count(engine) or self._sizes.is_settled(count)
+    def is_settled(self, engine: str, block: Block, count: int) -> bool:
+        """Whether a call of so many batches compiles nothing, so that its time tells."""
+        if not self.knows_count(engine):
+            return True
+        shapes = read_shapes(block)
+        return shapes in self._shapes and not self._sizes[shapes].is_next(count)
 
     def warm(self, block: Block, engine: str, count: int) -> None:
         """Compiles the program of calls of so many batches, by training: later ones can be timed.
@@ -101,8 +109,9 @@ class JaxEngines:
             engine: The engine.
             count: The number of batches.
         """
-        if self.knows_count(engine) and count not in self._sizes.made:
-            self._sizes.add(count)
+        sizes = self._sizes[read_shapes(block)]
+        if self.knows_count(engine) and count not in sizes.made:
+            sizes.add(count)
             self._run_loop(block, 0, count)
 
     def run(self, engine: str, block: Block, first: int, count: int) -> Logs:
@@ -131,7 +140,8 @@ class JaxEngines:
             first: The first batch.
             count: The number of batches.
         """
-        return self._program, (self._variables.read(), self._read_rates(), arrays, first, count)
+        program = self._known if self._static else self._program
+        return program, (self._variables.read(), self._read_rates(), arrays, first, count)
 
     def run_tail(self, engine: str, block: Block) -> Logs:
         """Runs the short last batch of an epoch."""
@@ -164,14 +174,24 @@ class JaxEngines:
         return self._single
 
     def _run_loop(self, block: Block, first: int, count: int) -> Logs:
-        logs = _NONE
-        if self._static and self._sizes.wants(count):
-            self._sizes.add(count)
-        for part in self._sizes.split(count) if self._static else [count]:
-            logs = self._call(self._program, block.arrays, first, part)
-            first += part
-        self._shapes.add(read_shapes(block))
+        shapes = read_shapes(block)
+        known = self._static and self._gets_program(block, shapes, count)
+        logs = self._call(self._known if known else self._program, block.arrays, first, count)
+        self._shapes.add(shapes)
         return logs
+
+    def _gets_program(self, block: Block, shapes: Shapes, count: int) -> bool:
+        """Whether a call of so many batches runs by a program that knows their number.
+
+        The first call of blocks of a shape compiles in any case: if the batches' time is known, it
+        takes as many as later ones.
+        """
+        if count == 1 < block.batches:  # the first calls of a training, whose time is not known
+            return False
+        sizes = self._sizes[shapes]
+        if sizes.wants(count) or (shapes not in self._shapes and self.batch_s < math.inf):
+            sizes.add(count)
+        return count in sizes.made
 
     def _loop(
         self, state: State, rates: Any, arrays: Any, first: Any, count: Any

@@ -61,8 +61,9 @@ def choose_size(batches: int, batch_s: float) -> int:
     """Returns the batches of a block's calls: all of them, or an equal part where batches are slow.
 
     A block of up to twice `LONGEST_CALL_S` takes at most two calls. A slower one takes more, each
-    of a second at least, if a batch does not take longer. Parts are halves of halves, so that a
-    time that varies changes them seldom.
+    of a second at least, if a batch does not take longer. Smaller blocks would need as many, and
+    programs of their own: a batch's time is known only when those of the first block are compiled.
+    Parts are halves of halves, so that a time that varies changes them seldom.
 
     Args:
         batches: Batches of the block.
@@ -80,7 +81,8 @@ class ProgramSizes:
 
     Each number that is asked for a second time gets a program of its own: then it will come in each
     epoch, as the batches of a block and of an epoch's last block do. What comes once, such as the
-    rest of a training's first block, is split into programs that are there.
+    rest of a training's first block, is split into programs that are there, or runs in one whose
+    number is a run-time value.
 
     Attributes:
         made: Numbers of batches of the programs that can run, largest first.
@@ -97,8 +99,13 @@ class ProgramSizes:
 
     def wants(self, count: int) -> bool:
         """Whether now is the time to make a program for calls of so many batches."""
+        wanted = self.is_next(count)
         self._asked[count] += 1
-        again = self._asked[count] == 2 and count not in self.made
+        return wanted
+
+    def is_next(self, count: int) -> bool:
+        """Whether a program will be made when so many batches are asked for again."""
+        again = self._asked[count] == 1 and count not in self.made
         return again and len(self.made) < MOST_PROGRAMS
 
     def is_settled(self, count: int) -> bool:
