@@ -5,6 +5,7 @@ import pytest
 from lazy_modules import keras
 from small_fits import make_dataset, make_model
 
+from gpukeras.backend import keras_private
 from gpukeras.core.errors import ModelError
 from gpukeras.models import clone, model_recipes
 
@@ -120,6 +121,36 @@ def test_functions_that_share_a_name_stay_apart(names):
     renewed.set_weights(model.get_weights())
     np.testing.assert_array_equal(renewed(ROWS), model(ROWS))
     assert (first.__name__, second.__name__) == names
+
+
+def test_metrics_of_ones_own_are_made_again():
+    class Doubled(keras.metrics.Mean):
+        def __init__(self, times=2.0, **options):
+            super().__init__(**options)
+            self.times = times
+
+        def get_config(self):
+            return {**super().get_config(), "times": self.times}
+
+    class Odd(keras.metrics.Mean):
+        def __init__(self, times):
+            super().__init__(name="odd")
+
+    def gini(true, predicted):
+        return keras.ops.mean(predicted, axis=-1)
+
+    model = make_model()
+    model.compile("sgd", own_loss, metrics=[keras.metrics.MeanMetricWrapper(gini), Doubled(3.0)])
+    copied = keras_private.given_metrics(keras_private.compiled_metrics(clone.copy_model(model)))
+    wrapper, doubled = copied[0]
+    assert keras_private.wrapped_function(wrapper) is gini
+    assert (type(doubled), doubled.times) == (Doubled, 3.0)
+    model.compile("sgd", own_loss, metrics=[Odd(1.0)])
+    with pytest.raises(
+        ModelError, match="metric `odd` cannot be made again: .*'name'"
+    ) as caught:
+        clone.copy_model(model)
+    assert caught.value.details["arg"] == "model"
 
 
 def test_what_cannot_be_copied_is_said():

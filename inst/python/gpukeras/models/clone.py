@@ -301,5 +301,25 @@ def _renew(config: Any) -> Any:
     if isinstance(config, (list, tuple)):
         return [_renew(each) for each in config]
     if isinstance(config, runtime.keras().metrics.Metric) or is_ours(type(config)):
-        return type(config).from_config(config.get_config())
+        return _make_again(config)
     return config
+
+
+def _make_again(metric: Any) -> Any:
+    """Returns a metric of the same settings, or a loss that holds a family.
+
+    Raises:
+        ModelError: for a metric of the user's own that Keras cannot make from its configuration.
+    """
+    function = keras_private.wrapped_function(metric)
+    own = {function.__name__: function} if isinstance(function, FunctionType) else {}
+    try:
+        with keras_private.session_code_scope(), runtime.keras().saving.custom_object_scope(own):
+            return type(metric).from_config(metric.get_config())
+    except Exception as error:  # the user's own class may raise anything
+        why = f"its metric `{metric.name}` cannot be made again: {find_reason(error)}"
+        raise ModelError(
+            f"`model` cannot be copied, as {why}.",
+            hint="Metrics of one's own need `get_config()`, and an argument for each of its names.",
+            arg="model",
+        ) from error
