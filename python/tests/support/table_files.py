@@ -38,6 +38,8 @@ def write_hdf5(table, path):
         for name, column in zip(table.column_names, table.columns, strict=True):
             if pa.types.is_integer(column.type):  # as R and bit64 write what is missing
                 column = column.fill_null(-(2**63))  # noqa: PLW2901
+            elif pa.types.is_floating(column.type):
+                column = column.fill_null(np.nan)  # noqa: PLW2901
             values = np.array(column.to_pylist())
             values = values.astype(h5py.string_dtype()) if values.dtype.kind == "U" else values
             if name in file:

@@ -8,8 +8,6 @@ from sparse_slots import slots
 from gpukeras import DataError, SpecError
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.reader import registry
-from gpukeras.data.reader.npy import DiskRows
-from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.system import host
 
 X = np.arange(12.0).reshape(6, 2)
@@ -22,18 +20,6 @@ def array(values=X):
 def npy(folder, values=X):
     np.save(folder / "x.npy", values)
     return {"kind": "npy", "path": str(folder / "x.npy")}
-
-
-@pytest.mark.parametrize("kind", ["array", "sparse", "npy"])
-@pytest.mark.parametrize(
-    ("cache", "place"), [("auto", None), ("host", MemoryRows), ("disk", DiskRows)]
-)
-def test_rows_are_placed_as_asked(tmp_path, kind, cache, place):
-    features = {"array": array, "sparse": lambda: slots(X), "npy": lambda: npy(tmp_path)}[kind]()
-    data = map_dataset.build_dataset(features, {"cache": cache})
-    source = data.sources[0]
-    assert place is None or isinstance(source, place)
-    np.testing.assert_array_equal(source.gather(np.array([5, 0, 3])), X[[5, 0, 3]])
 
 
 @pytest.mark.parametrize("na", ["drop", "impute"])
