@@ -11,7 +11,8 @@ call_core <- function(name, args = list(), call = caller_env()) {
   args <- plain_arguments(args, call)
   envelope <- withCallingHandlers(
     core$invoke(name, args),
-    error = function(error) check_convertible(args, call) # an error of reticulate names nothing
+    # An error of reticulate names nothing. Nothing is converted where Python does not run.
+    error = function(error) if (python_runs()) check_convertible(args, call)
   )
   raise_warnings()
   if (!isTRUE(envelope$ok)) {
