@@ -226,7 +226,10 @@ def test_labels_and_weights_stay_with_their_row(form, tmp_path):
 
 @each_form
 def test_each_epoch_feeds_all_rows_in_their_order(form, tmp_path):
-    data = build(form, tmp_path)
+    check_epochs(build(form, tmp_path))
+
+
+def check_epochs(data):
     feed = loader.open_loader(data, data.plan("CPU:0"))
     for epoch in range(2):
         found = [*read_blocks(feed.epoch(epoch))]
@@ -242,6 +245,28 @@ def read_blocks(blocks):
         rows = slice(block.rows * block.batches)
         x = np.hstack([*x.values()]) if isinstance(x, dict) else x.numpy()
         yield two_numbers(x[rows]), y.numpy()[rows], block.batches
+
+
+@pytest.mark.parametrize("form", SEQUENCES)
+def test_rows_that_are_not_kept_are_fed_alike(form, tmp_path):
+    check_epochs(build(form, tmp_path, cache="auto"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (Rows(x=np.append(X[:-1], [[1.0, np.nan]], axis=0)), "Column `b` of `x`|`x` has missing"),
+        (Rows(y=np.append(Y[:-1], np.nan)), "`y` has (1 )?missing"),
+        (Rows(weights=np.append(WEIGHTS[:-1], -1.0)), "`weights` must be finite"),
+    ],
+    ids=["features", "labels", "weights"],
+)
+@pytest.mark.parametrize("form", SEQUENCES)
+def test_a_last_row_that_is_not_kept_is_checked_too(form, tmp_path, rows, message):
+    data = build(form, tmp_path, rows, cache="auto")
+    feed = loader.open_loader(data, data.plan("CPU:0"))
+    with pytest.raises(DataError, match=message):
+        list(feed.epoch(0))
 
 
 @each_form

@@ -146,9 +146,7 @@ def test_metrics_of_ones_own_are_made_again():
     assert keras_private.wrapped_function(wrapper) is gini
     assert (type(doubled), doubled.times) == (Doubled, 3.0)
     model.compile("sgd", own_loss, metrics=[Odd(1.0)])
-    with pytest.raises(
-        ModelError, match="metric `odd` cannot be made again: .*'name'"
-    ) as caught:
+    with pytest.raises(ModelError, match="metric `odd` cannot be made again: .*'name'") as caught:
         clone.copy_model(model)
     assert caught.value.details["arg"] == "model"
 
