@@ -43,6 +43,7 @@ gpu_save <- function(model, path, overwrite = FALSE, history = NULL, verbose = T
   if (verbose) {
     cat_lines(c(format_archive(record), format_needs(record$needs)))
   }
+  warn_shared_names(record$needs$shared)
   invisible(path)
 }
 
@@ -87,6 +88,20 @@ format_needs <- function(needs) {
       sprintf("gpu_load() needs safe_mode = FALSE: there is a Python lambda in %s", lambdas)
     }
   )
+}
+
+# Keras writes the names of functions, and those of R are all called alike.
+warn_shared_names <- function(names) {
+  if (length(names) == 0) {
+    return(invisible())
+  }
+  warn_gpukeras(c(
+    sprintf(
+      "Several functions of the model's layers are called %s: what loads the model gives one to all.",
+      paste0("`", unlist(names), "`", collapse = ", ")
+    ),
+    i = "Name each before the model is made: attr(f, \"py_function_name\") <- \"f\"."
+  ), "shared_names")
 }
 
 # Exporting ----------------------------------------------------------------------------------------

@@ -120,6 +120,7 @@ marshal_model <- function(model, where, call) {
   record <- call_core("marshal_model", list(
     model = model, path = file.path(folder, "model.keras"), arg = where
   ), call)
+  warn_shared_names(record$needs$shared)
   new_marshalled("model", folder, record)
 }
 

@@ -157,6 +157,33 @@ test_that("models saved by keras3 are trained and used after loading", {
   expect_named(fit_briefly(again)$history, c("loss", "mae", "val_loss", "val_mae"))
 })
 
+test_that("R's functions, which Keras calls alike, stay apart in copies, and are told of in files", {
+  skip_without_keras3()
+  double <- function(x) x * 2
+  turn <- function(x) x * -3
+  make <- function() {
+    model <- keras3::keras_model_sequential(input_shape = 3)
+    model <- keras3::layer_dense(model, 4, activation = double)
+    model <- keras3::layer_dense(model, 1, activation = turn)
+    keras3::compile(model, optimizer = "sgd", loss = "mse")
+    model
+  }
+  path <- withr::local_tempfile(fileext = ".keras")
+  x <- a_matrix(20)
+  model <- make()
+  small <- gpu_quantize(model)$model
+  expect_equal(gpu_predict(small, x), gpu_predict(model, x), tolerance = 0.05)
+  expect_warning(
+    gpu_save(model, path, verbose = FALSE), "anonymous_R_function",
+    class = "gpukeras_warning_shared_names"
+  )
+  attr(double, "py_function_name") <- "double"
+  attr(turn, "py_function_name") <- "turn"
+  expect_no_warning(gpu_save(model <- make(), path, overwrite = TRUE, verbose = FALSE))
+  again <- gpu_load(path, custom_objects = list(double = double, turn = turn))
+  expect_equal(gpu_predict(again, x), gpu_predict(model, x), tolerance = 1e-6)
+})
+
 test_that("models of Keras 2 are refused, and keras3 is named", {
   skip_without_keras3()
   old <- tryCatch(reticulate::import("tf_keras"), error = function(condition) NULL)

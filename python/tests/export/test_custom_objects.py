@@ -151,3 +151,23 @@ def test_models_of_keras_alone_need_nothing(tmp_path):
     assert load_archive(path)["compiled"]
     for odd in (None, [], "text", {"config": 3}):
         assert parse_needs(odd) == Needs()
+
+
+@pytest.mark.tf
+def test_functions_that_share_a_name_are_told_of(tmp_path):
+    def make(number, name):
+        def function(x):
+            return x * number
+
+        function.__name__ = name
+        return function
+
+    def save(*functions):
+        layers = [keras.layers.Dense(2, activation=function) for function in functions]
+        model = keras.Sequential([keras.Input((3,)), *layers])
+        return save_archive(model, str(tmp_path / "model.keras"), overwrite=True)["needs"].shared
+
+    same = make(2.0, "act")
+    assert save(same, same, "relu") == ()
+    assert save(same, make(3.0, "other")) == ()
+    assert save(same, make(3.0, "act"), make(4.0, "other")) == ("act",)

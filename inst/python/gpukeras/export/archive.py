@@ -76,7 +76,7 @@ def save_archive(
     with written_beside(target, "model") as partial:
         write_model(model, partial, "model", extras)
         check_code(partial, "model", lambdas=False)
-        needs = needs_of(partial)
+        needs = needs_of(partial, model)
         place(partial, target, overwrite)
     about = json.loads(extras[ABOUT])
     return {

@@ -24,11 +24,14 @@ class Needs:
         objects: Names of classes and functions in the model.
         compiled: Names of those that only its `compile()` needs: losses, metrics, an optimizer.
         lambdas: Where lambdas are: names of layers, or "its compile()".
+        shared: Names that several functions of the saved model have: the file cannot tell them
+            apart, and loading gives one function to all.
     """
 
     objects: tuple[str, ...] = ()
     compiled: tuple[str, ...] = ()
     lambdas: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
 
 
 def read_needs(path: Path, ours: Callable[[str], bool] = lambda name: False) -> Needs:

@@ -11,6 +11,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from gpukeras.export import zip_limits
 from gpukeras.export.custom_objects import Needs, find_missing, read_needs, short_name, spread_names
 from gpukeras.export.safe_load import check_code, refused
 from gpukeras.models import registry
+from gpukeras.models.layer_functions import find_shared_names
 from gpukeras.models.model_checks import keep_name
 
 SUFFIX = ".keras"
@@ -248,9 +250,15 @@ def lacking(source: Path, arg: str, names: Sequence[str]) -> ModelError:
     )
 
 
-def needs_of(path: Path) -> Needs:
-    """Returns what loading a file needs besides Keras and gpukeras."""
-    return read_needs(path, _is_supplied)
+def needs_of(path: Path, model: Model | None = None) -> Needs:
+    """Returns what loading a file needs besides Keras and gpukeras.
+
+    Args:
+        path: See `read_needs()`.
+        model: The model that was saved there, where it is at hand.
+    """
+    needs = read_needs(path, _is_supplied)
+    return needs if model is None else replace(needs, shared=find_shared_names(model))
 
 
 def _is_supplied(name: str) -> bool:

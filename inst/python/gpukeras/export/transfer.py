@@ -90,7 +90,7 @@ def marshal_model(model: Model, path: str, arg: str = "x") -> dict[str, Any]:
     """
     record = save_model(model, path, arg, loadable=False)
     check_code(Path(path), arg, lambdas=False)
-    return {**record, "needs": needs_of(Path(path)), "keras": runtime.keras().__version__}
+    return {**record, "needs": needs_of(Path(path), model), "keras": runtime.keras().__version__}
 
 
 def load_model(

@@ -19,6 +19,7 @@ from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.messages import find_reason
 from gpukeras.models import model_recipes, training_rows
 from gpukeras.models.families.keras_classes import is_ours
+from gpukeras.models.layer_functions import named_apart
 
 
 def copy_model(model: Model, arg: str = "model") -> Any:
@@ -172,12 +173,10 @@ def _copying(model: Model, arg: str, policy: str | None = None) -> Iterator[None
     keras = runtime.keras()
     layers = keras_private.list_layers(model)
     kinds: dict[str, Any] = {type(layer).__name__: type(layer) for layer in layers}
-    functions = [value for layer in layers for value in vars(layer).values()]
-    own_functions = [value for value in functions if isinstance(value, FunctionType)]
     # Keras would compile the copy from a config that does not know the user's own functions.
     with (
         _explained(arg),
-        _named_apart(own_functions) as names,
+        named_apart(model) as names,
         keras.saving.custom_object_scope(kinds | names),
         set_aside(model, compiled=False),
         keras_private.session_code_scope(),
@@ -186,35 +185,6 @@ def _copying(model: Model, arg: str, policy: str | None = None) -> Iterator[None
     ):
         warnings.filterwarnings("ignore", "The object being serialized includes a `lambda`")
         yield
-
-
-@contextmanager
-def _named_apart(functions: Sequence[FunctionType]) -> Iterator[dict[str, FunctionType]]:
-    """Gives a user's functions names that differ, inside the context, and yields all by name.
-
-    Keras finds the functions of a layer by their names, and a user's may share one: those of R are
-    all called alike, and one may be called as a function of Keras' own.
-
-    Args:
-        functions: Those of a model's layers.
-    """
-    registered = runtime.keras().saving.get_registered_name
-    names = {function.__name__: function for function in functions}
-    own = {
-        id(function): function
-        for function in functions
-        if not function.__module__.startswith("keras.")
-        and registered(function) == function.__name__
-    }
-    before = {key: function.__name__ for key, function in own.items()}
-    try:
-        for place, function in enumerate(own.values()):
-            function.__name__ = f"function_{place}_of_a_copy"
-            names[function.__name__] = function
-        yield names
-    finally:
-        for key, function in own.items():
-            function.__name__ = before[key]
 
 
 @contextmanager
