@@ -71,7 +71,7 @@ test_that("backup_and_restore goes on where the training failed, and is counted 
   fit <- fit_briefly(other, callbacks = list(backup()), epochs = 4)
   expect_identical(fit$stopped, "completed")
   expect_identical(c(fit$epochs, fit$resumed_epochs), c(4L, 2L))
-  expect_identical(as.data.frame(fit, wide = TRUE)$epoch, 1:4)
+  expect_identical(as.data.frame(fit, wide = TRUE)$epoch, 3:4) # the others are of another call
   expect_match(fit$notes, "Resumed after epoch 2, by the callback BackupAndRestore.", fixed = TRUE)
   expect_length(fit_briefly(other, epochs = 1)$history$loss, 1) # another training begins at 1
   expect_snapshot(error = TRUE, {
