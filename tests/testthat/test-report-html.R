@@ -23,6 +23,7 @@ count_of <- function(pattern, text) lengths(regmatches(text, gregexpr(pattern, t
 # Which file -------------------------------------------------------------------------------------
 
 test_that("a path is given first or by name, with or without results", {
+  skip_without_core() # what R knows of the session is read from Python
   local_answer("GPU: NOT USED")
   folder <- withr::local_tempdir()
   file <- file.path(folder, "report.txt")
