@@ -269,3 +269,8 @@ test_that("an export does not replace a file, and formats that do not fit are na
   expect_error(gpu_export(model, path, "no"), "must be one of", class = "gpukeras_error_spec")
   expect_identical(readLines(path), "mine")
 })
+
+test_that("functions that a file cannot tell apart are told of", {
+  expect_no_warning(warn_shared_names(list()))
+  expect_snapshot(warn_shared_names(list("anonymous_R_function", "act")))
+})
