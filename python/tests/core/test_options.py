@@ -49,6 +49,7 @@ ARGS = {
     "low": {"from", "to"},
     "high": {"to"},
     "kind": {"kind", "path"},  # "mlflow" has no path
+    "metric": {"maximize"},  # of a search, where its name does not say what is better
     "folder": {"checkpoint", "tensorboard"},
     "free_gib": {"wait"},
     "timeout_s": {"timeout"},
