@@ -20,7 +20,7 @@ test_that("R functions in lists keep the names that they were given", {
     model, x, y,
     epochs = 2, validation_split = 0.5, verbose = FALSE, optimizer = "sgd",
     loss = list(mine = squared), metrics = list(ABS = absolute, "mae", twiceAbs = twice),
-    early_stopping = list(patience = 5, monitor = "val_twiceAbs")
+    early_stopping = list(patience = 5, monitor = "val_twiceAbs", mode = "min")
   )
   metrics <- c("ABS", "mae", "twiceAbs")
   expect_setequal(names(fit$history), c("loss", metrics, paste0("val_", c("loss", metrics))))
