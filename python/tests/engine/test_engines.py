@@ -13,7 +13,7 @@ from gpukeras import ModelError
 from gpukeras.backend import devices, runtime, tensor_ops
 from gpukeras.data import plan as data_plan
 from gpukeras.data.loader import loader
-from gpukeras.engine import engine_cache, jax_engines
+from gpukeras.engine import engine_cache
 from gpukeras.engine import engines as engine_module
 from gpukeras.engine.trip_counts import LoopChoice, ProgramSizes
 from gpukeras.training import fit
@@ -136,6 +136,7 @@ def test_every_row_is_trained_once_by_programs_of_known_length(monkeypatch):
     test_every_row_is_trained_once_an_epoch("compiled", 97, 10)
 
 
+@pytest.mark.tensorflow  # on JAX: test_jax_engines.py
 def test_a_block_takes_at_most_two_calls_of_programs_of_known_length(monkeypatch):
     forced, parts = LoopChoice(True, "as on a GPU"), []
     split = ProgramSizes.split
@@ -144,8 +145,7 @@ def test_a_block_takes_at_most_two_calls_of_programs_of_known_length(monkeypatch
         parts.append(split(sizes, count))
         return parts[-1]
 
-    for module in (engine_module, jax_engines):
-        monkeypatch.setattr(module, "choose_loop", lambda device, deterministic: forced)
+    monkeypatch.setattr(engine_module, "choose_loop", lambda device, deterministic: forced)
     monkeypatch.setattr(ProgramSizes, "split", record)
     data, blocks = make_dataset(400, batch_size=8), 2
     monkeypatch.setattr(data_plan, "BLOCK_BYTES", 25 * 8 * data.row_bytes)
