@@ -185,7 +185,8 @@ direction_of_name <- function(name) {
   words <- strsplit(name, "[^a-z0-9]+")[[1]]
   words <- c(words, sub("[0-9]+$", "", words))
   up <- any(words %in% maximised_words) || grepl("io_u|true_positives|true_negatives", name)
-  down <- any(words %in% minimised_words) || grepl("false_positives|false_negatives", name)
+  down <- any(words %in% minimised_words) ||
+    grepl("false_positives|false_negatives|cross_entropy", name)
   if ("loss" %in% words) -1 else up - down
 }
 
@@ -195,7 +196,7 @@ maximised_words <- c(
 )
 minimised_words <- c(
   "error", "mse", "mae", "mape", "msle", "rmse", "crossentropy", "divergence", "poisson", "hinge",
-  "logcosh", "cosh", "huber", "deviance", "nll", "brier", "perplexity", "pinball"
+  "logcosh", "cosh", "huber", "deviance", "nll", "brier", "perplexity", "pinball", "kld"
 )
 
 # Printing -----------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ test_that("the best value is that of the metric's own direction, and finite", {
 test_that("directions are known by name", {
   lower <- c(
     "loss", "head_loss", "mean_absolute_error", "mse", "a_rmse", "kl_divergence", "false_negatives",
-    "categorical_crossentropy", "squared_hinge", "poisson", "logcosh", "cosine_similarity_loss"
+    "categorical_crossentropy", "cross_entropy", "kld",
+    "squared_hinge", "poisson", "logcosh", "cosine_similarity_loss"
   )
   higher <- c(
     "accuracy", "acc", "sparse_top_k_categorical_accuracy", "auc", "AUC_pr", "auc2", "precision_1",

@@ -170,4 +170,8 @@ def test_functions_that_share_a_name_are_told_of(tmp_path):
     same = make(2.0, "act")
     assert save(same, same, "relu") == ()
     assert save(same, make(3.0, "other")) == ()
+    assert save(make(3.0, "relu"), "relu") == ("relu",)
+    nowhere = make(3.0, "nowhere")
+    nowhere.__module__ = None  # as exec() makes it
+    assert save(nowhere) == ()
     assert save(same, make(3.0, "act"), make(4.0, "other")) == ("act",)

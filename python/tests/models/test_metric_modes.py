@@ -21,6 +21,7 @@ from gpukeras.training import fit
         ("val_mean_absolute_error", "min"),
         ("false_positives", "min"),
         ("brier_score", "min"),
+        ("my_cross_entropy", "min"),
         ("rmse2", "min"),
         ("mae[3]", "min"),
         ("accuracy_loss", "min"),

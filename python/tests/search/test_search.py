@@ -153,7 +153,8 @@ def test_a_search_that_is_asked_to_end_goes_on_where_it_was(tmp_path, way):
 @pytest.mark.tf
 @pytest.mark.parametrize("most", [1, 8])
 def test_a_save_is_measured_before_a_trial_trains_where_there_is_a_grace_period(tmp_path, most):
-    told, study, options = [], tmp_path / "study", {"most": most, "workers": 1}
+    told, study = [], tmp_path / "study"
+    options = {"most": most, "workers": 1}
     folder = {"folder": str(study), "grace_s": 1}
     with pytest.raises(SpecError, match=r"to save this search takes .*: 3 are needed") as refused:
         tune(options={**options, "folder": folder}, on_event=told.append)

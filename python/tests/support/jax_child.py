@@ -283,7 +283,8 @@ def lengths():
 
     Of the last block, which has another shape, the first call compiles.
     """
-    blocks, calls, weights = [*[make_block()] * 4, make_block(20)], [], []
+    blocks = [*[make_block()] * 4, make_block(20)]
+    calls, weights = [], []
     for static in (True, False):
         model = make_model(optimizer="adam")
         engines = make_engines(model, blocks[0], static=static)

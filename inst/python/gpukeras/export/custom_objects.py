@@ -24,8 +24,8 @@ class Needs:
         objects: Names of classes and functions in the model.
         compiled: Names of those that only its `compile()` needs: losses, metrics, an optimizer.
         lambdas: Where lambdas are: names of layers, or "its compile()".
-        shared: Names that several functions of the saved model have: the file cannot tell them
-            apart, and loading gives one function to all.
+        shared: Names that several functions of the saved model have, or one of the user's and one
+            of Keras' own: the file cannot tell them apart, and loading gives one function to all.
     """
 
     objects: tuple[str, ...] = ()

@@ -258,7 +258,7 @@ def needs_of(path: Path, model: Model | None = None) -> Needs:
         model: The model that was saved there, where it is at hand.
     """
     needs = read_needs(path, _is_supplied)
-    return needs if model is None else replace(needs, shared=find_shared_names(model))
+    return needs if model is None else replace(needs, shared=find_shared_names(model, _is_supplied))
 
 
 def _is_supplied(name: str) -> bool:

@@ -7,7 +7,7 @@ of R are all called alike, and one may be called as a function of Keras' own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
 
@@ -23,20 +23,26 @@ def list_functions(model: Model) -> list[FunctionType]:
 
 
 def list_own_functions(model: Model) -> list[FunctionType]:
-    """Returns those that are neither Keras' own nor registered by a name of their own."""
+    """Returns those of the user that are not registered by a name of their own."""
     registered = runtime.keras().saving.get_registered_name
     return [
         function
         for function in list_functions(model)
-        if not function.__module__.startswith("keras.")
+        # What exec() has made may have no module.
+        if not (function.__module__ or "").startswith(("keras.", "gpukeras."))
         and registered(function) == function.__name__
     ]
 
 
-def find_shared_names(model: Model) -> tuple[str, ...]:
-    """Returns the names that several functions have, so that a file cannot tell them apart."""
+def find_shared_names(model: Model, supplied: Callable[[str], bool]) -> tuple[str, ...]:
+    """Returns the names by which a file cannot tell functions apart.
+
+    Args:
+        model: The model that the file holds.
+        supplied: Whether loading finds another function by a name, such as one of Keras' own.
+    """
     counts = Counter(function.__name__ for function in list_own_functions(model))
-    return tuple(name for name, count in counts.items() if count > 1)
+    return tuple(name for name, count in counts.items() if count > 1 or supplied(name))
 
 
 @contextmanager

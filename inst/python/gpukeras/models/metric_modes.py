@@ -20,10 +20,10 @@ MAXIMISED |= {"similarity", "sensitivity", "specificity", "kappa", "mcc", "psnr"
 MAXIMISED |= {"correlation", "concordance"}
 MINIMISED = {"error", "mse", "mae", "mape", "msle", "rmse", "crossentropy", "divergence", "poisson"}
 MINIMISED |= {"hinge", "logcosh", "cosh", "huber", "deviance", "nll", "brier", "perplexity"}
-MINIMISED |= {"pinball"}
-# As Keras names them.
+MINIMISED |= {"pinball", "kld"}
+# Of several words, as Keras names them, and as others do.
 MAXIMISED_PHRASES = ("io_u", "true_positives", "true_negatives")
-MINIMISED_PHRASES = ("false_positives", "false_negatives")
+MINIMISED_PHRASES = ("false_positives", "false_negatives", "cross_entropy")
 PLACE = re.compile(r"\[[\d,]+\]$")  # of a number in a metric that is an array
 MODES: Mapping[str, Mode] = {"up": "max", "down": "min"}
 

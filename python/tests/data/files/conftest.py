@@ -13,7 +13,9 @@ class Bucket:
     """A bucket of the server's, written past the proxy."""
 
     def __init__(self, port, answers, url):
-        self.port, self.answers, self.url = port, answers, url
+        self.port = port
+        self.answers = answers
+        self.url = url
         self.files = fs.S3FileSystem(
             access_key=KEY,
             secret_key=SECRET,
