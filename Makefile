@@ -49,7 +49,7 @@ INSTALLED := .rlib/gpukeras/.installed
 .PHONY: help demo gallery test test-all test-plan test-fast test-slow test-python test-r test-nightly test-precisions test-pretend test-cards test-peer test-faults test-newest test-matrix \
 	coverage lint format doc vignettes site \
 	check check-matrix bench bench-fit bench-bound bench-data bench-profile bench-scale \
-	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence gpu-programs contract setup-cards install clean
+	bench-compression bench-serve bench-tabular bench-accelerate gpu-evidence gpu-programs contract .aot/complete install clean
 # What a target needs is installed before anything uses it, even under make -j.
 .NOTPARALLEL:
 
@@ -129,16 +129,16 @@ test-pretend: setup-test-python ## run the tests that make models as if there we
 # JAX's compiler for NVIDIA GPUs that are not here: 306 MB of downloads, 1.3 GB. Its
 # stamp is the list, as in .venv: a checkout makes every file new. .aot may be a link to another's.
 AOT := inst/python/gpukeras/profiler/aot/requirements.txt
-setup-cards: setup-test-python
-	@cmp -s $(AOT) .aot/complete || { \
+.aot/complete: setup-test-python
+	@cmp -s $(AOT) $@ || { \
 	{ test -x .aot/bin/python || .venv/bin/python -m venv .aot; } && \
-	.aot/bin/python -m pip install -q -r $(AOT) && cp $(AOT) .aot/complete; }
+	.aot/bin/python -m pip install -q -r $(AOT) && cp $(AOT) $@; }
 
-test-cards: setup-cards ## run the tests that compile for GPUs that are not here
+test-cards: .aot/complete ## run the tests that compile for GPUs that are not here
 	@$(PYTEST) python/tests/profiler/aot python/tests/profiler/cost python/tests/gpu_programs $(OPTIONS)
 
 # OPTIONS such as --card T4 H100, --model mlp or --kind train.
-gpu-programs: setup-cards ## check what JAX would run on five cards, compiled without one (half an hour)
+gpu-programs: .aot/complete ## check what JAX would run on five cards, compiled without one (half an hour)
 	@PYTHONPATH=inst/python .aot/bin/python python/gpu_programs/check_programs.py $(OPTIONS)
 
 # KERAS_SOURCE is a git clone or an unpacked tree of the installed version. OPTIONS such as
