@@ -30,7 +30,7 @@ import jax
 import keras
 from invariants import find_failures
 from models import MODELS, Case
-from programs import KINDS, STACKED, Program, open_program
+from programs import KINDS, STACKED, Program, open_program, read_step
 
 from gpukeras.backend.mixed_precision import Gpu, choose_policy
 from gpukeras.many.step import PARTS
@@ -64,8 +64,8 @@ def count_bare_kernels(case: Case, kind: str, card: Card, program: Program) -> i
     XLA writes fewer of Adam's numbers in another layout, from which it copies them: the ResNet's
     loop has 298 kernels instead of 304 on an RTX 5090.
     """
-    own, size = f"{'test' if kind == 'test' else 'train'}_step", (case.batch_size,)
-    step = getattr(case.model, own)
+    steps, size = read_step(kind), (case.batch_size,)
+    step = getattr(case.model, f"{steps}_step")
     if kind == "stack":
         step, size = jax.vmap(step), (STACKED, case.batch_size)
 
@@ -83,7 +83,7 @@ def count_bare_kernels(case: Case, kind: str, card: Card, program: Program) -> i
         return jax.ShapeDtypeStruct((program.batches, *size, *array.shape[1:]), array.dtype)
 
     state = program.arguments[0]
-    parts = [state[part] for part in PARTS] if kind == "stack" else list(state[: BARE_PARTS[kind]])
+    parts = [state[part] for part in PARTS] if kind == "stack" else list(state[: BARE_PARTS[steps]])
     bare = jax.jit(run, donate_argnums=0)
     rows = jax.tree.map(divide, program.rows)
     shape = program.batches, STACKED
@@ -119,7 +119,8 @@ def check(name: str, kind: str, card_name: str, precision: str = "float32") -> C
     block = math.inf if kind == "predict" else largest
     state = count_bytes(program.state)
     most = math.inf if bare is None else bare
-    failures = list(find_failures(compiled, state, block, most, program.planned_bytes))
+    planned, open_loops = program.planned_bytes, program.open_loops
+    failures = list(find_failures(compiled, state, block, most, planned, open_loops))
     figures = list(describe(compiled, bare, program.batches, count_bytes(program.rows)))
     return Checked((name, kind, card_name, *figures, "; ".join(failures) or "-"), bool(failures))
 

@@ -21,7 +21,8 @@ from gpukeras.profiler.aot.training_loop import describe_rows, take_loop
 from gpukeras.system.cards import Card
 
 STACKED = 4  # models of a stack
-KINDS = ("train", "test", "predict", "stack")
+ANY = "_any"  # the program of any length, by which first blocks run
+KINDS = ("train", "test", "predict", "stack", f"train{ANY}", f"test{ANY}")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Program:
         rows: The rows among the arguments.
         batches: Batches of a call.
         planned_bytes: What gpukeras reckons with for the state and all else but the rows.
+        open_loops: Loops whose trip count is a run-time value.
     """
 
     jitted: Any
@@ -43,6 +45,7 @@ class Program:
     rows: Any
     batches: int
     planned_bytes: float = math.inf
+    open_loops: int = 0
 
 
 def open_program(case: Case, kind: str, card: Card) -> Program:
@@ -55,14 +58,21 @@ def open_program(case: Case, kind: str, card: Card) -> Program:
     """
     batches = case.count_batches(card)
     rows = describe_rows(case.rows)
-    steps = "test" if kind == "test" else "train"
-    jitted, arguments = take_loop(case.model, rows, case.batch_size, batches, kind=steps)
+    steps, any_length = read_step(kind), kind.endswith(ANY)
+    jitted, arguments = take_loop(
+        case.model, rows, case.batch_size, batches, kind=steps, static=not any_length
+    )
     if kind == "predict":
         return open_prediction_of(case, arguments[2][0])
     if kind == "stack":
         return open_stack_of(case, arguments[2], max(1, batches // STACKED))
-    state = arguments[0] if kind == "train" else ()  # evaluation keeps the weights
-    return Program(jitted, arguments, state, arguments[2], batches)
+    state = arguments[0] if steps == "train" else ()  # evaluation keeps the weights
+    return Program(jitted, arguments, state, arguments[2], batches, open_loops=int(any_length))
+
+
+def read_step(kind: str) -> str:
+    """Returns which of the model's steps a kind of program runs."""
+    return "test" if kind.startswith("test") else "train"
 
 
 def open_prediction_of(case: Case, features: Any) -> Program:

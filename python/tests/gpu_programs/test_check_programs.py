@@ -25,6 +25,18 @@ jax_engines.cut = cut
 sys.argv[1:] = ["--card", "RTX 3060", "--model", "conv1d", "--kind", "train"]
 sys.exit(check_programs.main())
 """
+# The program of any length, as if it were of a known one.
+AS_IF_KNOWN = f"""
+import sys
+sys.path.insert(0, "{FOLDER}")
+import check_programs
+from dataclasses import replace
+
+open_program = check_programs.open_program
+check_programs.open_program = lambda *given: replace(open_program(*given), open_loops=0)
+sys.argv[1:] = ["--card", "RTX 3060", "--model", "mlp", "--kind", "train_any"]
+sys.exit(check_programs.main())
+"""
 
 
 def run_there(*arguments):
@@ -36,7 +48,7 @@ def run_there(*arguments):
     return child.returncode, child.stdout
 
 
-@pytest.mark.parametrize("kind", ["train", "test", "predict", "stack"])
+@pytest.mark.parametrize("kind", ["train", "test", "predict", "stack", "train_any", "test_any"])
 def test_a_step_of_a_small_model_is_one_launch(kind):
     wanted = ["--card", "RTX 3060", "--model", "mlp", "--kind", kind]
     status, text = run_there(str(FOLDER / "check_programs.py"), *wanted)
@@ -51,6 +63,12 @@ def test_what_gpu_setup_chooses_for_a_card_compiles():
     wanted = ["--card", "T4", "--model", "transformer", "--kind", "train", "--precision", "auto"]
     status, text = run_there(str(FOLDER / "check_programs.py"), *wanted)
     assert status == 0, text
+
+
+def test_a_run_time_trip_count_fails_where_it_must_be_known():
+    status, text = run_there("-c", AS_IF_KNOWN)
+    assert status == 1
+    assert "how often 1 loops run" in text
 
 
 def test_a_loop_that_copies_its_block_fails():

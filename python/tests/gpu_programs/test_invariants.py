@@ -61,3 +61,11 @@ def test_more_memory_than_planned_is_named():
 def test_without_a_bare_loop_kernels_are_not_compared():
     many = replace(SOUND, loops=(replace(LOOP, kernels=10**6),))
     assert list(find_failures(many, STATE, BLOCK)) == []
+
+
+def test_a_run_time_trip_count_is_allowed_where_the_program_is_of_any_length():
+    counts = {"while": None, "inner": 32}
+    assert list(find_failures(replace(SOUND, trip_counts=counts), STATE, BLOCK, open_loops=1)) == []
+    more = replace(SOUND, trip_counts={**counts, "inner": None})
+    (found,) = find_failures(more, STATE, BLOCK, open_loops=1)
+    assert "how often 2 loops run" in found

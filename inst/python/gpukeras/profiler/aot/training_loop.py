@@ -37,6 +37,7 @@ def take_loop(
     *,
     wrapped: bool = False,
     kind: str = "train",
+    static: bool = True,
 ) -> tuple[Any, tuple[Any, ...]]:
     """Returns the loop of a call as a jitted function, with its arguments.
 
@@ -47,11 +48,12 @@ def take_loop(
         batches: Batches of the block, all of which the call runs.
         wrapped: See `block.as_data()`.
         kind: "train" or "test": which of the model's steps.
+        static: Whether the number of batches is a part of the program, see `trip_counts`.
     """
     build_variables(model, tuple(_fill(part, np.zeros, SAMPLE) for part in rows), wrapped)
     trains = kind == "train"
     step = TrainingStep(model, None, open_watch(model), None) if trains else None
-    engines = JaxEngines(model, kind, batch_size, "CPU:0", step, static=True)
+    engines = JaxEngines(model, kind, batch_size, "CPU:0", step, static=static)
     shapes = tuple(_fill(part, jax().ShapeDtypeStruct, batch_size * batches) for part in rows)
     return engines.list_call(as_data(shapes, wrapped), 0, batches)
 
