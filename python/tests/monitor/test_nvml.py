@@ -102,6 +102,33 @@ def test_hidden_cards_are_not_sampled():
     assert [sample[0] for sample in answer["samples"]] == [30, 10]
 
 
+MIXED = {
+    "STUB_COUNT": 3,
+    "STUB_NAME": "T400,RTX 3090,T400",
+    "STUB_ORDER": "1,0,2",  # the fastest first
+    "STUB_UTILIZATION": "10,20,30",
+}
+
+
+@linux_only
+@pytest.mark.parametrize(
+    ("libraries", "settings", "sampled"),
+    [
+        (("cuda", "nvml"), {}, [20, 10, 30]),
+        (("cuda", "nvml"), {"CUDA_VISIBLE_DEVICES": "0"}, [20]),
+        (("cuda", "nvml"), {"CUDA_VISIBLE_DEVICES": "1,0"}, [10, 20]),
+        (("cuda", "nvml"), {"STUB_NAME": "T400", "CUDA_VISIBLE_DEVICES": "0"}, [10]),
+        (("cuda", "nvml"), {"STUB_CUINIT": 999}, [10, 20, 30]),
+        (("cuda-old", "nvml"), {}, [10, 20, 30]),
+        (("nvml",), {"CUDA_VISIBLE_DEVICES": "1"}, [20]),
+    ],
+)
+def test_cards_of_different_kinds_are_counted_as_by_cuda(libraries, settings, sampled):
+    answer = read_gpus(libraries, **{**MIXED, **settings})
+    assert [sample[0] for sample in answer["samples"]] == sampled
+    assert [gpu["device"] for gpu in answer["gpus"]] == [f"GPU:{i}" for i in range(len(sampled))]
+
+
 @linux_only
 def test_a_slice_of_a_card_is_found_by_its_name():
     answer = read_gpus(STUB_UTILIZATION=-1, CUDA_VISIBLE_DEVICES="MIG-1f2e3d4c")

@@ -90,6 +90,23 @@ def test_tensorflows_gpus_are_found_in_nvml_or_not_determined(labels, known, vis
     assert host.match_nvml(labels, gpus, visible) == expected
 
 
+@pytest.mark.parametrize(
+    ("labels", "known", "order", "matched"),
+    [
+        ([A100, T4, T4], [T4, T4, A100], [2, 0, 1], [2, 0, 1]),
+        ([T4], [T4, T4, A100], [0], [0]),  # by CUDA_VISIBLE_DEVICES=1, CUDA's first T4
+        ([A100, A100], [A100, T4, A100], [0, 2, 1], [0, 2]),  # a weak card is left out
+        ([T4, A100], [T4, A100], [1, 0], [0, 1]),  # not CUDA's order: by their names
+        (["NVIDIA A100 MIG 1g.5gb"], [A100, T4], ["GPU-slice"], [None]),
+    ],
+)
+def test_cards_of_different_kinds_are_found_by_cudas_order(labels, known, order, matched):
+    gpus = [gpu(name, index) for index, name in enumerate(known)]
+    uuids = [place if isinstance(place, str) else gpus[place].uuid for place in order]
+    expected = [None if index is None else gpus[index] for index in matched]
+    assert host.match_nvml(labels, gpus, "1", uuids) == expected
+
+
 def test_nvml_is_not_determined_without_a_driver():
     known = host.read_nvml()
     assert known is None or all(gpu.total_bytes > 0 for gpu in known)

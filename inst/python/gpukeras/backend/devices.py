@@ -196,7 +196,8 @@ def _match_nvml(labels: Sequence[str]) -> list[host.NvmlGpu | None]:
     known = host.read_nvml() if labels else None
     if known is None:
         return [None] * len(labels)
-    return host.match_nvml(labels, known, environment.c_variable("CUDA_VISIBLE_DEVICES"))
+    order = host.read_cuda_order([gpu.name for gpu in known])
+    return host.match_nvml(labels, known, environment.c_variable("CUDA_VISIBLE_DEVICES"), order)
 
 
 def short_name(device: Any) -> str:

@@ -3,17 +3,19 @@
 NVML queries the driver: it runs nothing on the card and takes none of its memory. A value that a
 card does not report is None. NVML lists all GPUs in PCI order and ignores CUDA_VISIBLE_DEVICES, so
 this module applies that variable as CUDA does and skips cards hidden from the sampled process.
+Where cards are of different kinds it asks CUDA, which counts the fastest first.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpukeras.monitor.fields import Gpu, explain_throttling
-from gpukeras.system.host import choose_visible
+from gpukeras.system.host import choose_visible, read_cuda_order
 
 PCIE_UNIT = 1024.0  # nvmlDeviceGetPcieThroughput returns KiB per second
 LIBRARY_NOT_FOUND, DRIVER_NOT_LOADED, NO_PERMISSION = 12, 9, 4  # nvmlReturn_t
@@ -167,9 +169,16 @@ def _find_handles(pynvml: Any, visible: str | None) -> list[Any]:
             errors.append(error)
     if errors and not handles:
         raise errors[0]
-    if visible is None:
+    order = None
+    with suppress(pynvml.NVMLError):  # a lost card has no name
+        order = read_cuda_order([_as_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles])
+    if visible is None and order is None:
         return handles
     uuids = [_as_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    if order and set(order) <= set(uuids):  # else there are slices of cards
+        return [handles[uuids.index(uuid)] for uuid in order]
+    if visible is None:
+        return handles
     return [
         pynvml.nvmlDeviceGetHandleByUUID(card.encode()) if isinstance(card, str) else handles[card]
         for card in choose_visible(uuids, visible)

@@ -6,6 +6,7 @@ Every reader follows one convention: None means "not determined", an empty strin
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import subprocess
@@ -14,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from gpukeras.system.environment import c_library
 
@@ -98,21 +100,58 @@ def _read_nvml_gpu(pynvml: Any, index: int) -> NvmlGpu:
     return NvmlGpu(name, uuid, float(memory.total), float(memory.free), pids)
 
 
+def read_cuda_order(names: Sequence[str]) -> list[str] | None:
+    """Returns the UUIDs of the cards that CUDA shows this process, in CUDA's order.
+
+    CUDA counts cards of different kinds from the fastest on, by a rule that it does not tell; so
+    this starts the driver in this process, as a listing of GPUs does, but uses no card. None if all
+    cards are of one kind, which CUDA counts as NVML does, or if it cannot be told. The UUID of a
+    slice of a card is no card's.
+
+    Args:
+        names: The names of all cards.
+    """
+    if len(set(names)) < 2:
+        return None
+    count, card, uuid = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    uuids = []
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+        if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+            return None
+        for ordinal in range(count.value):
+            found = cuda.cuDeviceGet(ctypes.byref(card), ordinal) == 0
+            if not found or cuda.cuDeviceGetUuid_v2(ctypes.byref(uuid), card):
+                return None
+            uuids.append(f"GPU-{UUID(bytes=bytes(uuid))}")
+    except (OSError, AttributeError):  # there is no driver, or one older than 11.4
+        return None
+    return uuids
+
+
 def match_nvml(
-    labels: Sequence[str], gpus: Sequence[NvmlGpu], visible: str | None
+    labels: Sequence[str],
+    gpus: Sequence[NvmlGpu],
+    visible: str | None,
+    order: Sequence[str] | None = None,
 ) -> list[NvmlGpu | None]:
     """Returns the NVML record of each TensorFlow GPU, None where the match is ambiguous.
 
-    NVML lists GPUs in PCI order and ignores CUDA_VISIBLE_DEVICES; CUDA lists the fastest first.
-    GPUs are matched by position only if all names agree, otherwise by a name that is unique.
+    NVML lists GPUs in PCI order and ignores CUDA_VISIBLE_DEVICES; CUDA lists the fastest first, and
+    TensorFlow leaves weak ones out. GPUs are matched by position only if all names agree, otherwise
+    by a name that is unique.
 
     Args:
         labels: Product names of TensorFlow's GPUs, in TensorFlow's order.
         gpus: The GPUs that NVML lists.
         visible: CUDA_VISIBLE_DEVICES, or None if unset.
+        order: What `read_cuda_order()` returned, which leaves `visible` no say.
     """
     chosen = list(gpus)
-    if visible is not None:
+    if order is not None:
+        known = {gpu.uuid: gpu for gpu in gpus}
+        chosen = [known[uuid] for uuid in order if uuid in known and known[uuid].name in labels]
+    elif visible is not None:
         named = choose_visible([gpu.uuid for gpu in gpus], visible)
         chosen = [gpus[index] for index in named if isinstance(index, int)]
     if [gpu.name for gpu in chosen] == list(labels):

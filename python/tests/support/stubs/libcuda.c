@@ -3,7 +3,8 @@
  * STUB_CUINIT (CUresult of cuInit; -1: it ends the process, -2: it never returns),
  * STUB_DRIVER_VERSION (12040), STUB_COUNT, STUB_COUNT_STATUS and, with a value for each GPU between
  * commas, STUB_NAME, STUB_CAPABILITY ("9.0"), STUB_TOTAL_MIB, STUB_COMPUTE_MODE and
- * STUB_MULTIPROCESSORS.  CUDA_VISIBLE_DEVICES is heeded as CUDA does, by indices only.
+ * STUB_MULTIPROCESSORS.  STUB_ORDER ("1,0") is CUDA's own order of the GPUs, which
+ * CUDA_VISIBLE_DEVICES counts in, heeded as CUDA does, by indices only.
  * With -DOLD_DRIVER it lacks what drivers before CUDA 9.2 lack.
  */
 #include "settings.h"
@@ -36,12 +37,17 @@ static void show_devices(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     int count = setting("STUB_COUNT", 1);
+    char place[32];
     for (shown = 0; !visible && shown < count && shown < MOST; shown++)
         physical[shown] = shown;
     while (visible && isdigit((unsigned char)*visible) && atoi(visible) < count && shown < MOST) {
         physical[shown++] = atoi(visible);
         visible += strcspn(visible, ",");
         visible += *visible == ',';
+    }
+    for (int i = 0; getenv("STUB_ORDER") && i < shown; i++) {
+        choose_text("STUB_ORDER", "", physical[i], place, sizeof place);
+        physical[i] = atoi(place);
     }
 }
 
@@ -124,6 +130,8 @@ int cuDeviceGetUuid(unsigned char *uuid, int device)
     make_uuid(physical[device], uuid);
     return SUCCESS;
 }
+
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) { return cuDeviceGetUuid(uuid, device); }
 #endif
 
 static int find_result(int code, const char **out, int as_text)
