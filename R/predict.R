@@ -48,7 +48,11 @@
 #' with one for each time step or pixel. For `"binary_crossentropy"` and
 #' `"binary_focal_crossentropy"` each value is 1 above 0.5 (above 0 if the loss takes logits) and
 #' otherwise 0. Labels without levels are integers, also for pipelines, functions and models that
-#' gpukeras did not train. Other losses need labels that are classes; a regression is an error.
+#' gpukeras did not train. Other losses need labels that are classes; a regression is an error. One
+#' number a row then means the second of two classes above 0.5, and above 0 for `"hinge"` and
+#' `"squared_hinge"`. Numbers outside of 0 to 1 of a loss of your own are an error: they may be
+#' logits. Of many models, the class is that of the mean of their probabilities, also where they
+#' give logits.
 #' @section Families:
 #' `"response"` is the mean of a row: for `"zero_inflated_poisson"` that of all counts, for
 #' `"binomial"` the probability of a success, for `"beta"` the mean share; for `"multinomial"` and

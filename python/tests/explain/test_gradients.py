@@ -109,6 +109,8 @@ def test_the_class_that_is_explained_has_a_name():
     single = np.array([[0.2], [0.6]])
     assert choose_target(recipe, single, None).take(single).tolist() == [0.2, 0.6]
     np.testing.assert_allclose(choose_target(recipe, single, "no").take(single), [0.8, 0.4])
+    logits = choose_target(recipe, single, "no", logits=True)
+    np.testing.assert_allclose(logits.take(single), -single[:, 0])
     with pytest.raises(SpecError, match="`class` names `maybe`, which is no output of `model`"):
         choose_target(recipe, outputs, "maybe")
     numbers = Recipe(ArrayEncoding((2,)), label=label_rule("matrix", 2, names=("u", "v")))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from lazy_modules import keras
 from small_fits import make_dataset, make_model
 
 from gpukeras.core.errors import DataError, ModelError, SpecError
@@ -79,6 +80,27 @@ def test_classes_are_those_of_the_mean_probability(fits):
     classes = predict_many(fits, data=rows, type="class")
     mean = predict_many(fits, data=rows)["values"]
     assert (np.asarray(classes["values"]) == mean.argmax(axis=1) + 1).all()
+
+
+def make_logit(bias):
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1, name="out")])
+    model.set_weights([np.zeros((5, 1)), np.array([bias])])
+    model.compile(keras.optimizers.SGD(0.0), keras.losses.BinaryCrossentropy(from_logits=True))
+    return model
+
+
+def test_the_mean_of_classes_is_that_of_probabilities_where_outputs_are_logits():
+    from gpukeras.many.ensemble import predict_many
+    from gpukeras.many.fit_many import fit_many
+
+    logits = 4.0, -2.0, -1.0
+    fits = fit_many(
+        [make_logit(bias) for bias in logits], make_dataset(rows=64, classes=2), {"epochs": 1}
+    )
+    found = predict_many(fits, data=make_dataset(rows=4, classes=2), type="class")
+    assert np.mean(logits) > 0
+    assert np.mean(1 / (1 + np.exp(-np.array(logits)))) < 0.5
+    assert (found["levels"], found["values"].tolist()) == (["a", "b"], [1] * 4)
 
 
 @pytest.mark.parametrize("type_", ["quantile", "classes"])

@@ -39,7 +39,7 @@ from shaped import (
 )
 from streamed import array, stream, tfdata
 
-from gpukeras import SpecError
+from gpukeras import ModelError, SpecError
 from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.data.dataset.map_dataset import Request
 from gpukeras.data.recipe import decoding
@@ -331,6 +331,9 @@ def test_the_loss_says_how_classes_are_read():
         (pixels, {"mask": logits}, 1, decoding.ZERO),
         (none, losses.binary_focal_crossentropy, 1, decoding.HALF),
         (two, logits, 1, decoding.ZERO),
+        (two, losses.BinaryCrossentropy(from_logits=True, name="own"), 1, decoding.ZERO),
+        (two, functools.partial(losses.binary_crossentropy, from_logits=True), 1, decoding.ZERO),
+        (two, "squared_hinge", 1, decoding.ZERO),
         (two, lambda y, p: 0.0, 1, decoding.HALF),
         (two, None, 2, decoding.HIGHEST),
         (counted, lambda y, p: 0.0, 3, decoding.HIGHEST),
@@ -343,6 +346,34 @@ def test_the_loss_says_how_classes_are_read():
     ]
     for label, loss, units, expected in cases:
         assert targets.choose_reading(label, loss, units) == expected, (label, loss)
+
+
+def test_only_losses_of_keras_have_its_names():
+    losses = keras().losses
+
+    def binary_crossentropy(labels, predicted):
+        return 0.0
+
+    class Own(losses.BinaryCrossentropy):
+        def call(self, labels, predicted):
+            return 0.0
+
+    class Renamed(losses.BinaryCrossentropy):
+        pass
+
+    known = "bce", losses.binary_crossentropy, Renamed(name="own"), {"": "BinaryCrossentropy"}
+    assert {targets.keras_name(loss) for loss in known} == {"binarycrossentropy"}
+    others = binary_crossentropy, Own(), functools.partial(binary_crossentropy), None
+    assert [targets.keras_name(loss) for loss in others] == [""] * 4
+
+
+@pytest.mark.parametrize("values", [[0.2, 1.4], [-0.1, 0.3]])
+def test_numbers_that_may_be_logits_are_no_classes(values):
+    for reading, loss in ((decoding.HALF, "mse"), (decoding.ZERO, None), (decoding.HALF, "bce")):
+        targets.check_probabilities(reading, loss, np.array(values))
+    targets.check_probabilities(decoding.HALF, None, np.array([0.0, 1.0001]))
+    with pytest.raises(ModelError, match="does not say whether they are logits"):
+        targets.check_probabilities(decoding.HALF, lambda y, p: 0.0, np.array(values))
 
 
 @pytest.mark.parametrize("y", [ROW_CLASSES, ROW_CLASSES[:, None]], ids=["vector", "column"])

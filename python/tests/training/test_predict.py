@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from lazy_modules import keras
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError
@@ -49,6 +50,27 @@ def test_predict_works_on_a_model_that_gpukeras_did_not_train(model):
     model.compile("sgd", "mse")
     with pytest.raises(DataError, match="trained on classes"):
         predict.predict(model, rows, type="class")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda loss: {"out": loss},
+        lambda loss: keras.losses.BinaryCrossentropy(from_logits=True, name="own"),
+    ],
+    ids=["by output", "named"],
+)
+def test_classes_are_those_of_logits_whatever_a_loss_is_called(loss):
+    rows = keras.Input((5,))
+    model = keras.Model(rows, keras.layers.Dense(1, name="out")(rows))
+    model.set_weights([np.eye(5)[:, :1], np.zeros(1)])
+    logits = np.array([-0.2, 0.2, 0.4, 0.7])
+    model.compile("sgd", loss(keras.losses.BinaryCrossentropy(from_logits=True)))
+    data = make_dataset(4, classes=2)
+    x = np.concatenate([logits[:, None], np.zeros((4, 4))], axis=1)
+    model_recipes.tie_recipe(model, data.recipe)
+    found = predict.predict(model, {"kind": "array", "values": x}, type="class")
+    assert found["values"].tolist() == [1, 2, 2, 2]
 
 
 def test_predict_refuses_missing_values(model):

@@ -27,13 +27,10 @@ from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.models import compatibility
 from gpukeras.models.families.keras_classes import is_ours
 from gpukeras.models.losses import arrange_weights
+from gpukeras.models.targets import BINARY, CATEGORICAL, SPARSE, keras_name, reads_logits
 
 TINY = 1e-7  # lower bound of probabilities before the logarithm
-CLASSES = (
-    *("categorical_crossentropy", "sparse_categorical_crossentropy", "kl_divergence"),
-    "categorical_focal_crossentropy",
-)
-TWO = ("binary_crossentropy", "binary_focal_crossentropy")
+CLASSES = (CATEGORICAL, SPARSE, "kldivergence", "categoricalfocalcrossentropy")
 
 Distance = Callable[[Any, Any, Any], Any]
 
@@ -72,25 +69,12 @@ def open_distance(loss: Any, temperature: float) -> tuple[str, Distance]:
         student's output, and sample weights or None, which returns the mean over rows.
     """
     function = runtime.keras().losses.get(loss)
-    name = name_loss(function)
-    logits = reads_logits(function)
+    name, logits = keras_name(function), reads_logits(function)
     if name in CLASSES:
         return "classes", _soften(_divergence, temperature, logits)
-    if name in TWO:
+    if name in BINARY:
         return "two classes", _soften(_two_divergence, temperature, logits)
     return "numbers", _apply(function)
-
-
-def name_loss(loss: Any) -> str:
-    """Returns Keras' name of a loss: its function's, such as "binary_crossentropy"."""
-    function = getattr(loss, "fn", loss)
-    return getattr(function, "__name__", type(loss).__name__)
-
-
-def reads_logits(loss: Any) -> bool:
-    """Whether a loss takes logits, outputs before their softmax or sigmoid."""
-    default = keras_private.loss_options(loss).get("from_logits", False)
-    return bool(getattr(loss, "from_logits", default))
 
 
 def _soften(divergence: Callable[..., Any], temperature: float, logits: bool) -> Distance:

@@ -32,6 +32,7 @@ from gpukeras.explain.effects import drop_stratum, name_output, read_output
 from gpukeras.models import compatibility, model_checks
 from gpukeras.models.families.build import LOOKED, offset_of
 from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.targets import reads_logits
 from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.predict import open_rows
 
@@ -72,7 +73,7 @@ class Target:
     Args:
         weights: Factors of the outputs (float32; rows, numbers of the output).
         constant: Added to the weighted sum: 1 for the first of two classes, whose probability is 1
-            less the output.
+            less the output; 0 if the output is a logit.
         names: Name of the output of each row.
     """
 
@@ -141,7 +142,8 @@ def attribute(
         whole = read_output(predict_rows(model, rows, recipe, function))
         start = read_output(predict_rows(model, base, recipe, function))
     outputs, start = drop_stratum(recipe, whole), drop_stratum(recipe, start)
-    target = choose_target(recipe, outputs, output)
+    logits = reads_logits(compatibility.losses_by_name(model, [""])[""])
+    target = choose_target(recipe, outputs, output, logits=logits)
     prepare = partial(_prepare, model, recipe, function)
     weights = np.pad(target.weights, ((0, 0), (0, whole.shape[1] - outputs.shape[1])))
     progress = CallProgress(on_event, len(rows))
@@ -177,7 +179,9 @@ def _open_baseline(
     return opened
 
 
-def choose_target(recipe: Recipe, outputs: np.ndarray, wanted: str | None) -> Target:
+def choose_target(
+    recipe: Recipe, outputs: np.ndarray, wanted: str | None, *, logits: bool = False
+) -> Target:
     """Returns the output to explain.
 
     Args:
@@ -185,6 +189,7 @@ def choose_target(recipe: Recipe, outputs: np.ndarray, wanted: str | None) -> Ta
         outputs: The model's outputs (rows, numbers).
         wanted: Name of a class or an output; None is the most probable class of each row, or the
             only output.
+        logits: Whether the outputs are logits of classes.
 
     Raises:
         SpecError: if there is no output of that name, or several and none is named.
@@ -196,7 +201,7 @@ def choose_target(recipe: Recipe, outputs: np.ndarray, wanted: str | None) -> Ta
         names = label.levels
         place = 1 if wanted is None else _find(names, wanted)
         weights = np.full((rows, 1), 1.0 if place else -1.0, np.float32)
-        return Target(weights, 0.0 if place else 1.0, (names[place],) * rows)
+        return Target(weights, 0.0 if place or logits else 1.0, (names[place],) * rows)
     if wanted is None and width > 1 and (label is None or label.kind != "class"):
         raise SpecError(
             f"`model` gives {width} numbers a row, and `class` does not say which is explained.",

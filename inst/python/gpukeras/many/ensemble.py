@@ -14,15 +14,17 @@ from gpukeras.core.options import check_choice, check_fraction
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.transforms import open_device_transform
 from gpukeras.data.reader.rows import RowSource, SelectedRows
-from gpukeras.data.recipe.decoding import decode_outputs, refuse_classes
+from gpukeras.data.recipe.decoding import HALF, HIGHEST, decode_outputs, refuse_classes
 from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.engine.batch_rows import choose_rows, count_row_bytes
 from gpukeras.engine.predict import predict_rows
 from gpukeras.many.fits import FittedModels
 from gpukeras.many.stack import open_stack
 from gpukeras.models.families import predictions
 from gpukeras.models.families.spec import Family
-from gpukeras.models.targets import choose_reading
+from gpukeras.models.targets import check_probabilities, choose_reading, reads_logits
+from gpukeras.models.temperature import name_scale, to_probabilities
 from gpukeras.training.predict import open_rows
 
 TYPES = ("response", "class")
@@ -246,11 +248,7 @@ def _join(
     """Returns the mean of the models' predictions, with their spread for numbers."""
     rule = recipe.label
     if kind == "class":
-        reading = choose_reading(rule, model.loss, outputs.shape[-1])
-        if not reading:
-            raise refuse_classes([rule] if rule else [])
-        mean = outputs.mean(axis=0)
-        return decode_outputs({"": rule} if rule else {}, {"": mean}, {"": reading})[0]
+        return _join_classes(model.loss, rule, outputs)
     rules = {"": rule} if rule else {}
     records = [
         decode_outputs(rules, {"": output}, {})[0]
@@ -268,3 +266,15 @@ def _join(
         "lower": tails[0],
         "upper": tails[1],
     }
+
+
+def _join_classes(loss: Any, rule: LabelRule | None, outputs: np.ndarray) -> dict[str, Any]:
+    """Returns the classes of the mean of the models' probabilities."""
+    reading = choose_reading(rule, loss, outputs.shape[-1])
+    if not reading:
+        raise refuse_classes([rule] if rule else [])
+    check_probabilities(reading, loss, outputs)
+    scale = name_scale(reading, reads_logits(loss))
+    mean = to_probabilities(outputs, scale).mean(axis=0)
+    reading = HIGHEST if reading == HIGHEST else HALF
+    return decode_outputs({"": rule} if rule else {}, {"": mean}, {"": reading})[0]

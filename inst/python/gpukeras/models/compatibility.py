@@ -312,6 +312,8 @@ def trained_outputs(model: Model, names: list[str]) -> list[str]:
 def losses_by_name(model: Model, names: list[str]) -> dict[str, Any]:
     """Returns the loss of each output, None if it has none; a single loss applies to all."""
     loss = model.loss
+    if isinstance(loss, Mapping) and len(names) == len(loss) == 1:
+        return dict(zip(names, loss.values(), strict=True))  # the single output may have no name
     if isinstance(loss, Mapping):
         return {name: loss.get(name) for name in names}
     if isinstance(loss, (list, tuple)) and len(loss) == len(names):

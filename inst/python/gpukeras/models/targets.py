@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from gpukeras.backend import keras_private
 from gpukeras.core.errors import DataError, ModelError, RefusedRowsError
 from gpukeras.core.messages import count_of
 from gpukeras.data.recipe.decoding import HALF, HIGHEST, ZERO
@@ -20,11 +24,12 @@ Shape = tuple[int | None, ...]
 
 SPARSE, CATEGORICAL = "sparsecategoricalcrossentropy", "categoricalcrossentropy"
 BINARY = ("binarycrossentropy", "binaryfocalcrossentropy")
+HINGE = ("hinge", "squaredhinge")  # 0 lies between their classes -1 and 1
 # Losses that take a label for each unit. Custom losses, and some of Keras', take others.
 ELEMENTWISE = frozenset(
     ("meansquarederror", "mse", "meanabsoluteerror", "mae", "meanabsolutepercentageerror", "mape")
     + ("meansquaredlogarithmicerror", "msle", "huber", "logcosh", "poisson", "kldivergence", "kld")
-    + ("hinge", "squaredhinge", "categoricalhinge", "cosinesimilarity", "binarycrossentropy")
+    + ("categoricalhinge", "cosinesimilarity", "binarycrossentropy", *HINGE)
     + ("binaryfocalcrossentropy", "categoricalfocalcrossentropy", CATEGORICAL)
 )
 # The least and the largest label that a loss is made for; others take any number.
@@ -36,6 +41,7 @@ SUPPORTS: Mapping[str, tuple[float, float]] = {
     "binaryfocalcrossentropy": (0.0, 1.0),
 }
 OVERLAPS = frozenset(("dice", "tversky"))  # they take a label for each unit, and return one number
+ROUNDING = 1e-3  # of probabilities
 
 
 def check_target(
@@ -163,12 +169,39 @@ def _say(shape: Shape) -> str:
 
 
 def loss_name(loss: Any) -> str:
-    """Returns a loss's name without underscores, or "" if it has no name.
+    """Returns the name of a loss of Keras' own, see `keras_name()`.
 
     A loss that ignores a class takes labels beyond the output's, so it is treated as unknown: "".
     """
     loss = _only(loss)
-    return "" if getattr(loss, "ignore_class", None) is not None else _plain_name(loss)
+    return "" if getattr(loss, "ignore_class", None) is not None else keras_name(loss)
+
+
+def keras_name(loss: Any) -> str:
+    """Returns the name of a loss of Keras' own without underscores, "" for any other.
+
+    It is that of what the loss computes: users may give a loss any name, and their own functions
+    those of Keras'.
+    """
+    loss = _only(loss)
+    if not isinstance(loss, str):
+        function = loss.func if isinstance(loss, partial) else getattr(loss, "fn", loss)
+        code = loss.func if isinstance(loss, partial) else getattr(type(loss), "call", loss)
+        own = all(_is_keras(each) for each in (function, code))
+        loss = getattr(function, "__name__", "") if own else ""
+    name = loss.lower().replace("_", "")
+    return BINARY[0] if name == "bce" else name
+
+
+def _is_keras(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("keras.")
+
+
+def reads_logits(loss: Any) -> bool:
+    """Whether a loss takes logits, outputs before their softmax or sigmoid."""
+    loss = _only(loss)
+    given = loss.keywords if isinstance(loss, partial) else keras_private.loss_options(loss)
+    return bool(getattr(loss, "from_logits", given.get("from_logits", False)))
 
 
 def _only(loss: Any) -> Any:
@@ -176,12 +209,6 @@ def _only(loss: Any) -> Any:
     if isinstance(loss, (list, tuple, Mapping)) and len(loss) == 1:
         (loss,) = loss.values() if isinstance(loss, Mapping) else loss
     return loss
-
-
-def _plain_name(loss: Any) -> str:
-    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
-    name = str(name or "").lower().replace("_", "")
-    return BINARY[0] if name == "bce" else name
 
 
 def choose_reading(label: LabelRule | None, loss: Any, units: int) -> str:
@@ -195,19 +222,42 @@ def choose_reading(label: LabelRule | None, loss: Any, units: int) -> str:
     Returns:
         `HIGHEST`, `HALF` or `ZERO`; "" for a regression.
     """
-    loss = _only(loss)
-    name = _plain_name(loss)
+    name = keras_name(loss)
     if name == SPARSE:
         return HIGHEST
     if name in BINARY:
         if label is not None and not (label.whole and 0 <= _lowest(label) <= _highest(label) <= 1):
             return ""
-        return ZERO if getattr(loss, "from_logits", False) else HALF
+        return ZERO if reads_logits(loss) else HALF
     if label is None:
         return ""
     if label.kind in ("class", "binary"):
-        return HALF if units == 1 else HIGHEST
+        single = ZERO if name in HINGE else HALF
+        return single if units == 1 else HIGHEST
     return HIGHEST if label.counts and units > 1 and name not in ELEMENTWISE else ""
+
+
+def check_probabilities(reading: str, loss: Any, values: np.ndarray) -> None:
+    """Refuses to read classes from what may be logits: of a loss that nobody knows.
+
+    Args:
+        reading: How classes are read, see `choose_reading()`.
+        loss: The loss of the output, as it was compiled.
+        values: The output.
+
+    Raises:
+        ModelError: if some values are no probabilities.
+    """
+    if reading != HALF or keras_name(loss):
+        return
+    if (values < -ROUNDING).any() or (values > 1 + ROUNDING).any():
+        raise ModelError(
+            "`model` gives numbers outside of 0 to 1, and its loss does not say whether they are "
+            "logits of classes.",
+            hint="Compile it with BinaryCrossentropy(from_logits = TRUE) of Keras, or use "
+            '`type = "response"`.',
+            arg="model",
+        )
 
 
 def _check_class_range(label: LabelRule, output: Shape, arg: str) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpukeras.data.recipe import decoding
+
 SOFTMAX, LOGITS = "softmax", "logits"  # an output with a column for each class
 SIGMOID, LOGIT = "sigmoid", "logit"  # an output with one column for two classes
 READINGS = (SOFTMAX, LOGITS, SIGMOID, LOGIT)
@@ -16,6 +18,30 @@ BINS = 15  # of the expected calibration error, as in Guo et al. (2017)
 LOWEST, HIGHEST = 0.01, 100.0  # of temperatures; rows that are all right would want 0
 SMALLEST = 1e-30  # a probability that underflowed counts as this
 STEPS, TOLERANCE = 100, 1e-10  # of Newton's method
+
+
+def name_scale(reading: str, logits: bool) -> str:
+    """Returns how probabilities are read from an output: one of `READINGS`.
+
+    Args:
+        reading: How classes are read from it, see `decoding`.
+        logits: Whether the loss takes logits.
+    """
+    if reading == decoding.HIGHEST:
+        return LOGITS if logits else SOFTMAX
+    return LOGIT if reading == decoding.ZERO else SIGMOID
+
+
+def to_probabilities(output: np.ndarray, reading: str) -> np.ndarray:
+    """Returns the probabilities of an output of any shape, classes along its last axis.
+
+    Args:
+        output: The model's output.
+        reading: One of `READINGS`.
+    """
+    if reading == LOGITS:
+        return soften(output)
+    return (1 + np.tanh(output / 2)) / 2 if reading == LOGIT else output
 
 
 def to_logits(output: np.ndarray, reading: str) -> np.ndarray:
@@ -40,8 +66,8 @@ def to_logits(output: np.ndarray, reading: str) -> np.ndarray:
 def soften(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """Returns the probabilities of logits that are divided by a temperature."""
     scaled = logits / temperature
-    powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    probabilities: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    powers = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+    probabilities: np.ndarray = powers / powers.sum(axis=-1, keepdims=True)
     return probabilities
 
 

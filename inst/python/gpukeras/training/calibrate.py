@@ -29,8 +29,13 @@ from gpukeras.models.calibration import (
 )
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.registry import likelihood
-from gpukeras.models.losses import losses_of
-from gpukeras.models.targets import SUPPORTS, choose_reading, loss_name
+from gpukeras.models.targets import (
+    SUPPORTS,
+    check_probabilities,
+    choose_reading,
+    loss_name,
+    reads_logits,
+)
 from gpukeras.models.training_rows import find_trained_share
 from gpukeras.training.predict import predict
 
@@ -240,10 +245,8 @@ def find_reading(model: Model, data: Dataset, outputs: np.ndarray) -> str:
         return ""
     if outputs.ndim > 2 or (reading != decoding.HIGHEST and units > 1):
         raise _refuse_output(f"outputs of {outputs[0].size} numbers a row")
-    if reading == decoding.HIGHEST:
-        logits = any(getattr(part, "from_logits", False) for part in losses_of(loss))
-        return scaling.LOGITS if logits else scaling.SOFTMAX
-    return scaling.LOGIT if reading == decoding.ZERO else scaling.SIGMOID
+    check_probabilities(reading, loss, outputs)
+    return scaling.name_scale(reading, reads_logits(loss))
 
 
 def _refuse_output(what: str) -> ModelError:

@@ -24,7 +24,8 @@ from gpukeras.models.families.coefficients import Term
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import CONSTANT, NONE, ROWS, Family, family_options
-from gpukeras.models.targets import BINARY, SPARSE, loss_name
+from gpukeras.models.targets import BINARY, SPARSE, loss_name, reads_logits
+from gpukeras.models.temperature import LOGIT, LOGITS, to_probabilities
 from gpukeras.models.training_rows import find_unweighed_share
 from gpukeras.training.calibrate import find_rows
 from gpukeras.training.keras_functions import jit_policy
@@ -197,17 +198,10 @@ def _predict(model: Model, data: Dataset, family: Family) -> np.ndarray:
     output = output.astype(np.float64).reshape(len(output), -1)
     if family_of(model) is not None or family.name == "gaussian":
         return output
-    if getattr(compatibility.losses_by_name(model, [""])[""], "from_logits", False):
-        output = _from_logits(output, family)
+    if reads_logits(compatibility.losses_by_name(model, [""])[""]):
+        scale = LOGITS if family.name == "multinomial" else LOGIT
+        output = to_probabilities(output, scale)
     return np.hstack([1 - output, output]) if family.name == "binomial" else output
-
-
-def _from_logits(output: np.ndarray, family: Family) -> np.ndarray:
-    if family.name != "multinomial":
-        return 1 / (1 + np.exp(-output))
-    powers = np.exp(output - output.max(axis=1, keepdims=True))
-    shares: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
-    return shares
 
 
 def find_rank(data: Dataset, rows: np.ndarray) -> int | None:

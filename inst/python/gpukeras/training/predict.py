@@ -34,7 +34,7 @@ from gpukeras.models.calibration import adjust
 from gpukeras.models.families import predictions
 from gpukeras.models.families.keras_classes import family_layer, family_of
 from gpukeras.models.families.spec import Family
-from gpukeras.models.targets import choose_reading
+from gpukeras.models.targets import check_probabilities, choose_reading
 from gpukeras.training.keras_functions import count_weights, jit_policy
 
 
@@ -154,12 +154,15 @@ def _read_classes(
 
     Raises:
         DataError: if no output has classes.
+        ModelError: for logits of a loss that nobody knows.
     """
     losses = compatibility.losses_by_name(model, list(outputs))
     readings = {}
     for name, values in outputs.items():
         shape = np.shape(values[0])  # of a row, or of the first batch
         readings[name] = choose_reading(rules.get(name), losses[name], shape[-1] if shape else 1)
+        for part in [values] if isinstance(values, np.ndarray) else values:
+            check_probabilities(readings[name], losses[name], part)
     if not any(readings.values()):
         raise refuse_classes([rule for rule in rules.values() if rule is not None])
     return readings
