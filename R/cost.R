@@ -52,7 +52,8 @@
 #' *Fits* compares the card's memory with the sum of rows that stay on the card, the rows that calls
 #' take, weights with the optimizer's state, all else that the program needs, and 500 MiB for
 #' CUDA's libraries. These take more, so the sum is a lower bound: what does not fit by it does not
-#' fit, and what nearly fits may not.
+#' fit, and what nearly fits may not. JAX takes 75 % of a card's memory at most, or the share that
+#' `XLA_PYTHON_CLIENT_MEM_FRACTION` sets; where Keras runs on it, that counts too.
 #'
 #' *Least times* of a step are three: gaps between kernels (`launches_s`), the model's FLOPs at the
 #' card's peak (`arithmetic_s`), and weights and optimizer state read and written once at the card's

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.backend.runtime import usable_share
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.plan import PipelineFacts, choose_capacity, plan_pipeline
 from gpukeras.system.cards import Card
@@ -34,7 +35,7 @@ class Case:
     def count_batches(self, card: Card) -> int:
         """Returns the batches of a block on a card."""
         row_bytes = sum(array[:1].nbytes for array in self.rows)
-        rows, memory = self.steps * self.batch_size, float(card.memory_bytes)
+        rows, memory = self.steps * self.batch_size, usable_share() * card.memory_bytes
         facts = PipelineFacts(rows, 0, row_bytes, "GPU:0", memory, memory)
         plan = plan_pipeline(facts, DatasetSpec(batch_size=self.batch_size))
         batch_bytes = row_bytes * self.batch_size

@@ -7,13 +7,14 @@ hidden, TensorFlow renumbers the others: `current().device` is its own name, for
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpukeras.backend import runtime
-from gpukeras.backend.card_waiting import wait_for_card
+from gpukeras.backend.card_waiting import CONTEXT_MIB, wait_for_card
 from gpukeras.backend.config import (
     Device,
     Setting,
@@ -32,6 +33,8 @@ from gpukeras.backend.env_vars import FORCE_GROWTH, EnvironmentChange, sync_envi
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import SetupSpec, WaitSpec, parse_wait
 from gpukeras.system import environment, host
+
+CONTEXT_BYTES = CONTEXT_MIB * 2**20
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,9 @@ def read_memory() -> list[dict[str, Any]]:
 
 
 def free_bytes(device: str) -> float | None:
-    """Returns the bytes that are still available on a device, or None if not determined.
+    """Returns the bytes that this process may still use on a device, or None if not determined.
+
+    A framework keeps what it has taken of a GPU: the part that it does not use now counts as free.
 
     Args:
         device: TensorFlow's own name, such as `current().device`.
@@ -126,11 +131,21 @@ def free_bytes(device: str) -> float | None:
     if kind == "CPU":
         return host.read_free_memory()
     record, limit = _read_gpu(index or 0)
-    left = [] if record is None else [record.free_bytes]
-    if limit is not None:
-        held = runtime.memory_info(f"GPU:{index or 0}")["current"] if runtime.started() else 0
-        left.append(limit - held)
+    used, taken = 0, 0.0
+    if runtime.started():
+        info = runtime.memory_info(f"GPU:{index or 0}")
+        used, taken = info["current"], float(info["peak"])
+    left = [] if limit is None else [limit - used]
+    if record is not None:
+        own = dict(record.processes).get(os.getpid()) or 0.0
+        left.append(record.free_bytes + max(taken, own - CONTEXT_BYTES) - used)
     return max(0.0, min(left)) if left else None
+
+
+def unheld_bytes(place: int) -> float | None:
+    """Returns the bytes of a visible GPU that no process holds, or None if not determined."""
+    record = _read_gpu(place)[0]
+    return None if record is None else record.free_bytes
 
 
 def gpu_bytes(device: str) -> float | None:
@@ -157,8 +172,8 @@ def _read_gpu(index: int) -> tuple[host.NvmlGpu | None, float | None]:
     everyone = runtime.physical_devices("GPU")
     labels = [str(runtime.device_details(device).get("device_name", "")) for device in everyone]
     record = _match_nvml(labels)[everyone.index(gpu)] if label else None
-    limit = runtime.memory_limit(gpu)
-    return record, None if limit is None else float(limit * 2**20)
+    limit = runtime.usable_bytes(gpu)
+    return record, None if limit is None else float(limit)
 
 
 def reset_peak(device: str) -> None:
@@ -178,8 +193,8 @@ def _read_cpu(cpu: Any) -> Device:
 
 
 def _read_gpu_memory(gpu: Device, index: int) -> dict[str, Any]:
-    limit = runtime.memory_limit(runtime.visible_devices("GPU")[index])
-    total = gpu.memory_bytes if limit is None else float(limit * 2**20)
+    limit = runtime.usable_bytes(runtime.visible_devices("GPU")[index])
+    total = gpu.memory_bytes if limit is None else float(limit)
     if not runtime.started():
         return _memory_record(gpu.name, None, None, total)
     held = runtime.memory_info(f"GPU:{index}")
@@ -321,14 +336,15 @@ def read_setup_facts() -> SetupFacts:
 
 
 def apply_setting(setting: Setting) -> Setting:
-    """Applies a planned setting; a setting that TensorFlow refuses is reported as too late."""
+    """Applies a planned setting; a setting that the backend refuses is reported as too late."""
     apply = _APPLY.get(setting.name)
     if setting.status != "applied" or apply is None:
         return setting
     try:
         apply(setting.value)
     except (RuntimeError, ValueError) as error:
-        return replace(setting, status="too late", reason=f"TensorFlow refused: {error}")
+        who = runtime.FRAMEWORKS[runtime.backend()]
+        return replace(setting, status="too late", reason=f"{who} refused: {error}")
     return setting
 
 

@@ -33,6 +33,9 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 
 SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+# Of a card's memory, where it grows too: JAX, "GPU memory allocation"; CreateBFCAllocator() in
+# xla/pjrt/gpu/gpu_helpers.cc.
+USUAL_SHARE = 0.75
 TOO_LATE = "JAX has started; set it before the first model, in a new session"
 
 
@@ -143,10 +146,22 @@ def set_memory_limit(device: Any, mebibytes: int) -> None:
 
 def memory_limit(device: JaxDevice) -> int | None:
     """Returns the MiB that JAX may take of a GPU, or None if not limited."""
-    if SHARE not in os.environ:
-        return None
+    limit = usable_bytes(device) if SHARE in os.environ else None
+    return None if limit is None else limit // 2**20
+
+
+def usable_bytes(device: JaxDevice) -> int | None:
+    """Returns the bytes that JAX's allocator takes of a GPU at most; None if unknown."""
     limit = dict(device.device.memory_stats() or {}).get("bytes_limit")
-    return None if limit is None else int(limit // 2**20)
+    return None if limit is None else int(limit)
+
+
+def usable_share() -> float:
+    """Returns the share of a card's memory that JAX takes at most."""
+    try:
+        return float(os.environ[SHARE])
+    except (KeyError, ValueError):
+        return USUAL_SHARE
 
 
 def _require_not_started() -> None:

@@ -296,6 +296,19 @@ def memory_limit(device: Any) -> int | None:
 
 
 @by_backend
+def usable_bytes(device: Any) -> int | None:
+    """Returns the bytes that a physical GPU is limited to, or None."""
+    limit = memory_limit(device)
+    return None if limit is None else limit * 2**20
+
+
+@by_backend
+def usable_share() -> float:
+    """Returns the share of a card's memory that the backend takes at most."""
+    return 1.0
+
+
+@by_backend
 def threads() -> tuple[int, int]:
     """Returns intra-op and inter-op threads; 0 is TensorFlow's own choice."""
     threading = tensorflow().config.threading

@@ -63,6 +63,24 @@ def test_an_estimate_adds_up_and_calls_nothing_compiled():
     assert known == {"kernels", "launches"}
 
 
+@pytest.mark.parametrize(
+    ("rows_mib", "share", "fits", "told"),
+    [
+        (11_000, 0.75, True, False),  # with libraries 11,534 of 12,020 MiB
+        (12_000, 0.75, False, True),
+        (12_000, 1.0, True, False),
+        (15_000, 0.75, False, False),  # more than the whole card
+        (None, 0.75, None, False),
+    ],
+)
+def test_what_a_framework_takes_at_most_decides_whether_it_fits(rows_mib, share, fits, told):
+    rows = None if rows_mib is None else rows_mib * float(MIB)
+    state = FACTS.state_bytes if rows_mib else None
+    cost = judge_card(replace(FACTS, rows_bytes=rows, state_bytes=state, share=share))
+    assert cost.fits is fits
+    assert any("JAX takes 75% of a card's memory at most" in note for note in cost.notes) is told
+
+
 def test_a_program_replaces_the_estimate():
     cost = judge_card(COMPILED)
     found = values(cost)

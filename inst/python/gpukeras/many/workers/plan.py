@@ -100,9 +100,7 @@ def read_worker_facts(asked: int | str | Futures, jobs: int, need_bytes: int) ->
         device for device in devices.read_devices() if device.kind == "GPU" and device.visible
     ]
     gpus = [
-        GpuFacts(
-            device.name, _as_mib(devices.free_bytes(f"GPU:{place}")), _as_mib(device.memory_bytes)
-        )
+        GpuFacts(device.name, _as_mib(devices.unheld_bytes(place)), _as_mib(device.memory_bytes))
         for place, device in enumerate(listed)
     ]
     here = devices.current().device

@@ -61,6 +61,7 @@ class CardFacts:
         state_bytes: Of weights and optimizer; None if unknown.
         temporary_bytes: Estimate of gradients and activations; None if unknown.
         program: The compiled program, or None.
+        share: Of the card's memory, what the framework takes at most.
     """
 
     card: Card
@@ -75,6 +76,7 @@ class CardFacts:
     state_bytes: float | None
     temporary_bytes: float | None
     program: TrainingProgram | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -119,20 +121,35 @@ def judge_card(facts: CardFacts, notes: tuple[str, ...] = (), *, install: bool =
     card, memory = facts.card, _list_memory(facts)
     total = _sum([figure.value for figure in memory])
     step = _list_step(facts)
+    room = min(card.memory_bytes, facts.share * card.memory_bytes + LIBRARY_BYTES)
     major, minor = card.capability
     precision = choose_policy("auto", [Gpu(f"{major}.{minor}", card.name)])
     size = Figure("card_bytes", card.memory_bytes, ASSUMED, card.source)
     whole = Figure("total_bytes", total, _weakest(memory), "a lower bound")
     return CardCost(
         card=card.name,
-        fits=None if total is None else total <= card.memory_bytes,
+        fits=None if total is None else total <= room,
         bound=_choose_bound(step),
         precision=precision.policy,
         precision_reason=precision.reason,
         figures=(*memory, whole, size, *step),
-        notes=(*notes, *_explain_waits(facts.program), *_explain_knee(facts.rows, step)),
+        notes=(
+            *notes,
+            *_explain_share(facts, total, room),
+            *_explain_waits(facts.program),
+            *_explain_knee(facts.rows, step),
+        ),
         install=install,
     )
+
+
+def _explain_share(facts: CardFacts, total: float | None, room: float) -> list[str]:
+    if total is None or not room < total <= facts.card.memory_bytes:
+        return []
+    return [
+        f"JAX takes {facts.share:.0%} of a card's memory at most, which "
+        "XLA_PYTHON_CLIENT_MEM_FRACTION can raise before Python starts; beside it are libraries."
+    ]
 
 
 def _explain_knee(rows: int | None, step: tuple[Figure, ...]) -> list[str]:

@@ -92,6 +92,7 @@ def read_card_cost(
         state_bytes=held,
         temporary_bytes=temporary,
         program=program,
+        share=runtime.usable_share(),
     )
     install = data is not None and not request.compiler
     return judge_card(facts, (why,) if why else (), install=install)
@@ -102,7 +103,7 @@ def plan_rows(data: Dataset, card: Card, batch_size: int) -> PipelinePlan:
     plan = data.plan("CPU:0", batch_size)
     if not isinstance(data, MapDataset):
         return plan
-    memory = float(card.memory_bytes)
+    memory = runtime.usable_share() * card.memory_bytes
     facts = data.read_facts(GPU, memory, memory)
     return plan_pipeline(facts, data.spec_of(batch_size))
 

@@ -1,0 +1,79 @@
+"""What of a GPU's memory counts as free, by what driver and framework say of it."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from gpukeras.backend import devices, jax_backend, runtime
+from gpukeras.system import host
+from gpukeras.system.host import NvmlGpu
+
+GIB = 2**30
+CARD = "NVIDIA A100-SXM4-80GB"
+GPU = SimpleNamespace(name="/physical_device:GPU:0")
+
+
+@pytest.fixture
+def tell(monkeypatch):
+    """Lets driver and framework tell of one GPU, in GiB."""
+
+    def tell(free, used=0.0, peak=0.0, own=None, limit=None, started=True):
+        processes = () if own is None else ((os.getpid(), own * GIB), (1, 3.0 * GIB))
+        card = NvmlGpu(CARD, "GPU-1", 80.0 * GIB, free * GIB, processes)
+        told = {
+            "visible_devices": lambda kind: [GPU],
+            "physical_devices": lambda kind: [GPU],
+            "device_details": lambda gpu: {"device_name": CARD},
+            "started": lambda: started,
+            "memory_info": lambda device: {"current": int(used * GIB), "peak": int(peak * GIB)},
+            "usable_bytes": lambda gpu: None if limit is None else int(limit * GIB),
+        }
+        for name, function in told.items():
+            monkeypatch.setattr(runtime, name, function)
+        monkeypatch.setattr(host, "read_nvml", lambda: [card])
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("told", "free"),
+    [
+        ({"free": 70.0, "started": False}, 70.0),
+        ({"free": 70.0, "used": 5.0, "peak": 5.0}, 70.0),
+        # 30 GiB were taken by an earlier training, of which 5 are used now.
+        ({"free": 45.0, "used": 5.0, "peak": 30.0}, 70.0),
+        # The framework took all at its start: the driver has nothing left.
+        ({"free": 0.0, "used": 5.0, "peak": 6.0, "own": 75.5}, 70.0),
+        ({"free": 45.0, "used": 5.0, "peak": 30.0, "own": 20.0}, 70.0),
+        # JAX takes three quarters of a card at most.
+        ({"free": 79.0, "limit": 60.0}, 60.0),
+        ({"free": 45.0, "used": 5.0, "peak": 30.0, "limit": 60.0}, 55.0),
+        ({"free": 10.0, "limit": 60.0}, 10.0),
+        ({"free": 0.0, "used": 61.0, "peak": 61.0, "limit": 60.0}, 0.0),
+    ],
+)
+def test_what_the_framework_holds_and_does_not_use_is_free(tell, told, free):
+    tell(**told)
+    assert devices.free_bytes("GPU:0") == free * GIB
+
+
+def test_other_processes_may_take_what_nobody_holds(tell):
+    tell(free=45.0, used=5.0, peak=30.0, limit=60.0)
+    assert devices.unheld_bytes(0) == 45.0 * GIB
+    assert devices.unheld_bytes(1) is None
+    assert devices.gpu_bytes("GPU:0") == 60.0 * GIB
+
+
+def test_jax_has_a_limit_where_its_memory_grows_too(monkeypatch):
+    stats = {"bytes_limit": 60 * GIB, "bytes_in_use": 1}
+    device = jax_backend.JaxDevice("GPU:0", SimpleNamespace(memory_stats=lambda: stats))
+    monkeypatch.delenv(jax_backend.SHARE, raising=False)
+    assert jax_backend.usable_bytes(device) == 60 * GIB
+    assert jax_backend.memory_limit(device) is None  # nobody asked for one
+    assert jax_backend.usable_share() == 0.75
+    monkeypatch.setenv(jax_backend.SHARE, ".9")
+    assert jax_backend.memory_limit(device) == 60 * 1024
+    assert jax_backend.usable_share() == 0.9
+    silent = jax_backend.JaxDevice("GPU:0", SimpleNamespace(memory_stats=lambda: None))
+    assert jax_backend.usable_bytes(silent) is None
