@@ -178,6 +178,19 @@ test_that("an import that fails is a cause with its fix, of every call and of gp
   expect_match(said[4], "file too short.* TRUE TRUE$")
 })
 
+test_that("an import of TensorFlow that ends R is not silent", {
+  skip_on_os("windows")
+  skip_without_tensorflow()
+  folder <- withr::local_tempdir()
+  writeLines(c("import ctypes", "ctypes.string_at(0)"), file.path(folder, "tensorflow.py"))
+  withr::local_envvar(PYTHONPATH = folder)
+  ended <- start_r(c("library(gpukeras)", "gpu_setup()"))
+  said <- readLines(ended$err)
+  expect_false(ended$status == 0)
+  expect_match(said, "caught segfault", all = FALSE)
+  expect_match(said, "gpu_setup()", fixed = TRUE, all = FALSE)
+})
+
 # Python runs before gpukeras is loaded, and is the one that was chosen: the environment that would
 # be taken else has the packages.
 test_that("a chosen Python without packages is kept, and an error with the way out", {

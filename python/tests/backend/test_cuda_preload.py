@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from children import run_script
+from children import run_python, run_script
 from stub_driver import stub_environment
 
 from gpukeras.backend import cuda_preload
@@ -135,3 +135,30 @@ def test_the_collector_pauses_and_is_then_as_it_was(collecting):
         assert gc.isenabled() == collecting
     finally:
         (gc.enable if before else gc.disable)()
+
+
+MUTED = """
+import os, signal, sys
+from gpukeras.backend.cuda_preload import muted_stderr
+with muted_stderr():
+    os.write(2, b"a note of the import\\n")
+    {died}
+os.write(2, b"heard again")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no sed")
+@pytest.mark.parametrize(
+    ("died", "heard"),
+    [
+        ("pass", "heard again"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", ""),
+        (
+            r'os.write(2, b"\n *** caught segfault ***\ncause\n"); os.abort()',
+            " *** caught segfault ***\ncause\n",
+        ),
+        (r'os.write(2, b"F0000 no AVX\n"); os.abort()', "F0000 no AVX\n"),
+    ],
+)
+def test_an_import_is_muted_but_for_its_last_words(died, heard):
+    assert run_python("-c", MUTED.format(died=died)).stderr == heard

@@ -1,11 +1,13 @@
 import os
+import sys
 from types import ModuleType
 
 import pytest
 from children import PATHS, run_script
 
 from gpukeras.backend import import_errors
-from gpukeras.backend.import_errors import check_package, refuse_import
+from gpukeras.backend.import_errors import check_package, check_processor, refuse_import
+from gpukeras.system import host
 
 
 @pytest.fixture(autouse=True)
@@ -78,3 +80,31 @@ def test_a_folder_that_is_left_of_a_package_is_named(tmp_path):
     with pytest.raises(ImportError, match="has its name and is another module") as caught:
         check_package(left)
     assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals")
+@pytest.mark.parametrize(("backend", "title"), [("tensorflow", "TensorFlow"), ("jax", "JAX")])
+def test_on_a_processor_without_avx_a_deadly_import_is_refused_before(tmp_path, backend, title):
+    source = "import os, signal\nos.kill(os.getpid(), signal.SIGILL)"
+    (tmp_path / f"{backend}.py").write_text(source)
+    script = """
+    from gpukeras.backend import runtime
+    from gpukeras.core.errors import RuntimeMissingError
+    from gpukeras.system import host
+    host.lacks_avx = lambda: True
+    try:
+        runtime.keras()
+    except RuntimeMissingError as error:
+        answer = error.message
+    """
+    paths = os.pathsep.join((str(tmp_path), PATHS))
+    said = run_script(script, PYTHONPATH=paths, KERAS_BACKEND=backend)
+    assert said.startswith(f"{title} cannot be imported")
+    assert "killed by SIGILL" in said
+
+
+def test_an_import_that_ends_well_elsewhere_is_not_refused(tmp_path, monkeypatch):
+    (tmp_path / "built_for_it.py").write_text("")
+    monkeypatch.setattr(host, "lacks_avx", lambda: True)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    check_processor("TensorFlow", "built_for_it")

@@ -8,12 +8,13 @@ both.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from typing import Any
 from gpukeras.backend import xla_cache
 from gpukeras.system import packages
 
+# What R says of a signal, or a C++ program's last line; from there on all passes.
+LAST_WORDS = r"/ \*\*\* caught |^F[0-9 ]/,$p"
 SWITCH = "GPUKERAS_PRELOAD"  # "false" switches preloading off
 # Each library follows those that it needs (from the ELF headers of the wheels for CUDA 12).
 ORDER = (
@@ -153,7 +156,7 @@ def prepare(imported: bool | None = None) -> Preload:
     return done
 
 
-@contextmanager
+@contextlib.contextmanager
 def paused_collector() -> Iterator[None]:
     """Pauses Python's garbage collector: TensorFlow's import makes many objects and no garbage."""
     collecting = gc.isenabled()
@@ -165,14 +168,39 @@ def paused_collector() -> Iterator[None]:
             gc.enable()
 
 
-@contextmanager
+@contextlib.contextmanager
 def muted_stderr() -> Iterator[None]:
-    """Drops C++ output to standard error: the import writes notes at any log level."""
-    saved, sink = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
+    """Drops C++ output to standard error: the import writes notes at any log level.
+
+    An import may end this process. What then is said passes: R's words on a signal that it caught,
+    and TensorFlow's on a fatal error.
+    """
+    saved = os.dup(2)
+    with contextlib.ExitStack() as stack:
+        sink = _open_sink(stack)
+        stack.callback(os.close, saved)
+        stack.callback(os.dup2, saved, 2)
         os.dup2(sink, 2)
         yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(sink)
+
+
+def _open_sink(stack: contextlib.ExitStack) -> int:
+    """Opens what drops all but last words: another process passes those on, also after our end."""
+    try:
+        relay = subprocess.Popen(
+            ("sed", "-nE", LAST_WORDS),
+            stdin=subprocess.PIPE,
+            stdout=2,
+            start_new_session=True,  # an interrupt does not end it
+        )
+    except OSError:  # Windows has no sed
+        return stack.enter_context(open(os.devnull, "wb")).fileno()
+    assert relay.stdin is not None
+    stack.callback(_end, relay)
+    stack.callback(relay.stdin.close)
+    return relay.stdin.fileno()
+
+
+def _end(relay: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):  # a child of the import holds the pipe
+        relay.wait(1)

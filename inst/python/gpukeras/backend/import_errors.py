@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 
+from gpukeras.core.child_process import run_child
 from gpukeras.core.errors import RuntimeMissingError
+from gpukeras.system import host
+from gpukeras.system.environment import current_variables
 
 # An import runs the code of many packages: one may even call sys.exit().
 IMPORT_FAULTS = (Exception, SystemExit)
+TRIAL_LIMIT_S = 60
 failures: dict[str, str] = {}  # by module: the first error, since a second attempt says another
 
 
@@ -26,6 +31,29 @@ def refuse_import(title: str, module: str, error: BaseException, hint: str) -> R
     if not (isinstance(error, ModuleNotFoundError) and error.name == module):
         hint = "It is installed: gpu_check() says why its import fails."
     return RuntimeMissingError(said, hint=hint)
+
+
+def check_processor(title: str, module: str) -> None:
+    """Refuses an import that would end this session, R's as a rule, on a processor without AVX.
+
+    There a new process tries the import first: some packages are built for such processors.
+
+    Args:
+        title: Name for people, such as "TensorFlow".
+        module: Name of the module, such as "tensorflow".
+
+    Raises:
+        RuntimeMissingError: if that process is killed.
+    """
+    if module in sys.modules or not host.lacks_avx():
+        return
+    end = run_child(sys.executable, ("-c", f"import {module}"), current_variables(), TRIAL_LIMIT_S)
+    if end.problem.startswith("killed"):
+        raise RuntimeMissingError(
+            f"{title} cannot be imported: a process that only imports it is {end.problem}, and the "
+            "processor has no AVX.",
+            hint="It would have ended this session. gpu_check() says what to do.",
+        )
 
 
 def check_package(module: ModuleType) -> None:

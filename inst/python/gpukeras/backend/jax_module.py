@@ -7,7 +7,12 @@ import os
 from typing import Any
 
 from gpukeras.backend import xla_cache
-from gpukeras.backend.import_errors import IMPORT_FAULTS, check_package, refuse_import
+from gpukeras.backend.import_errors import (
+    IMPORT_FAULTS,
+    check_package,
+    check_processor,
+    refuse_import,
+)
 
 PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
@@ -22,6 +27,7 @@ def jax() -> Any:
         RuntimeMissingError: if it cannot be imported.
     """
     os.environ.setdefault(PREALLOCATE, "false")
+    check_processor("JAX", "jax")
     try:
         import jax as module
 

@@ -17,7 +17,12 @@ from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
 from gpukeras.backend import cuda_preload, jax_backend, keras_private
-from gpukeras.backend.import_errors import IMPORT_FAULTS, check_package, refuse_import
+from gpukeras.backend.import_errors import (
+    IMPORT_FAULTS,
+    check_package,
+    check_processor,
+    refuse_import,
+)
 from gpukeras.backend.jax_module import jax
 from gpukeras.core import fork_guard
 from gpukeras.core.errors import BackendError, RuntimeMissingError
@@ -99,6 +104,7 @@ def tensorflow() -> Any:
 def _import_tensorflow() -> Any:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1")
+    check_processor("TensorFlow", "tensorflow")
     cuda_preload.prepare()
     try:
         with (

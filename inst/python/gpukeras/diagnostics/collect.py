@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -99,10 +98,8 @@ def read_layers(facts: dict[str, Any], environment: Mapping[str, str]) -> None:
 
 def may_die(facts: dict[str, Any], root: Path) -> bool:
     """Whether an import of the backend may end its process: an old processor, or one did."""
-    flags = host.read_text(root / "proc/cpuinfo") or ""
-    old = re.search(r"^flags\s*:(?!.* avx\b)", flags, re.MULTILINE) is not None
     ended = parse_facts(facts).listing("as it is").error or ""
-    return old or ended.startswith("killed")
+    return host.lacks_avx(root) or ended.startswith("killed")
 
 
 def explain_skip(layer: str, facts: Facts) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,12 @@ def read_text(path: str | Path) -> str | None:
         return Path(path).read_text(errors="replace").strip("\0\n\t ")
     except OSError:
         return None
+
+
+def lacks_avx(root: str | Path = "/") -> bool:
+    """Whether this is a processor of Intel's kind without AVX, which TensorFlow and JAX need."""
+    flags = read_text(Path(root) / "proc/cpuinfo") or ""
+    return re.search(r"^flags\s*:(?!.* avx\b)", flags, re.MULTILINE) is not None
 
 
 # Containers, jobs, NVML --------------------------------------------------------------------------
