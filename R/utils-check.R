@@ -119,7 +119,7 @@ check_data_frame <- function(x, arg = caller_arg(x), call = caller_env()) {
 }
 
 check_names <- function(x, arg = caller_arg(x), call = caller_env()) {
-  damaged <- which(!validEnc(names(x)))
+  damaged <- which(is_damaged(names(x)))
   if (length(damaged) > 0) {
     abort_name(damaged[1], x, "is no valid text", "Give it another name.", arg, call)
   }
@@ -133,10 +133,25 @@ check_names <- function(x, arg = caller_arg(x), call = caller_env()) {
   }
 }
 
+# Text that no encoding explains. In a C locale validEnc() takes all bytes for text.
+is_damaged <- function(text) {
+  native <- Encoding(text) == "unknown" & !is.na(text)
+  !validEnc(text) | native & is.na(iconv(text, "", "UTF-8"))
+}
+
 # Names of columns that a formula uses must be valid names in R code; `...` and `..1` are reserved.
 check_formula_names <- function(formula, data, call) {
   used <- all.vars(formula)
   names <- names(data)
+  # R spells in escapes what a name of its locale cannot be, so that no column has it.
+  foreign <- is.na(iconv(enc2utf8(names), "UTF-8", "")) & !is.na(names)
+  foreign <- which(foreign & ("." %in% used | enc2native(names) %in% used))
+  if (length(foreign) > 0) {
+    abort_name(
+      foreign[1], data, "is in letters that this session's locale does not have",
+      "Start R with LC_ALL=C.UTF-8, or another locale of UTF-8.", "data", call
+    )
+  }
   words <- is.na(names) | !nzchar(names) | nchar(names, "bytes") > 10000
   words <- words | grepl("^[.][.]([.]|[0-9]+)$", names)
   meant <- which(words & ("." %in% used | names %in% used))

@@ -54,3 +54,6 @@ few <- function(cases, count) if (is_nightly()) cases else utils::head(cases, co
 
 # The engines that make the same updates: what R adds to a training is seen on one.
 few_engines <- function() few(c("graph_loop", "keras", "compiled"), 1)
+
+# Text of another R session with the bullets that cli has where a locale has no others.
+plain_bullets <- function(text) gsub("\u2139", "i", text, fixed = TRUE)

@@ -173,7 +173,7 @@ test_that("an import that fails is a cause with its fix, of every call and of gp
   ))
   said <- utils::tail(said[nzchar(said)], 4)
   expect_identical(said[1], "gpukeras_error_runtime_missing")
-  expect_snapshot(cat(gsub("\u2139", "i", gsub("/[^ ]*/numpy[^ :]*", "<numpy>", said[2]))))
+  expect_snapshot(cat(plain_bullets(gsub("/[^ ]*/numpy[^ :]*", "<numpy>", said[2]))))
   expect_identical(trimws(said[3]), "NOT USED C26 TRUE")
   expect_match(said[4], "file too short.* TRUE TRUE$")
 })

@@ -60,6 +60,7 @@ test_that("columns are selected, by argument and by formula", {
 
 test_that("several files are one table, wherever R is by then", {
   skip_without_tensorflow()
+  skip_if_not(l10n_info()[["UTF-8"]], "this locale has folders of other names")
   folder <- in_folder()
   dir.create(file.path(folder, "\u00e5r"))
   write_table(flights(30), file.path(folder, "\u00e5r", "a.parquet"))

@@ -179,6 +179,20 @@ listed$f <- data.frame(u = 1:3, v = 4:6)
 wide <- as.data.frame(matrix(0, 1, 14000))
 names(wide)[1] <- "y"
 
+test_that("a name is refused in formulas alone where the session's locale cannot spell it", {
+  skip_without_tensorflow()
+  withr::local_locale(LC_CTYPE = "C")
+  data <- called("gr\u00f6\u00dfe")
+  refused <- function(call) expect_error(call, "locale", class = "gpukeras_error_data")
+  refused(gpu_dataset(y ~ ., data))
+  refused(gpu_dataset(data, "y"))
+  named <- suppressWarnings(as.name(names(data)[2])) # R spells it in escapes
+  refused(gpu_dataset(rlang::new_formula(quote(y), named), data))
+  expect_identical(names(gpu_dataset(data[2], 1:3)), names(data)[2])
+  expect_length(names(gpu_dataset(~y, data)), 1)
+  expect_error(gpu_dataset(called("bad\xff"), 1:3), "valid text", class = "gpukeras_error_data")
+})
+
 expect_refused(list(
   "a column that is a word of R in a formula" =
     case("data", "column 2 of `data`, \"..1\"", gpu_dataset(y ~ ., called("..1"))),

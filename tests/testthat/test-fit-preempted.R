@@ -29,7 +29,7 @@ test_that("a session whose training was asked to end goes on when it is run agai
   expect_true(file.exists(file.path(top, "closed"))) # R has ended as ever
   said <- readLines(first$err)
   said <- said[cumsum(grepl("asked to end", said)) > 0]
-  expect_snapshot(writeLines(sub("[0-9.]+ s after", "<seconds> s after", said)))
+  expect_snapshot(writeLines(plain_bullets(sub("[0-9.]+ s after", "<seconds> s after", said))))
   second <- start_r(script)
   expect_identical(second$status, 0L, info = readLines(second$err))
   expect_identical(rev(readLines(second$out))[1], "Resumed after epoch 2, from its checkpoint.")
