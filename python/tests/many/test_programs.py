@@ -74,17 +74,18 @@ def test_a_block_is_one_call_where_the_trip_count_is_known(monkeypatch):
 
     def train():
         monkeypatch.setattr(programs, "find_program", lambda key: None)
-        monkeypatch.setattr(plan, "BLOCK_BYTES", 2 * 2 * 16 * data.row_bytes)  # two steps
+        monkeypatch.setattr(plan, "BLOCK_BYTES", 3 * 2 * 16 * data.row_bytes)  # three steps
+        monkeypatch.setattr(plan, "BLOCK_SHARE", 0)  # whatever the memory of a GPU
         fits = fit_many([make_model()], data, seeds=[1, 2], epochs=2, batch_size=16)
         return [one.state for one in fits.fitted]
 
-    data = make_dataset(rows=5 * 16)
+    data = make_dataset(rows=7 * 16)
     usual = train()
     monkeypatch.setattr(programs, "choose_loop", lambda *_, **__: LoopChoice(True, ""))
     monkeypatch.setattr(programs.StackPrograms, "run", counted)
     known = train()
-    epoch = [("train", 2, 0), ("train", 2, 0), ("train", 1, 0)]
-    assert calls == [("train", 2, 1), *epoch[1:], *epoch]
+    epoch = [("train", 3, 0), ("train", 3, 0), ("train", 1, 0)]
+    assert calls == [("train", 3, 1), *epoch[1:], *epoch]
     for one, other in zip(usual, known, strict=True):
         for part, values in one.items():
             for value, same in zip(values, other[part], strict=True):
