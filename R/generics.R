@@ -70,7 +70,7 @@ coefficients_of <- function(terms, linear, call) {
       if (linear) {
         "The model's coefficients are not known: it was not trained by gpukeras on named columns."
       } else {
-        "The model has hidden layers: its weights are no coefficients of columns."
+        "The model has hidden layers or other operations: its weights are no coefficients."
       },
       code = "model", arg = "object", call = call,
       hint = "gpu_importance() and gpu_effects() tell what columns do; gpu_mlp(units = integer())."

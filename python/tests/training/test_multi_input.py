@@ -33,9 +33,11 @@ from gpukeras.data.loader import profile
 from gpukeras.data.loader.loader import open_loader, sample_rows
 from gpukeras.data.recipe.serialization import same_encoding
 from gpukeras.data.saved.writer import save_dataset
+from gpukeras.explain.gradients import attribute
 from gpukeras.export import recipe_json
 from gpukeras.models import mlp
 from gpukeras.training import evaluate, fit, predict
+from gpukeras.training.model_summary import summarise_model
 
 # Training ----------------------------------------------------------------------------------------
 
@@ -311,6 +313,30 @@ def test_predictions_are_those_of_keras(style):
         predict.predict(model, array(TABLE))
     result = evaluate.evaluate(model, data, "validation")
     assert {"loss", "price_loss", "cut_loss", "cut_accuracy"} <= set(result["metrics"])
+
+
+@pytest.mark.tf
+def test_a_dataset_with_the_inputs_in_another_order_has_the_same_predictions():
+    parts = {"one": array(TABLE[:, :1]), "two": array(TABLE[:, 1:2])}
+    label = {"kind": "numeric", "values": TABLE[:, 0] - 3 * TABLE[:, 1], "levels": []}
+    data = build(inputs(**parts), label)
+    model = mlp.build_mlp(data, {"units": [], "learning_rate": 0.1})
+    fit.fit(model, data, {"epochs": 2})
+    turned = build(inputs(two=parts["two"], one=parts["one"]), label)
+    expected = predict.predict(model, data=data)["values"]
+    np.testing.assert_allclose(predict.predict(model, data=turned)["values"], expected, rtol=1e-5)
+    found, known = (summarise_model(model, each) for each in (turned, data))
+    assert found.deviance == pytest.approx(known.deviance, rel=1e-5)
+    assert {one.term: one.estimate for one in found.terms} == pytest.approx(
+        {one.term: one.estimate for one in known.terms}, rel=1e-5
+    )
+    baseline = inputs(one=array(np.ones((1, 1))), two=array(np.zeros((1, 1))))
+    found, known = (
+        attribute(model, data=each, baseline=baseline, steps=2) for each in (turned, data)
+    )
+    assert found.columns == ("two$1", "one$1")
+    np.testing.assert_allclose(found.values[:, ::-1], known.values, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.baselines, known.baselines, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -172,7 +172,7 @@ def _open_baseline(
             some = rows.gather(slice(LOOKED))[:, offset.columns]
             zeros[:, offset.columns] = some.mean() if family is None else family.shift
         return MemoryRows(zeros)
-    opened = open_rows(model, baseline, None)[1]
+    opened = open_rows(model, baseline, None, recipe)[1]
     if not isinstance(opened, RowSource) or len(opened) != 1:
         count = len(opened) if isinstance(opened, RowSource) else "a sequence"
         raise DataError(f"`baseline` must be a single row, not {count}.", arg="baseline")

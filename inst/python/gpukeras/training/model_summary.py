@@ -190,9 +190,8 @@ def read_rows(
 
 def _predict(model: Model, data: Dataset, family: Family) -> np.ndarray:
     """Returns the family's parameters of all rows, as the model itself gives them."""
-    recipe = model_recipes.recipe_of(model) or data.recipe
     with jit_policy(model):
-        output = predict_rows(model, data.sources[0], recipe, data.map)
+        output = predict_rows(model, data.sources[0], data.recipe, data.map)
     if not isinstance(output, np.ndarray):
         raise _refuse_loss()
     output = output.astype(np.float64).reshape(len(output), -1)
@@ -230,9 +229,9 @@ def _describe(
     measured: deviance.Deviance,
     numbers: np.ndarray,
 ) -> ModelSummary:
-    dense, count = coefficients.find_linear(model), len(numbers)
+    linear, count = coefficients.find_linear(model, family), len(numbers)
     features = data.recipe.features
-    rank = None if dense is None else find_rank(data, numbers)
+    rank = None if linear is None else find_rank(data, numbers)
     df = None if rank is None else coefficients.count_parameters(family, rank)
     penalised = bool(getattr(model, "losses", ()))
     units = family.name in deviance.UNIT
@@ -250,7 +249,7 @@ def _describe(
         columns=tuple(rule.name for rule in features.columns) or features.names,
         rows=count,
         trainable=sum(math.prod(each.shape) for each in model.trainable_variables),
-        linear=dense is not None,
+        linear=linear is not None,
         penalised=penalised,
         log_likelihood=measured.log_likelihood,
         deviance=measured.deviance,
@@ -367,7 +366,7 @@ def read_terms(model: Model) -> ModelTerms:
         link="" if family is None else family.link,
         options={} if family is None else family_options(family),
         formula="" if recipe is None else recipe.formula,
-        linear=coefficients.find_linear(model) is not None,
+        linear=coefficients.find_linear(model, family) is not None,
         terms=terms,
     )
 

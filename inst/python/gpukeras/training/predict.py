@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -169,15 +170,26 @@ def _read_classes(
 
 
 def open_rows(
-    model: Model, features: Mapping[str, Any] | None, data: Dataset | None
+    model: Model,
+    features: Mapping[str, Any] | None,
+    data: Dataset | None,
+    recipe: Recipe | None = None,
 ) -> tuple[Recipe, RowSource | IterableDataset, np.ndarray | None]:
-    """Returns the rows to predict, their recipe, and a mask of complete rows, or None for all."""
-    recipe = model_recipes.recipe_of(model)
+    """Returns the rows to predict, their recipe, and a mask of complete rows, or None for all.
+
+    Args:
+        model: The model.
+        features: New rows.
+        data: Alternatively a dataset, in whose rows several inputs lie in its own order.
+        recipe: The encoding of new rows; None for that of the model, if it has one.
+    """
+    recipe = recipe or model_recipes.recipe_of(model)
     if data is not None:
         model_recipes.check_encoding(model, data.recipe)
         data.variable_axes = compatibility.read_variable_axes(model)
         rows = data if isinstance(data, IterableDataset) else data.sources[0]
-        return recipe or data.recipe, rows, None
+        recipe = recipe or data.recipe
+        return replace(recipe, features=data.recipe.features), rows, None
     encoding = None if recipe is None else recipe.features
     source = open_features(features or {}, "newdata", encoding=encoding)
     recipe = compatibility.open_shape(model, recipe or _plain_recipe(source), source.row_shape)

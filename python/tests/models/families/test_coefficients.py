@@ -85,7 +85,7 @@ def test_a_quantile_alone_has_coefficients():
 def test_other_models_have_no_coefficients():
     data, *_ = framed("poisson")
     hidden = model_of("poisson", data, units=[3])
-    assert coefficients.find_linear(hidden) is None
+    assert coefficients.find_linear(hidden, family_of(hidden)) is None
     assert coefficients.read_coefficients(hidden, data.recipe, family_of(hidden)) == ()
     assert coefficients.list_encoded(Recipe(ImageEncoding((2, 2, 1)))) == []
     named = ArrayEncoding((2,), (4.0, 5.0), center=(1.0, 2.0), names=("u", "v"), marked=(0,))
@@ -109,3 +109,66 @@ def test_other_models_have_no_coefficients():
 )
 def test_parameters_are_counted_as_by_r(family, count):
     assert coefficients.count_parameters(family, rank=4) == count
+
+
+def joined(order):
+    """A linear model of two inputs, whose dense layer takes them in an order."""
+    import keras
+
+    inputs = {name: keras.Input((1,), name=name) for name in ("u", "v")}
+    both = keras.layers.Concatenate()([inputs[name] for name in order])
+    return keras.Model(list(inputs.values()), keras.layers.Dense(1)(both))
+
+
+@pytest.mark.parametrize("order", [("u", "v"), ("v", "u")])
+def test_coefficients_have_the_names_of_the_inputs_that_the_layer_takes(order):
+    model = joined(order)
+    model.layers[-1].set_weights([np.array([[2.0], [5.0]]), np.ones(1)])
+    for given in (("u", "v"), ("v", "u")):
+        parts = [
+            {"name": name, "features": {"kind": "array", "values": features()[:, :1]}}
+            for name in given
+        ]
+        data = builder.assemble(
+            {"kind": "inputs", "inputs": parts}, {"batch_size": ROWS}, labels_of("gaussian")
+        )
+        terms = coefficients.read_coefficients(model, data.recipe, Family("gaussian", "identity"))
+        found = {one.term: one.estimate for one in terms}
+        assert found == {"(Intercept)": 1.0, f"{order[0]}$1": 2.0, f"{order[1]}$1": 5.0}
+
+
+def unlike(case):
+    """A model of one dense layer whose weights are no coefficients of the rows."""
+    import keras
+
+    layers, row = keras.layers, keras.Input((2,))
+    dense = layers.Dense(1, "sigmoid" if case == "sigmoid" else None)
+    made = {
+        "rescaled": lambda: dense(layers.Rescaling(0.1, 3)(row)),
+        "sigmoid": lambda: dense(row),
+        "turned": lambda: dense(row[:, ::-1]),
+        "logarithm": lambda: dense(keras.ops.log1p(keras.ops.abs(row))),
+    }
+    model = keras.Model(row, made[case]())
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize("case", ["rescaled", "sigmoid", "turned", "logarithm"])
+def test_weights_behind_something_else_are_no_coefficients(case):
+    values = {"kind": "array", "values": features()}
+    data = builder.assemble(values, {"batch_size": ROWS}, labels_of("gaussian"))
+    family = Family("gaussian", "identity")
+    assert coefficients.read_coefficients(unlike(case), data.recipe, family) == ()
+
+
+def test_several_rescalings_of_an_output_count_one_after_the_other():
+    import keras
+
+    layers, row = keras.layers, keras.Input((2,))
+    linear = layers.Dense(1, kernel_initializer="ones", bias_initializer="ones")(row)
+    model = keras.Model(row, layers.Rescaling(2.0, 1.0)(layers.Rescaling(3.0, 5.0)(linear)))
+    values = {"kind": "array", "values": features()}
+    data = builder.assemble(values, {"batch_size": ROWS}, labels_of("gaussian"))
+    terms = coefficients.read_coefficients(model, data.recipe, Family("gaussian", "identity"))
+    assert [one.estimate for one in terms] == [17.0, 6.0, 6.0]

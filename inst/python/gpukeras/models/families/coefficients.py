@@ -8,7 +8,7 @@ unit w / scale, and the intercept start + unit b less the sum of coefficients ti
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -32,8 +32,10 @@ from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import NONE, ROWS, Family
 
 INTERCEPT = "(Intercept)"
-PLAIN = ("InputLayer", "Flatten", "Concatenate", "Dense", "Rescaling", "FamilyOutput")
-ACTIVATIONS = ("linear", "sigmoid", "softmax")
+JOINS = ("Flatten", "Concatenate")  # what may stand between the inputs and the dense layer
+LINEAR = "linear"
+# What makes probabilities of the predictors of a family that a loss implies.
+ACTIVATIONS = {"binomial": "sigmoid", "multi_label": "sigmoid", "multinomial": "softmax"}
 
 
 @dataclass(frozen=True)
@@ -60,19 +62,80 @@ class Encoded:
     scale: float = 1.0
 
 
-def find_linear(model: Model) -> Any:
-    """Returns the dense layer of a model that has no other layer with weights; else None."""
-    layers = keras_private.list_layers(model, include_self=False)
-    kinds = [type(layer).__name__ for layer in layers]
-    if kinds.count("Dense") != 1 or set(kinds) - set(PLAIN):
+@dataclass(frozen=True)
+class Linear:
+    """The dense layer of a model whose linear predictors have no other weights.
+
+    Args:
+        dense: The layer.
+        inputs: Names of the model's inputs, in the order in which the layer takes their columns.
+    """
+
+    dense: Any
+    inputs: tuple[str, ...]
+
+
+def find_linear(model: Model, family: Family | None) -> Linear | None:
+    """Returns the dense layer of a model whose graph has nothing else that changes predictors.
+
+    Args:
+        model: The model.
+        family: Its family, or the one that its loss implies; None for a model without one.
+    """
+    graph = keras_private.functional_of(model) or model
+    tensors: Sequence[Any] = getattr(graph, "outputs", None) or ()
+    if len(tensors) != 1 or not keras_private.has_nodes(graph):
         return None
-    dense = layers[kinds.index("Dense")]
-    return dense if getattr(dense.activation, "__name__", "") in ACTIVATIONS else None
+    given = graph.input if isinstance(graph.input, Mapping) else {}
+    keys = {id(tensor): str(key) for key, tensor in given.items()}
+    layer, args = keras_private.origin_of(tensors[0])
+    expected = _activation(model, family)
+    while type(layer).__name__ == "FamilyOutput" or _is_rescaling(layer) and expected == LINEAR:
+        layer, args = keras_private.origin_of(runtime.tree().flatten(args)[0])
+    if type(layer).__name__ != "Dense" or getattr(layer.activation, "__name__", "") != expected:
+        return None
+    inputs = tuple(name for tensor in args for name in _follow(tensor, keys))
+    return Linear(layer, inputs) if all(inputs) else None
 
 
-def list_encoded(recipe: Recipe) -> list[Encoded]:
-    """Returns the columns of an encoded row, without an offset; none for images and windows."""
-    return list(_walk(recipe.features))
+def _activation(model: Model, family: Family | None) -> str:
+    """Returns the activation of the layer whose weights are the coefficients of a family."""
+    losses = runtime.tree().flatten(getattr(model, "loss", None))
+    logits = any(getattr(loss, "from_logits", False) for loss in losses)
+    if family is None or logits or family_layer(model) is not None:
+        return LINEAR
+    return ACTIVATIONS.get(family.name, LINEAR)
+
+
+def _is_rescaling(layer: Any) -> bool:
+    return type(layer).__name__ == "Rescaling"
+
+
+def _follow(tensor: Any, keys: Mapping[int, str]) -> Iterator[str]:
+    """Yields the inputs whose columns lie side by side in a tensor; "" for anything else."""
+    operation, args = keras_private.origin_of(tensor)
+    kind = type(operation).__name__
+    if kind not in JOINS:
+        yield keys.get(id(tensor), operation.name) if kind == "InputLayer" else ""
+        return
+    for each in runtime.tree().flatten(args):
+        yield from _follow(each, keys)
+
+
+def list_encoded(recipe: Recipe, inputs: Sequence[str] = ()) -> list[Encoded]:
+    """Returns the columns of an encoded row; none for images and windows.
+
+    Args:
+        recipe: The encoding.
+        inputs: Names of several inputs, in the order in which a layer takes them.
+    """
+    columns = list(_walk(recipe.features))
+    places = {part.name: part.columns for part in recipe.parts}
+    if not places:
+        return columns
+    if len(columns) != math.prod(recipe.shape) or not places.keys() >= set(inputs):
+        return []
+    return [column for name in inputs for column in columns[places[name]]]
 
 
 def _walk(encoding: Encoding) -> Iterator[Encoded]:
@@ -83,7 +146,7 @@ def _walk(encoding: Encoding) -> Iterator[Encoded]:
                     yield Encoded(f"{part.name}${column.name}", column.center, column.scale)
         case TableEncoding():
             for rule in encoding.columns:
-                for place, name in enumerate(() if rule.offset else rule.features):
+                for place, name in enumerate(rule.features):
                     # Only a number is standardised; weekdays and indicators beside it are not.
                     yield Encoded(name, rule.center, rule.scale) if place == 0 else Encoded(name)
         case ArrayEncoding() if len(encoding.shape) == 1:
@@ -109,8 +172,11 @@ def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Ter
         recipe: Its encoding.
         family: Its family, or the one that its loss implies.
     """
-    dense, columns = find_linear(model), list_encoded(recipe)
-    if dense is None or len(family.quantiles) > 1 or len(columns) != dense.kernel.shape[0]:
+    linear = find_linear(model, family)
+    if linear is None or len(family.quantiles) > 1:
+        return ()
+    dense, columns = linear.dense, list_encoded(recipe, linear.inputs)
+    if len(columns) != dense.kernel.shape[0]:
         return ()
     kernel, bias = _read_array(dense.kernel), np.zeros(dense.kernel.shape[1])
     bias = _read_array(dense.bias) if dense.use_bias else bias
@@ -142,8 +208,8 @@ def _predictor_scales(model: Model, family: Family, count: int) -> tuple[np.ndar
     kin = likelihood(family)
     if family_layer(model) is None:
         for layer in keras_private.list_layers(model, include_self=False):
-            if type(layer).__name__ == "Rescaling":
-                starts, units = starts + layer.offset, units * layer.scale
+            if _is_rescaling(layer):
+                starts, units = starts * layer.scale + layer.offset, units * layer.scale
         return starts, units
     if family.name in ("multinomial", "multi_label", "cox", "ordinal"):
         return starts - family.shift, units
