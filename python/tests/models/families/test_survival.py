@@ -141,11 +141,22 @@ def test_a_grid_keeps_evenly_spread_times_and_a_stratum_without_events_or_rows_i
     assert (times[1] == 5).all()
     assert not times[2].any()
     own = {"times": times, "hazard": hazard}
-    curves, _ = survival.survival_curves(family, rows, own, None)
+    curves, drawn_at = survival.survival_curves(family, rows, own, None)
     assert (curves[STRATUM == 1] == 1).all()
+    assert drawn_at.max() == labels[labels[:, 1] > 0, 0].max()
     for odd in (2.0, 7.0, -1.0):
         with pytest.raises(DataError, match="a stratum that has no training rows"):
             survival.survival_curves(family, np.array([[1.0, odd]]), own, None)
+
+
+def test_curves_step_at_the_times_of_events_which_no_float32_need_hold():
+    times = np.arange(1, 20) / 10
+    labels, ones = np.column_stack([times.astype("float32"), np.ones(19)]), np.ones(19)
+    family = Family("cox", "log", ties="breslow")
+    grid, hazard = survival.baseline_hazard(family, labels, ones[:, None], ones)
+    own = {"times": grid.astype("float32"), "hazard": hazard.astype("float32")}
+    curves, _ = survival.survival_curves(family, np.ones((1, 1)), own, times)
+    np.testing.assert_allclose(curves[0], np.exp(-np.cumsum(1 / np.arange(19, 0, -1))), rtol=1e-5)
 
 
 @pytest.mark.slow

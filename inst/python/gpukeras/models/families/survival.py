@@ -325,12 +325,15 @@ def _step_curves(
     family: Family, parameters: np.ndarray, own: Mapping[str, np.ndarray], times: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns curves that step at the times of events, each by the baseline of its stratum."""
-    grids, hazards = own["times"].astype(float), own["hazard"].astype(float)
+    grids, hazards = own["times"], own["hazard"].astype(float)
     known = grids.any(axis=1)
-    times = np.unique(grids[known]) if times is None else times
+    if times is None:
+        times = np.unique(grids[hazards.any(axis=1)]).astype(float)
+    # A step is at the time of an event, which labels and grid hold as float32.
+    reached = times.astype(grids.dtype)
     totals = np.stack(
         [
-            np.concatenate([[0.0], hazard])[np.searchsorted(grid, times, side="right")]
+            np.concatenate([[0.0], hazard])[np.searchsorted(grid, reached, side="right")]
             for grid, hazard in zip(grids, hazards, strict=True)
         ]
     )
