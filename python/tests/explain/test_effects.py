@@ -1,11 +1,14 @@
 import numpy as np
 import pytest
-from explained_frames import FRAME, encode_frame, fit_frame
+from explained_frames import FRAME, LABELS, encode_frame, fit_frame
 
 from gpukeras import DataError, ModelError, SpecError
+from gpukeras.data.dataset import map_dataset
 from gpukeras.data.recipe.multi_output import ClassWeights
 from gpukeras.explain import effects
 from gpukeras.explain.effects import measure_effects
+from gpukeras.models import mlp
+from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
 
@@ -49,6 +52,25 @@ def test_new_rows_have_the_effects_of_a_dataset(fitted):
     rows = {"kind": "columns", "columns": FRAME}
     (other,) = measure_effects(model, features=rows, columns="b", grid=3).columns
     np.testing.assert_array_equal(other.effects, one.effects)
+
+
+def test_curves_of_rows_have_the_numbers_of_the_users_rows():
+    values = FRAME[0]["values"].copy()
+    values[::3] = np.nan
+    rows = {"kind": "columns", "columns": [{**FRAME[0], "values": values}, FRAME[2]]}
+    labels = {"kind": "numeric", "values": LABELS}
+    options = {"na": "drop", "batch_size": 20, "validation": 0.4}
+    data = map_dataset.build_dataset(rows, options, labels)
+    model = mlp.build_mlp(data, {"units": [3]})
+    fit.fit(model, data, {"epochs": 1})
+    found = measure_effects(model, features=rows, columns="b", grid=2, individual=40)
+    numbers = np.array(found.individual)
+    np.testing.assert_array_equal(numbers, 1 + np.flatnonzero(~np.isnan(values)))
+    found = measure_effects(model, data, columns="b", part="validation", grid=2, individual=40)
+    np.testing.assert_array_equal(found.individual, data.validation_rows + 1)
+    rows["columns"][0]["values"] = np.full_like(values, np.nan)
+    with pytest.raises(DataError, match="has no row without a missing value"):
+        measure_effects(model, features=rows)
 
 
 def test_accumulated_local_effects_are_those_of_raw_columns(fitted):

@@ -61,7 +61,7 @@ class Effects:
         kind: "partial_dependence" or "ale".
         rows: Number of rows with a weight above 0.
         columns: The effect of each column.
-        individual: Numbers from 1 of the rows whose own curves are given.
+        individual: Numbers from 1 of the rows whose own curves are given, as the user counts them.
         weighted: Whether rows counted by weights.
     """
 
@@ -138,7 +138,7 @@ def measure_effects(
         else:
             curves_by_column.append(_average(explained, feature, size, chosen))
         progress.reach(len(curves_by_column))
-    numbers = tuple(int(row) + 1 for row in chosen)
+    numbers = tuple(map(int, explained.numbers[chosen]))
     return Effects(kind, count, tuple(curves_by_column), numbers, explained.weights is not None)
 
 

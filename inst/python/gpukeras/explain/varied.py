@@ -93,6 +93,8 @@ class Explained:
         recipe: The encoding of the rows.
         function: The user's function that is applied to features before the model, or None.
         weights: The user's weights of these rows, or None.
+        given: The numbers of these rows among those that the user gave, where some were left out;
+            None for `rows`.
     """
 
     model: Model
@@ -101,6 +103,12 @@ class Explained:
     recipe: Recipe
     function: Callable[[Any], Any] | None
     weights: np.ndarray | None = None
+    given: np.ndarray | None = None
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The user's number of each row, from 1."""
+        return (self.rows if self.given is None else self.given) + 1
 
     @property
     def row_weights(self) -> np.ndarray:
@@ -179,11 +187,13 @@ def open_new_rows(model: Model, features: Mapping[str, Any], weights: Any = None
         weights: Their weights, or None.
 
     Raises:
-        DataError: for rows that cannot be encoded, or bad weights.
+        DataError: for rows that cannot be encoded, no rows, or bad weights.
         ModelError: if they do not fit the model.
     """
     recipe, rows, complete = open_rows(model, features, None)
     assert isinstance(rows, RowSource)  # only a dataset comes in sequence
+    if complete is not None and not complete.any():
+        raise DataError("`data` has no row without a missing value.", arg="data")
     compatibility.check_input(model, recipe)
     model_checks.check_call(model, "predict")
     base = MemoryRows(rows.gather(slice(len(rows))))
@@ -193,4 +203,5 @@ def open_new_rows(model: Model, features: Mapping[str, Any], weights: Any = None
         weights = np.asarray(weights, np.float64)
         check_weights(weights, len(rows) if complete is None else len(complete))
         weights = weights if complete is None else weights[complete]
-    return Explained(model, base, numbers, recipe, None, weights)
+    given = None if complete is None else np.flatnonzero(complete)
+    return Explained(model, base, numbers, recipe, None, weights, given)
