@@ -5,6 +5,8 @@ from streamed import CODES, Function, X, as_steps, stream
 
 from gpukeras import DataError, SpecError
 from gpukeras.backend import runtime
+from gpukeras.data.dataset.map_dataset import build_dataset
+from gpukeras.models import mlp
 from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
@@ -59,3 +61,21 @@ def test_a_callback_that_may_end_rows_without_an_end_is_refused_and_not_waited_f
     evaluate.evaluate(model, as_steps(), callbacks=[stopper])
     predict.predict(model, data=as_steps(), callbacks=[stopper])
     assert stopper.batches == 2
+
+
+def test_other_numbers_than_the_0_and_1_of_training_are_checked_against_the_loss():
+    def built(values, recipe=None):
+        labels = {"kind": "integer", "values": np.asarray(values)}
+        return build_dataset({"kind": "array", "values": X}, {}, labels, recipe=recipe)
+
+    codes = np.arange(len(X)) % 2
+    data = built(codes)
+    assert data.recipe.label.kind == "binary"
+    later = built(codes + 1, data.recipe)
+    model = mlp.build_mlp(data, {"units": []})
+    with pytest.raises(DataError, match="labels from 1 to 2, but binary_crossentropy needs 0 to 1"):
+        evaluate.evaluate(model, later)
+    model.compile("sgd", "mse")
+    found = evaluate.evaluate(model, later)["metrics"]["loss"]
+    expected = model.evaluate(*later.arrays, verbose=0, return_dict=True)["loss"]
+    assert found == pytest.approx(expected, rel=1e-5)

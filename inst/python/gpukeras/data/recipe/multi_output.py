@@ -228,20 +228,20 @@ def widen_labels(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
 
 
 def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
-    if rule.kind == "binary" and not np.isin(encoded, (0, 1)).all():
-        rule = NumberLabel(maximum=1.0, shape=rule.shape)  # the first rows were 0 and 1
-    if not isinstance(rule, (NumberLabel, MatrixLabel)) or not len(encoded):
+    if not len(encoded):
         return rule
     before, measured = rule, measure_range(rule, encoded)
-    rule = replace(
-        rule,
+    if not isinstance(measured, (NumberLabel, MatrixLabel)):
+        return rule
+    wide = replace(
+        measured,
         minimum=min(before.minimum, measured.minimum),
         maximum=max(before.maximum, measured.maximum),
         whole=before.whole and measured.whole,
     )
-    if not isinstance(rule, MatrixLabel):
-        return rule
-    return replace(rule, ranges=tuple(map(ColumnRange.join, before.ranges, measured.ranges)))
+    if not isinstance(wide, MatrixLabel):
+        return wide
+    return replace(wide, ranges=tuple(map(ColumnRange.join, before.ranges, measured.ranges)))
 
 
 # Computes the weight of each row from the user's weights and class weights ------------------------

@@ -451,6 +451,8 @@ def _mask_rule(y: Mapping[str, Any]) -> LabelRule:
 
 def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     """Returns the rule with the range of these labels, which is checked against the loss."""
+    if rule.kind == "binary" and not (rule.pixels or _are_zero_one(encoded)):
+        rule = NumberLabel(shape=rule.shape)  # those of training were 0 and 1
     if not isinstance(rule, (NumberLabel, MatrixLabel)):
         return rule
     measured = _range_of(encoded)
@@ -459,6 +461,10 @@ def measure_range(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
         return rule
     pairs = rule.shape == encoded.shape[1:] == (PAIR,)  # not of windows, which take a series
     return replace(rule, ranges=tuple(map(_range_of, encoded.T)) if pairs else ())
+
+
+def _are_zero_one(values: np.ndarray) -> bool:
+    return all(bool(np.isin(values[rows], (0, 1)).all()) for rows in _blocks(values))
 
 
 def _range_of(values: np.ndarray) -> ColumnRange:
