@@ -85,7 +85,19 @@ as_column <- function(x, name, zone, arg, call) {
       arg = arg, column = name, call = call
     )
   }
+  check_levels(x, name, arg, call)
   c(list(name = name, kind = kind), column_values(x, kind, zone))
+}
+
+# In Python a missing level is the text "NA".
+check_levels <- function(x, name, arg, call) {
+  if (anyNA(levels(x)) && "NA" %in% levels(x)) {
+    abort_gpukeras(
+      sprintf("Column `%s` of `%s` has both a missing level and the level \"NA\".", name, arg),
+      code = "data", hint = "Give the text another name, or leave out addNA().",
+      arg = arg, column = name, call = call
+    )
+  }
 }
 
 # The values of a column, by its kind.
@@ -188,6 +200,7 @@ as_label_column <- function(y, arg, call) {
   }
   check_one_label(y, arg, call)
   kind <- check_label_kind(column_kind(plain_column(y)), y, arg, call)
+  check_levels(y, arg, arg, call)
   labels <- c(list(name = arg, arg = arg, kind = kind), column_values(plain_column(y), kind))
   if (is.ordered(y)) labels$ordered <- TRUE
   if (!is.null(shape)) dim(labels$values) <- shape

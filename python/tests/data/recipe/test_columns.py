@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays
 from gpukeras.data.dataset import map_dataset
+from gpukeras.data.reader.table.columns import Encoder
 from gpukeras.data.recipe import columns, encoding, serialization
 from gpukeras.data.recipe.recipe import Recipe
 
@@ -346,3 +347,18 @@ def test_an_offset_that_lacks_a_value_is_refused_where_others_are_imputed():
     data = map_dataset.build_dataset(given_features, {**options, "na": "drop"})
     assert [group.name for group in data.recipe.features.groups] == ["features", "offset"]
     np.testing.assert_array_equal(data.arrays[0][:, -1], [1.0])
+
+
+@pytest.mark.parametrize("kind", ["numeric", "integer"])
+def test_numbers_are_logicals_only_if_they_are_0_and_1(kind):
+    flags = column(np.array([True, False, True]), "logical", name="flag")
+    rule = learn(flags, impute=False)
+    given = column(np.array([1, 0, 1]), kind, name="flag")
+    np.testing.assert_array_equal(transform(rule, given), transform(rule, flags))
+    for odd in ([1, 0, 7], [-1, 0, 0]):
+        given = column(np.array(odd), kind, name="flag")
+        expected = "Column `flag` of `newdata` has 1 number other than 0 and 1"
+        with pytest.raises(DataError, match=expected):
+            transform(rule, given)
+        with pytest.raises(DataError, match=expected):
+            Encoder([rule], "newdata").encode({"flag": given}, np.empty((3, 1), np.float32))

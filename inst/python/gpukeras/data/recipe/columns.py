@@ -497,6 +497,8 @@ def _transform_number(
 ) -> None:
     values = read_number(column, rule.units)
     values = _finite({**column, "offset": rule.offset}, values, arg, rule.fill is not None)
+    if is_odd_logical(rule, column):
+        _check_logical(rule, values, arg)
     if notes is not None:
         _look_at(np.asarray(column["values"]).reshape(-1), values, rule, arg, notes)
     if rule.fill is not None:
@@ -507,6 +509,19 @@ def _transform_number(
     if rule.kind in CYCLES:
         check_days(read_number(column), rule.name, arg)
         encode_cycles(column, out[:, 1:])
+
+
+def is_odd_logical(rule: BaseRule, column: Mapping[str, Any]) -> bool:
+    """Whether a column holds numbers where training had TRUE and FALSE."""
+    return rule.logical and column["kind"] != "logical"
+
+
+def _check_logical(rule: BaseRule, values: np.ndarray, arg: str) -> None:
+    odd = int((~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)).sum())
+    if odd:
+        found = count_of(odd, "number")
+        problem = f"has {found} other than 0 and 1 where training had TRUE and FALSE."
+        raise column_fault(rule.name, arg, problem, "Convert it by as.logical() first.")
 
 
 def _look_at(

@@ -22,6 +22,7 @@ from gpukeras.data.recipe.columns import (
     ColumnRule,
     Learning,
     NumericRule,
+    is_odd_logical,
     kind_of,
     learn_column,
     make_scaled,
@@ -472,7 +473,10 @@ class Encoder:
     def _encode_run(self, run: _Run, columns: Columns, out: np.ndarray) -> bool:
         """Whether all values could be encoded and need no note."""
         asked = [columns[rule.name] for rule in run.rules]
-        if any(kind_of(each) != rule.kind for each, rule in zip(asked, run.rules, strict=True)):
+        if any(
+            kind_of(each) != rule.kind or is_odd_logical(rule, each)
+            for each, rule in zip(asked, run.rules, strict=True)
+        ):
             return False
         values = [run.read(column, rule) for column, rule in zip(asked, run.rules, strict=True)]
         rows = max(1, TILE_BYTES // (8 * len(values)))
