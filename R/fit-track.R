@@ -15,7 +15,7 @@
 #' `"csv"` makes a folder `run` in `path`, with `parameters.json`, `metrics.csv` (a row for each
 #' epoch), `result.json`, `history.png` and `model.keras`, which [gpu_load()] loads. In the result
 #' `rows` is the number of rows of an epoch, `trained_rows` that of all epochs together, and
-#' `best_epoch` is null unless early stopping found one.
+#' `best_epoch` is null unless early stopping kept one.
 #'
 #' @section MLflow:
 #' `"mlflow"` needs `pip install mlflow-skinny` in the Python that gpukeras uses. It creates a run,

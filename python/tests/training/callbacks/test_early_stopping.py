@@ -155,7 +155,7 @@ def walk(model, callbacks, epochs, scores=(), name="error"):
     ("scores", "options", "epochs", "best", "weight"),
     [
         ([3, 1, 2, 2, 2], {"patience": 2}, 4, 2, -2),
-        ([3, 1, 2, 2, 2], {"patience": 2, "restore_best": False}, 4, 2, -4),
+        ([3, 1, 2, 2, 2], {"patience": 2, "restore_best": False}, 4, 0, -4),
         ([3, 1, 2, 0, 2], {"patience": 2}, 5, 4, -4),  # it ran to its end
         ([3, 1, 2, 0, 2], {"patience": 2, "mode": "max"}, 3, 1, -1),
         ([0, 3, 2, 2, 2], {"patience": 3, "start_epoch": 2}, 5, 3, -3),

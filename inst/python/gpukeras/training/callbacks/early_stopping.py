@@ -252,8 +252,8 @@ class EarlyStopping(_Watching):
 
     @property
     def best_epoch(self) -> int:
-        """The epoch, from 1, with the best value of the metric; 0 before there was one."""
-        return self.watch.best_epoch
+        """The epoch, from 1, whose weights are kept; 0 where none are."""
+        return self.watch.best_epoch if self._best else 0
 
     def take(self, value: float, epoch: int) -> None:
         """Acts on the metric's value."""

@@ -69,13 +69,13 @@ class CallbackManager:
 
     @property
     def best_epoch(self) -> int:
-        """The best epoch of early stopping, counted from 1; 0 without early stopping."""
+        """The epoch, from 1, whose weights early stopping keeps; 0 where it keeps none."""
         return 0 if self.early is None else self.early.best_epoch
 
     @property
     def keeps_best(self) -> bool:
         """Whether the model ends with the weights of its best epoch."""
-        return bool(self.best_epoch) and self.early.spec.restore_best
+        return self.best_epoch > 0
 
     @property
     def reason(self) -> str:
