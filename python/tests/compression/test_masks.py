@@ -9,6 +9,7 @@ from small_fits import make_dataset, make_model
 from gpukeras import DataError
 from gpukeras.compression import masks
 from gpukeras.engine import engine_cache
+from gpukeras.models import clone
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -54,6 +55,17 @@ def test_masks_hold_in_keras_own_fit_and_after_compiling_again():
     model.compile("adam", "sparse_categorical_crossentropy", run_eagerly=True)
     keras_fit(model)
     assert_masked(model, half(model))
+
+
+@pytest.mark.parametrize("copy", [clone.copy_model, lambda model: clone.copy_with_seed(model, 2)])
+def test_masks_hold_in_copies(copy):
+    model = make_model()
+    wanted = half(model)
+    masks.apply_masks(model, wanted)
+    copied = copy(model)
+    assert_masked(copied, wanted)
+    keras_fit(copied)
+    assert_masked(copied, wanted)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_fits import make_model
 
-from gpukeras.backend import runtime
+from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
 
 pytestmark = pytest.mark.tf
@@ -110,6 +110,33 @@ def test_a_model_without_a_configuration_is_refused():
 
     with pytest.raises(ModelError, match="has no configuration to compare: no configuration"):
         describe_structure(make_model(layers=[Closed(3)]))
+
+
+def test_settings_of_single_variables_make_another_structure():
+    import keras
+
+    def make(name=None, value=None):
+        from gpukeras.many.structure import describe_structure
+
+        model = make_model()
+        if name == "decay":
+            keras_private.without_scaling(model.optimizer).exclude_from_weight_decay(
+                var_names=value
+            )
+        elif name:
+            setattr(model.variables[0], name, value)
+        return describe_structure(model).key
+
+    keys = [
+        make(),
+        make("trainable", False),
+        make("constraint", keras.constraints.NonNeg()),
+        make("regularizer", keras.regularizers.L2(0.1)),
+        make("regularizer", keras.regularizers.L2(0.2)),
+        make("decay", ["kernel"]),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert keys[3] == make("regularizer", keras.regularizers.L2(0.1))
 
 
 def test_models_of_another_precision_have_another_structure():

@@ -168,6 +168,39 @@ def test_what_cannot_be_copied_is_said():
         clone.copy_model(keras.Sequential([keras.layers.Dense(3)]))
 
 
+def with_settings():
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, kernel_regularizer="l2")])
+    kernel, bias = model.variables
+    kernel.constraint = keras.constraints.NonNeg()
+    kernel.regularizer = keras.regularizers.L2(3.0)
+    bias.trainable = False
+    optimizer = keras.optimizers.AdamW(0.1)
+    optimizer.exclude_from_weight_decay([kernel], ["bias"])
+    model.compile(optimizer, "mse")
+    return model
+
+
+@pytest.mark.parametrize("copy", [clone.copy_model, lambda model: clone.copy_with_seed(model, 1)])
+def test_settings_of_single_variables_are_copied(copy):
+    model = with_settings()
+    assert clone.has_settings(model)
+    copied = copy(model)
+    kernel, bias = copied.variables
+    assert isinstance(kernel.constraint, keras.constraints.NonNeg)
+    assert (kernel.regularizer.l2, kernel.trainable, bias.trainable) == (3.0, True, False)
+    optimizer = keras_private.without_scaling(copied.optimizer)
+    assert all(keras_private.is_left_out_of_decay(optimizer, each) for each in copied.variables)
+    copied.train_on_batch(ROWS, np.ones((6, 3)))
+    assert (kernel.numpy() >= 0).all()
+
+
+def test_settings_of_layers_are_not_taken_for_those_of_variables():
+    layer = keras.layers.Dense(
+        3, kernel_constraint="non_neg", bias_regularizer=lambda bias: 0.1, trainable=False
+    )
+    assert not clone.has_settings(make_model(layers=[layer]))
+
+
 def test_attributes_are_set_aside_for_a_while():
     model = make_model()
     optimizer = model.optimizer

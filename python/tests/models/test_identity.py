@@ -213,6 +213,12 @@ def without_decay_of_some():
     return build(optimizer=optimizer)
 
 
+def without_decay_of_one():
+    model = build(optimizer=keras.optimizers.AdamW())
+    model.optimizer.exclude_from_weight_decay([model.layers[0].kernel])
+    return model
+
+
 def with_mask():
     model = build()
     kernel = model.layers[0].kernel
@@ -235,6 +241,7 @@ OWN = {
     "replaced call": with_replaced_call,
     "replaced step": with_replaced_step,
     "no decay of some": without_decay_of_some,
+    "no decay of one": without_decay_of_one,
     "mask": with_mask,
     "many numbers": with_many_numbers,
     "class of a layer": lambda: build(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -327,6 +327,26 @@ def scales_loss(optimizer: Any) -> bool:
 def inner_optimizers(optimizer: Any) -> Sequence[Any]:
     """Returns the optimizers of a MultiOptimizer; none for other optimizers."""
     return getattr(optimizer, "_inner_optimizers", [])
+
+
+def is_left_out_of_decay(optimizer: Any, variable: Any) -> bool:
+    """Whether a variable was excluded from an optimizer's weight decay, which no setting tells."""
+    excludes = hasattr(optimizer, "_exclude_from_weight_decay")
+    return excludes and not optimizer._use_weight_decay(variable)
+
+
+def copy_exclusions(optimizer: Any, other: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+    """Excludes from an optimizer's weight decay what another one excludes.
+
+    Args:
+        optimizer: The other one.
+        other: The optimizer, which is not built yet.
+        pairs: Variables of the other one's model, and those that this one has for them.
+    """
+    if hasattr(optimizer, "_exclude_from_weight_decay"):
+        pattern = optimizer._exclude_from_weight_decay_pattern
+        chosen = [copy for own, copy in pairs if is_left_out_of_decay(optimizer, own)]
+        other.exclude_from_weight_decay(chosen, pattern and [pattern.pattern])
 
 
 def variable_key(optimizer: Any) -> Callable[[Any], Any]:

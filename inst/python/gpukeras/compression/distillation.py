@@ -14,7 +14,6 @@ from gpukeras.compression.distillation_loss import (
     taught_by,
 )
 from gpukeras.compression.layer_options import check_options
-from gpukeras.compression.masks import apply_masks, read_masks
 from gpukeras.compression.report import LayerChange, ReportSpec, Work, conclude
 from gpukeras.compression.student import derive_student
 from gpukeras.core.errors import SpecError
@@ -139,7 +138,6 @@ def _copy_student(student: Model, teacher: Model) -> Any:
         raise SpecError("`student` must be another model than `teacher`.", arg="student")
     if student.built:
         copy = copy_model(student, "student")
-        apply_masks(copy, read_masks(student))
     else:
         copy = clone_layers(student, arg="student")
         copy_compile(student, copy)

@@ -128,7 +128,6 @@ def _zero_weights(
 ) -> tuple[Any, Work]:
     """Prunes a copy of the model by magnitude."""
     copy = copy_model(model)
-    apply_masks(copy, read_masks(model))
     kernels, listed = choose_kernels(copy, spec.exclude)
     before = {kernel.path: int(np.count_nonzero(kernel.variable)) for kernel in kernels}
     trained = None

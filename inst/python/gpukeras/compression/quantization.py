@@ -145,7 +145,9 @@ def _quantize_layers(copy: Any, spec: QuantizeSpec) -> None:
         warnings.simplefilter("ignore")
         copy.quantize(spec.mode, filters=lambda layer: layer.name not in spec.exclude)
     if copy.compiled:  # a new optimizer for the new variables
-        copy.optimizer = copy_optimizer(copy.optimizer)
+        copy.optimizer = copy_optimizer(
+            copy.optimizer, zip(copy.variables, copy.variables, strict=True)
+        )
 
 
 # Layers ------------------------------------------------------------------------------------------

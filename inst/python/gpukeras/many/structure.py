@@ -25,6 +25,7 @@ from gpukeras.models.identity import (
     REFUSED,
     describe_own_code,
     describe_session,
+    describe_setting,
     is_initial,
     read_config,
 )
@@ -111,9 +112,7 @@ def describe_structure(model: Model) -> Structure:
             arg="model",
         ) from error
     numbers: dict[Path, float] = {}
-    plain["variables"] = [
-        [list(variable.shape), str(variable.dtype)] for variable in model.variables
-    ]
+    plain["variables"] = _describe_variables(model)
     # Besides the settings, in which `_strip()` leaves out a policy's name as it does all names.
     plain["precision"] = [layer.dtype_policy.name for layer in keras_private.list_layers(model)]
     plain["scaled"] = keras_private.scales_loss(model.optimizer)
@@ -130,6 +129,28 @@ def describe_structure(model: Model) -> Structure:
         if path[0] == "model" and path[-1] in SCALES and FAMILY not in path
     }
     return Structure(key, numbers, model, rescaling)
+
+
+def _describe_variables(model: Model) -> list[Any]:
+    """Describes variables, and what they have besides what their layers gave them."""
+    optimizer = keras_private.without_scaling(model.optimizer)
+    layers = keras_private.list_layers(model)
+    given = {id(value) for layer in layers for value in vars(layer).values() if value is not None}
+
+    def describe(value: Any) -> str:
+        return "its layer's" if id(value) in given else describe_setting(value)
+
+    return [
+        [
+            list(variable.shape),
+            str(variable.dtype),
+            bool(variable.trainable),
+            describe(variable.constraint),
+            describe(variable.regularizer),
+            keras_private.is_left_out_of_decay(optimizer, variable),
+        ]
+        for variable in model.variables
+    ]
 
 
 def _describe_adapted(model: Model) -> list[Any]:

@@ -6,7 +6,7 @@ The user's model is never changed; only a copy is.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
@@ -19,7 +19,10 @@ from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.messages import find_reason
 from gpukeras.models import model_recipes, training_rows
 from gpukeras.models.families.keras_classes import is_ours
+from gpukeras.models.identity import describe_setting
 from gpukeras.models.layer_functions import named_apart
+
+SETTINGS = "trainable", "constraint", "regularizer"  # of a variable
 
 
 def copy_model(model: Model, arg: str = "model") -> Any:
@@ -35,13 +38,21 @@ def copy_model(model: Model, arg: str = "model") -> Any:
         ModelError: for a model that has no weights yet, or that Keras cannot copy.
     """
     check_built(model, arg)
+    copy = _make_alike(model, arg)
+    with _explained(arg):
+        copy_settings(model, copy)
+        copy_variables(model, copy)
+    copy_compile(model, copy)
+    copy_recipe(model, copy)
+    return copy
+
+
+def _make_alike(model: Model, arg: str = "model") -> Any:
+    """Returns what Keras makes of a built model's configuration."""
     copy = clone_layers(model, arg=arg)
     with _explained(arg):
         if not copy.built:
             copy.build_from_config(model.get_build_config())
-        copy_variables(model, copy)
-    copy_compile(model, copy)
-    copy_recipe(model, copy)
     return copy
 
 
@@ -59,6 +70,7 @@ def copy_in_float32(model: Model, arg: str = "model") -> Any:
 
     copy = clone_layers(model, widen, arg, "float32")
     with _explained(arg):
+        copy_settings(model, copy)
         copy_variables(model, copy)
     copy_compile(model, copy)
     copy_recipe(model, copy)
@@ -94,6 +106,9 @@ def copy_with_seed(model: Model, seed: int, arg: str = "model") -> Any:
     with _explained(arg):
         if not copy.built:
             copy.build_from_config(model.get_build_config())
+        for variable in copy_settings(model, copy):
+            if variable.constraint is not None:  # such as zeros that a pruning keeps
+                variable.assign(variable.constraint(variable))
         _assign(model.non_trainable_weights, copy.non_trainable_weights)
     renew_means(copy)
     copy_compile(model, copy)
@@ -211,6 +226,42 @@ def _explained(arg: str) -> Iterator[None]:
         ) from error
 
 
+def copy_settings(model: Model, copy: Any) -> list[Any]:
+    """Gives a copy's variables what the model's own have and no layer's configuration tells.
+
+    Such are the masks of a pruning, and what a user has set for single variables.
+
+    Args:
+        model: A built model.
+        copy: A copy with the same variables.
+
+    Returns:
+        The copy's variables that were changed.
+    """
+    changed = []
+    for own, other in zip(model.variables, copy.variables, strict=True):
+        names = [
+            name for name in SETTINGS if not _is_same(getattr(own, name), getattr(other, name))
+        ]
+        for name in names:
+            setattr(other, name, getattr(own, name))
+        changed += [other] if names else []
+    return changed
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or describe_setting(one) == describe_setting(other)
+
+
+def has_settings(model: Model) -> bool:
+    """Whether variables have settings, or an optimizer exceptions, that no configuration tells."""
+    optimizer = keras_private.without_scaling(model.optimizer)
+    left_out = (
+        keras_private.is_left_out_of_decay(optimizer, variable) for variable in model.variables
+    )
+    return any(left_out) or bool(copy_settings(model, _make_alike(model)))
+
+
 def copy_variables(model: Model, copy: Any) -> None:
     """Copies the values of a model's variables to a copy with the same variables."""
     _assign(model.variables, copy.variables)
@@ -237,7 +288,9 @@ def copy_compile(model: Model, copy: Any) -> None:
     loss, loss_weights = keras_private.given_losses(keras_private.compiled_loss(model))
     metrics, weighted = keras_private.given_metrics(keras_private.compiled_metrics(model))
     copy.compile(
-        optimizer=copy_optimizer(model.optimizer),
+        optimizer=copy_optimizer(
+            model.optimizer, zip(model.variables, copy.variables, strict=False)
+        ),
         loss=_renew(loss),
         loss_weights=loss_weights,
         metrics=_renew(metrics),
@@ -248,9 +301,20 @@ def copy_compile(model: Model, copy: Any) -> None:
     )
 
 
-def copy_optimizer(optimizer: Optimizer) -> Any:
-    """Returns a new optimizer with the same settings and the current learning rate."""
-    return type(optimizer).from_config(optimizer.get_config())
+def copy_optimizer(optimizer: Optimizer, pairs: Iterable[tuple[Any, Any]]) -> Any:
+    """Returns a new optimizer with the same settings and the current learning rate.
+
+    Args:
+        optimizer: The optimizer.
+        pairs: Variables of its model, and those of the new one's model.
+    """
+    copy = type(optimizer).from_config(optimizer.get_config())
+    keras_private.copy_exclusions(
+        keras_private.without_scaling(optimizer),
+        keras_private.without_scaling(copy),
+        ((own, other) for own, other in pairs if own.path == other.path),
+    )
+    return copy
 
 
 def copy_recipe(model: Model, copy: Any) -> None:

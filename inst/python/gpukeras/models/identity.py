@@ -31,14 +31,17 @@ REFUSED = "keras.src.layers.preprocessing."
 OF_OUTPUTS = KERAS + "trainers.compile_utils"  # losses and metrics, which know the outputs' names
 RESCALING = REFUSED + "rescaling"
 REPLACED = {"build", "quantize", "loss"}  # by Keras itself; `loss` is the compiled one
-UNSET = "_exclude_from_weight_decay_pattern", "_exclude_from_weight_decay_cache"
+UNSET = "_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"
 # Classes of what is no object: none, and a link between layers, which the functional API writes.
 SETTINGS = None, "__keras_tensor__"
 NAMED = ("name", "keras_history", "input_layers", "output_layers")  # settings with layers' names
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 NAMES = ("name", "_name", "_path", "_parent_path")  # attributes that no step depends on
 # `weighing_rows()` replaces `update_state` of the losses' metrics while a step is traced.
-PASSING = ("_auto_config", "_called", "_losses", "_self_update_uid", "_tracked", "update_state")
+PASSING = (
+    *("_auto_config", "_called", "_losses", "_self_update_uid", "_tracked", "update_state"),
+    "_exclude_from_weight_decay_cache",
+)
 MOST_NUMBERS = 1000  # of an attribute that is compared
 # Configurations describe objects of these, and functions of them are known by their names.
 LIBRARIES = {"keras", "gpukeras", "tensorflow", "jax", "jaxlib", "numpy", *sys.stdlib_module_names}
@@ -188,6 +191,16 @@ def _describe_variables(model: Model) -> list[Any]:
         described,
         [keras_private.find_slot(inner, variable) for variable in model.trainable_variables],
     ]
+
+
+def describe_setting(value: Any) -> str:
+    """Returns what tells a variable's constraint, or regularizer, from others."""
+    try:
+        config = runtime.keras().saving.serialize_keras_object(value)
+    except REFUSALS:
+        config = None
+    known = config is not None and not isinstance(value, FunctionType)
+    return json.dumps(config, sort_keys=True) if known else f"object {id(value)}"
 
 
 def _describe_parts(

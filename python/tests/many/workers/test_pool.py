@@ -185,6 +185,13 @@ def test_own_code_does_not_cross(pool):
     assert trained.fitted.history.stopped == "completed"
 
 
+def test_settings_of_single_variables_do_not_cross(pool):
+    model = make_model()
+    model.variables[0].trainable = False
+    ((_, refused),) = pool.run([make_job(1, model)], lambda: False)
+    assert (refused.crossed, refused.error) == (False, "models have settings of single variables")
+
+
 def test_a_model_s_file_goes_when_no_job_needs_it(pool):
     models = [make_model(), make_model(), make_model()]
     jobs = [make_job(number, model) for number, model in enumerate((*models, models[2]), 1)]

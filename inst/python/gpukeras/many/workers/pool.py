@@ -30,6 +30,7 @@ from gpukeras.many.jobs import Job, JobResult
 from gpukeras.many.step import PARTS
 from gpukeras.many.workers.plan import WorkerResources, WorkersError, WorkersPlan
 from gpukeras.many.workers.rows import write_rows
+from gpukeras.models.clone import has_settings
 from gpukeras.models.identity import describe_own_code
 from gpukeras.system.environment import current_variables
 
@@ -221,6 +222,8 @@ class WorkerPool:
             return file
         if describe_own_code(model):
             raise TransferError("models have functions or classes of your own")
+        if has_settings(model):
+            raise TransferError("models have settings of single variables")
         self._files += 1
         file = f"model-{self._files}.keras"
         try:
