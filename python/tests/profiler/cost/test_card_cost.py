@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpukeras.profiler.aot.child import TrainingProgram
-from gpukeras.profiler.cost.card_cost import LIBRARY_BYTES, CardFacts, judge_card
+from gpukeras.profiler.cost.card_cost import LIBRARY_BYTES, CardFacts, find_room, judge_card
 from gpukeras.system.cards import choose_card, list_cards
 
 MIB = 2**20
@@ -79,6 +79,13 @@ def test_what_a_framework_takes_at_most_decides_whether_it_fits(rows_mib, share,
     cost = judge_card(replace(FACTS, rows_bytes=rows, state_bytes=state, share=share))
     assert cost.fits is fits
     assert any("JAX takes 75% of a card's memory at most" in note for note in cost.notes) is told
+
+
+def test_a_batch_fits_beside_libraries_and_within_a_share():
+    card = FACTS.card  # of 15,360 MiB
+    assert find_room(card, 1.0) == 14_860 * MIB
+    assert find_room(card, 0.75) == 11_520 * MIB
+    assert find_room(card, 0.99) == 14_860 * MIB
 
 
 def test_a_program_replaces_the_estimate():

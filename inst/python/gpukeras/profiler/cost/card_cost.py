@@ -121,7 +121,7 @@ def judge_card(facts: CardFacts, notes: tuple[str, ...] = (), *, install: bool =
     card, memory = facts.card, _list_memory(facts)
     total = _sum([figure.value for figure in memory])
     step = _list_step(facts)
-    room = min(card.memory_bytes, facts.share * card.memory_bytes + LIBRARY_BYTES)
+    room = find_room(card, facts.share) + LIBRARY_BYTES
     major, minor = card.capability
     precision = choose_policy("auto", [Gpu(f"{major}.{minor}", card.name)])
     size = Figure("card_bytes", card.memory_bytes, ASSUMED, card.source)
@@ -141,6 +141,16 @@ def judge_card(facts: CardFacts, notes: tuple[str, ...] = (), *, install: bool =
         ),
         install=install,
     )
+
+
+def find_room(card: Card, share: float) -> float:
+    """Returns the bytes of a card that a training may take beside libraries.
+
+    Args:
+        card: The card.
+        share: Of its memory, what the framework takes at most.
+    """
+    return min(card.memory_bytes - LIBRARY_BYTES, share * card.memory_bytes)
 
 
 def _explain_share(facts: CardFacts, total: float | None, room: float) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.backend import keras_private
+from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_count, check_positive
@@ -21,7 +21,7 @@ from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.engine.batch_rows import model_device
 from gpukeras.models import model_checks
 from gpukeras.profiler.cost.activations import Kept, sum_kept
-from gpukeras.profiler.cost.card_cost import LIBRARY_BYTES, CardCost
+from gpukeras.profiler.cost.card_cost import CardCost, find_room
 from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import has_formula, layer_flops
 from gpukeras.profiler.cost.memory import MIB, read_need
@@ -135,7 +135,7 @@ def model_cost(
     size = _choose_size(model, data, batch_size)
     room = None if memory is None else check_positive("memory", memory) * MIB
     if room is None and card is not None and entry is not None:
-        room = float(entry.memory_bytes - LIBRARY_BYTES)
+        room = find_room(entry, runtime.usable_share())
     specs = input_specs(model, input_shape)
     traced = trace_model(model, specs)
     training, kept, why = _read_kept(model, specs)
