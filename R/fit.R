@@ -151,7 +151,8 @@
 #'
 #' When the device runs out of memory, the model returns to its state before the failed step, and
 #' the step runs again in smaller parts; `$notes` and `$micro_batch` report it. Layers that work
-#' across rows, such as batch normalisation, then see the parts. Models with a custom `train_step()`
+#' across rows, such as batch normalisation, then see the parts; `$notes` say so of losses that are
+#' no means over rows. Models with a custom `train_step()`, and losses with `reduction = "sum"`,
 #' cannot be split, so they raise an error.
 #'
 #' Rows that TensorFlow refuses, such as codes outside of an embedding, are an error of class
@@ -187,7 +188,7 @@
 #' `engine = "compiled"` and `on_oom = "halve"` need a single device. If a model's loss sums over
 #' its rows (`reduction = "sum"`) and the model has regularisers, their loss is added once. Losses
 #' that are means over something other than rows, such as unmasked tokens, are averaged over
-#' devices.
+#' devices, and `$notes` say so.
 #' @section Seeds:
 #' After `gpu_setup(seed = )`, `keras3::set_random_seed()` or `tensorflow::set_random_seed()`,
 #' nothing that changes results is decided by a clock, by what an earlier training measured, or by

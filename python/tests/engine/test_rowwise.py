@@ -22,6 +22,21 @@ def make(loss="mse", metrics=None):
     return model
 
 
+def test_a_loss_is_another_in_other_batches_if_it_is_no_mean_over_rows():
+    keras = runtime.keras()
+    sums = keras.losses.MeanSquaredError(reduction="sum")
+    weighted = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    assert not rowwise.explain_loss(make("mse", metrics=[own_loss]))
+    assert "mean_with_sample_weight" in rowwise.explain_loss(make(weighted))
+    assert 'reduction = "sum"' in rowwise.explain_loss(make(sums))
+    assert not rowwise.explain_loss(make(sums), sums=True)
+    assert "own_loss" in rowwise.explain_loss(make(own_loss), sums=True)
+    layers = [keras.Input((4, 3)), keras.layers.Masking(), keras.layers.Dense(1)]
+    masked = keras.Sequential(layers)
+    masked.compile("sgd", "mse")
+    assert "masked steps" in rowwise.explain_loss(masked)
+
+
 def test_known_losses_and_metrics_are_those_of_rows():
     keras = runtime.keras()
     named = ["mse", "MAE", "crossentropy", "binary_crossentropy", "log_cosh", {"dense": "mse"}]
@@ -44,7 +59,8 @@ def test_others_say_why_they_are_not():
     }
     for name, loss in unknown.items():
         why = rowwise.explain_results(make(loss))
-        assert why == f"the loss `{name}` is not known to be a mean over rows"
+        reduced = ' (reduction = "sum")' if name == "huber" else ""
+        assert why == f"the loss `{name}`{reduced} is not known to be a mean over rows"
     for name, metric in unknown.items():
         why = rowwise.explain_results(make(metrics=["mse", metric]))
         assert why == f"the metric `{name}` is not known to be one of rows"

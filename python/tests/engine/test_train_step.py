@@ -77,19 +77,6 @@ def test_rows_that_are_only_known_when_it_runs_are_split_too():
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_a_loss_that_adds_up_its_rows_is_not_divided():
-    keras = runtime.keras()
-    models = [built(), built()]
-    for model, micro in zip(models, (None, 16), strict=True):
-        loss = keras.losses.SparseCategoricalCrossentropy(reduction="sum")
-        model.compile(keras.optimizers.SGD(1e-3), loss)
-        tensor_ops.build_state(model, (X[:4], Y[:4], WEIGHTS[:4]))
-        train(model, micro, 64, compiled=False)
-    for one, other in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-
-
 def test_a_variable_without_a_gradient_stays_without():
     keras = runtime.keras()
 
@@ -118,13 +105,17 @@ def test_scaled_losses_are_scaled_once():
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_a_model_with_a_step_of_its_own_cannot_be_split():
+def test_only_means_of_rows_in_keras_own_step_are_split():
     class Own(runtime.keras().Sequential):
         def train_step(self, data):
             return super().train_step(data)
 
-    assert engine_train_step.can_split(make_model())
-    assert not engine_train_step.can_split(Own())
+    assert not engine_train_step.why_not_split(make_model())
+    assert "train_step()" in engine_train_step.why_not_split(Own())
+    adds_up = built()
+    losses = runtime.keras().losses
+    adds_up.compile("sgd", losses.SparseCategoricalCrossentropy(reduction="sum"))
+    assert "adds up rows" in engine_train_step.why_not_split(adds_up)
 
 
 @pytest.mark.parametrize(

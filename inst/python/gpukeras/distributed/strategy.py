@@ -35,6 +35,7 @@ from gpukeras.distributed.keras_internals import (
 from gpukeras.distributed.replicated_step import ReplicatedStep
 from gpukeras.engine.engine_cache import open_engines
 from gpukeras.engine.engines import Engines
+from gpukeras.engine.rowwise import explain_loss
 from gpukeras.engine.train_step import Averages, NonFiniteMonitor, TrainingStep, single_replica
 from gpukeras.models.losses import sums_rows
 from gpukeras.models.state import state_variables
@@ -75,9 +76,13 @@ class Strategy:
         """The devices of this process's replicas; () for the model's own device."""
         return () if self.shares is None else self.shares.devices
 
-    def explain(self) -> tuple[str, ...]:
-        """Returns notes for the user, as sentences."""
-        return (*self.notes, *self.agreement.explain())
+    def explain(self, model: Model) -> tuple[str, ...]:
+        """Returns notes on a model's training for the user, as sentences."""
+        differs = "" if self.shares is None else explain_loss(model, sums=True)
+        notes = [
+            f"The mean of the devices' losses may differ from the loss on one device: {differs}."
+        ] * bool(differs)
+        return (*self.notes, *self.agreement.explain(), *notes)
 
     def place(self, device: str) -> str:
         """Returns the device of the model: the first of the strategy's devices."""

@@ -31,7 +31,6 @@ from gpukeras.engine.optimizer import find_rates
 from gpukeras.engine.programs import Logs, Shapes, UntraceableError, count_rows, cut, read_shapes
 from gpukeras.engine.train_step import TrainingStep
 from gpukeras.engine.trip_counts import ProgramSizes, choose_loop
-from gpukeras.models.losses import sums_rows
 
 _NONE: Logs = {}
 
@@ -260,7 +259,7 @@ def train_in_parts(model: Model, state: Any, data: Any, size: int) -> tuple[Mapp
         sums, other, metrics = carried
         part = cut(data, start, count)
         gradients, other, metrics = _gradients(model, (trainable, other, optimizer, metrics), part)
-        share = 1.0 if sums_rows(model.loss) else count / rows
+        share = count / rows
         sums = jax().tree.map(lambda total, gradient: total + share * gradient, sums, gradients)
         return sums, other, metrics
 

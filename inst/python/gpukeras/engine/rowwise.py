@@ -95,6 +95,7 @@ ROW_LOSSES = {
     "sparse_categorical_crossentropy",
 }
 ADDITIVE = ("sum_over_batch_size", "mean")  # reductions: the mean over batches is that over rows
+SUM = "sum"
 METRICS = "keras.src.metrics."
 BATCH_METRICS = ("Hinge", "SquaredHinge")
 BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")  # Keras chooses one of its own
@@ -207,29 +208,45 @@ def explain_results(model: Model) -> str:
     metrics_given = [metric for metric in runtime.tree().flatten(metrics) if metric is not None]
     reasons = itertools.chain(
         (
-            f"the loss {_name(loss)} is not known to be a mean over rows"
-            for loss in losses_of(model.loss)
-            if not _is_known_loss(loss)
+            f"`{layer.name}` has metrics of its own"
+            for layer in keras_private.list_layers(model)
+            if keras_private.own_metrics(layer)
         ),
-        map(_explain_layer, keras_private.list_layers(model)),
         (
             f"the metric {_name(metric)} is not known to be one of rows"
             for metric in metrics_given
             if not _is_known_metric(metric)
         ),
     )
-    return next(filter(None, reasons), "") or _explain_outputs(model)
+    return explain_loss(model) or next(reasons, "")
 
 
-def _explain_layer(layer: Any) -> str:
-    """Returns why a layer makes the loss or metrics depend on the batches, or "".
+def explain_loss(model: Model, sums: bool = False) -> str:
+    """Returns why a compiled model's loss may be another if its rows are batched otherwise, or "".
 
-    A penalty of outputs is divided by the rows of the batch.
+    Args:
+        model: A compiled model.
+        sums: Whether the losses of batches are added where the loss is a sum over rows.
+    """
+    reductions = (*ADDITIVE, SUM) if sums else ADDITIVE
+    losses = (
+        f"the loss {_name(loss)}{_tell_reduction(loss)} is not known to be a mean over rows"
+        for loss in losses_of(model.loss)
+        if not _is_known_loss(loss, reductions)
+    )
+    layers = map(_explain_penalty, keras_private.list_layers(model))
+    return next(filter(None, itertools.chain(losses, layers)), "") or _explain_outputs(model)
+
+
+def _explain_penalty(layer: Any) -> str:
+    """Returns why the penalty of a layer's outputs is none of rows, or "".
+
+    Keras' own are divided by the rows of the batch.
     """
     penalty = getattr(layer, "activity_regularizer", None)
-    if penalty is not None and not _is_scaled(penalty):
-        return f"the layer `{layer.name}` adds to the loss of a batch"
-    return f"`{layer.name}` has metrics of its own" if keras_private.own_metrics(layer) else ""
+    if penalty is None or _is_scaled(penalty):
+        return ""
+    return f"the layer `{layer.name}` adds to the loss of a batch"
 
 
 def _is_scaled(penalty: Any) -> bool:
@@ -255,7 +272,7 @@ def explain_tensors(outputs: Any) -> str:
     return ""
 
 
-def _is_known_loss(loss: Any) -> bool:
+def _is_known_loss(loss: Any, reductions: tuple[str, ...] = ADDITIVE) -> bool:
     keras = runtime.keras()
     if isinstance(loss, str):
         if loss in BY_SHAPE:
@@ -271,11 +288,16 @@ def _is_known_loss(loss: Any) -> bool:
     options = keras_private.loss_options(loss)
     return (
         type(loss).__module__ == LOSSES
-        and getattr(loss, "reduction", None) in ADDITIVE
+        and getattr(loss, "reduction", None) in reductions
         and _is_known_loss(getattr(loss, "fn", None))
         and options.get("ignore_class") is None
         and _spares_rows(options.get("axis"))
     )
+
+
+def _tell_reduction(loss: Any) -> str:
+    reduction = getattr(loss, "reduction", None)
+    return "" if reduction in (None, *ADDITIVE) else f' (reduction = "{reduction}")'
 
 
 def _is_known_metric(metric: Any) -> bool:

@@ -292,8 +292,7 @@ class TrainingStep:
             keras_private.loss_tracker(model).update_state(
                 loss, sample_weight=tf.cast(size, "float32")
             )
-            share = 1.0 if sums_rows(model.loss) else tf.cast(size / rows, loss.dtype)
-            loss = model.optimizer.scale_loss(loss * share)
+            loss = model.optimizer.scale_loss(loss * tf.cast(size / rows, loss.dtype))
         model.compute_metrics(x, y, predicted, sample_weight=weight)
         gradients = tape.gradient(loss, model.trainable_weights)
         return [
@@ -301,6 +300,11 @@ class TrainingStep:
         ]
 
 
-def can_split(model: Model) -> bool:
-    """Whether a batch can be split into micro-batches: not if the model overrides its step."""
-    return not tensor_ops.overrides(model, "train_step")
+def why_not_split(model: Model) -> str:
+    """Returns why a batch cannot go through a model in micro-batches, or "".
+
+    A sum over rows would take another share than penalties and the means of other outputs.
+    """
+    if tensor_ops.overrides(model, "train_step"):
+        return "its own train_step() cannot be split"
+    return "its loss adds up rows, which cannot be split" if sums_rows(model.loss) else ""

@@ -8,7 +8,8 @@ from gpukeras.backend.oom import explain_exhaustion
 from gpukeras.core.errors import OutOfMemoryError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
-from gpukeras.engine.train_step import can_split
+from gpukeras.engine.rowwise import explain_loss
+from gpukeras.engine.train_step import why_not_split
 
 
 @dataclass
@@ -36,16 +37,19 @@ class MemoryUse:
         """Takes half as many rows at once; returns a note."""
         self.microbatch_size = -(-self.microbatch_size // 2)
         rows = count_of(int(self.batch_size or 0), "row")
+        differs = explain_loss(self.model)
         return (
             f"{self.device} ran out of memory: batches of {rows} "
             f"go through the model {self.microbatch_size:,} at a time, and their gradients are "
-            "added up."
+            "added up." + f" That may differ from whole batches: {differs}." * bool(differs)
         )
 
     def explain(self) -> OutOfMemoryError:
         """Returns the error of a training that does not fit into memory."""
         part = self.microbatch_size
         halved = f", {count_of(part, 'row')} at a time" if part not in (0, self.batch_size) else ""
-        why = "" if can_split(self.model) else ", and its own train_step() cannot be split"
+        why = why_not_split(self.model)
         hint = 'Use a smaller `batch_size` or model, or gpu_dataset(cache = "host").'
-        return explain_exhaustion(self.device, self.batch_size, hint, halved + why)
+        return explain_exhaustion(
+            self.device, self.batch_size, hint, halved + f", and {why}" * bool(why)
+        )

@@ -37,7 +37,7 @@ from gpukeras.engine.batch_rows import fixed_rows, model_device
 from gpukeras.engine.engine_facts import explain_test_hook, read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import EpochLoop
-from gpukeras.engine.train_step import can_split
+from gpukeras.engine.train_step import why_not_split
 from gpukeras.models import compatibility
 from gpukeras.models.state import apply_snapshot, read_held, take_snapshot
 from gpukeras.training.batch_size import explain_size, plan_batches
@@ -433,7 +433,7 @@ class Training:
     def back_off(self, error: BaseException) -> tuple[Engines, EngineAutotuner]:
         """Returns engines that take half as many rows at once; raises if that is impossible."""
         asked, memory = self.asked, self.memory
-        splits = asked.strategy.replicas == 1 and can_split(asked.model)
+        splits = asked.strategy.replicas == 1 and not why_not_split(asked.model)
         if asked.spec.on_oom == "stop" or memory.microbatch_size <= 1 or not splits:
             raise memory.explain() from error
         self.progress.notes.append(memory.halve())
@@ -523,7 +523,7 @@ class Training:
             resumed_epochs=done.resumed,
             best_epoch=self.manager.best_epoch,
             stopped=done.stopped,
-            notes=(*strategy.explain(), *done.notes, *self.saver.notes),
+            notes=(*strategy.explain(asked.model), *done.notes, *self.saver.notes),
             reasons=reasons,
             checkpoint=self.saver.saved,
             unsaved=self.saver.unsaved,
