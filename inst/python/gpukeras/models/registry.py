@@ -11,5 +11,5 @@ from gpukeras.models.tabular import column_layers, members, number_layers
 
 def custom_objects() -> dict[str, Any]:
     """Returns all Keras classes of gpukeras by registered name, and registers them with Keras."""
-    layers = (*column_layers.LAYERS, *number_layers.LAYERS, *members.CLASSES)
+    layers = (*column_layers.CLASSES, *number_layers.LAYERS, *members.CLASSES)
     return register((*layers, *keras_classes.CLASSES))

@@ -12,6 +12,7 @@ from gpukeras import DataError, SpecError
 from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.export import keras_file, transfer
 from gpukeras.export.custom_objects import Needs
+from gpukeras.models.clone import copy_with_seed
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.tabular import builder
@@ -139,13 +140,14 @@ def test_the_seed_fixes_the_weights():
 def test_an_unknown_level_has_a_row_of_zeros():
     data = make_table()
     model = build(data, kind="mlp", embeddings=4)
-    tables = [layer for layer in model.layers if type(layer).__name__ == "Embedding"]
-    assert len(tables) == 1  # factors whose embeddings have the same size share it
-    (table,) = tables[0].get_weights()
-    assert table.shape == (4 + 6, 4)
-    unknown = [3, 9]
-    assert (table[unknown] == 0).all()
-    assert (np.delete(table, unknown, axis=0) != 0).all()
+    for each in (model, copy_with_seed(model, 2)):
+        tables = [layer for layer in each.layers if type(layer).__name__ == "Embedding"]
+        assert len(tables) == 1  # factors whose embeddings have the same size share it
+        (table,) = tables[0].get_weights()
+        assert table.shape == (4 + 6, 4)
+        unknown = [3, 9]
+        assert (table[unknown] == 0).all()
+        assert (np.delete(table, unknown, axis=0) != 0).all()
 
 
 @pytest.mark.parametrize("encode", ["onehot", "codes"])

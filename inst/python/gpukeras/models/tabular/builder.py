@@ -17,7 +17,7 @@ from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import ROWS, Family
 from gpukeras.models.mlp import choose_loss, output_layers
 from gpukeras.models.tabular import networks
-from gpukeras.models.tabular.column_layers import FactorCodes, TableNumbers
+from gpukeras.models.tabular.column_layers import FactorCodes, LevelTable, TableNumbers
 from gpukeras.models.tabular.layout import Factor, TableLayout, embedding_size, plan_layout
 from gpukeras.models.tabular.members import MeanOfMembers, MembersModel
 from gpukeras.models.tabular.networks import Seeds
@@ -231,15 +231,11 @@ def _embed(row: Any, factors: Sequence[Factor], size: int, draw: Seeds) -> Any:
         [factor.levels for factor in factors],
         [factor.onehot for factor in factors],
     )
-    limit = size**-0.5  # as rtdl_revisiting_models
-    first = keras.initializers.RandomUniform(-limit, limit, draw())
-    rows = int(coding.unknown[-1]) + 1
-    embedding = keras.layers.Embedding(rows, size, embeddings_initializer=first)
-    embedded = embedding(coding(row))
-    table = keras.ops.convert_to_numpy(embedding.embeddings).copy()
-    table[coding.unknown] = 0
-    embedding.set_weights([table])
-    return embedded
+    unknown = coding.unknown.tolist()
+    # The limit is that of rtdl_revisiting_models.
+    first = keras_class(LevelTable)(size**-0.5, unknown, draw())
+    embedding = keras.layers.Embedding(unknown[-1] + 1, size, embeddings_initializer=first)
+    return embedding(coding(row))
 
 
 def _embed_numbers(

@@ -121,6 +121,32 @@ class FactorCodes(LayerBody):
         return runtime.keras().KerasTensor(shape, dtype="int32")
 
 
+class LevelTable(LayerBody):
+    """An initializer of the table of `FactorCodes`: unknown levels have zeros.
+
+    Args:
+        limit: Other rows are uniform in +-limit.
+        unknown: The rows of unknown levels.
+        seed: Of the numbers.
+    """
+
+    PARENT = "Initializer"
+    FIELDS = ("limit", "unknown", "seed")
+
+    def __init__(self, limit: float, unknown: Sequence[int], seed: int) -> None:
+        """Stores the arguments."""
+        self.limit = limit
+        self.unknown = list(unknown)
+        self.seed = seed
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        """Returns the first values of a table."""
+        uniform = runtime.keras().initializers.RandomUniform(-self.limit, self.limit, self.seed)
+        table = uniform(shape, dtype)
+        known = ~np.isin(np.arange(shape[0]), self.unknown)
+        return table * runtime.keras().ops.cast(known[:, None], table.dtype)
+
+
 class ClassToken(LayerBody):
     """Puts a learned token before the tokens of a row, as the transformer's output is read from it.
 
@@ -154,4 +180,4 @@ class ClassToken(LayerBody):
         return (input_shape[0], input_shape[1] + 1, input_shape[2])
 
 
-LAYERS = (TableNumbers, FactorCodes, ClassToken)
+CLASSES = (TableNumbers, FactorCodes, LevelTable, ClassToken)
