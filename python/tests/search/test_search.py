@@ -278,6 +278,23 @@ def test_a_metric_that_does_not_exist_is_named_before_anything_trains():
 
 
 @pytest.mark.tf
+def test_a_metric_that_belies_its_name_is_refused_unless_it_is_said_what_is_better():
+    import keras
+
+    def named(settings, seed):
+        made = build(settings, seed)
+        metrics = [keras.metrics.SparseCategoricalAccuracy(name="hit_error")]
+        made["model"].compile("sgd", "sparse_categorical_crossentropy", metrics=metrics)
+        return made
+
+    with pytest.raises(SpecError, match="better by its name, but not by its class") as caught:
+        tune(build=named, options={"metric": "hit_error"})
+    assert caught.value.hint.startswith("Say it: `maximize = TRUE`")
+    options = {"metric": "hit_error", "maximize": True, "epochs": 1}
+    assert tune(build=named, options=options).mode == "max"
+
+
+@pytest.mark.tf
 def test_a_builder_that_never_works_is_an_error():
     calls = []
 

@@ -20,7 +20,7 @@ from gpukeras.core.options import (
     option,
 )
 from gpukeras.many.futures import Futures, check_workers
-from gpukeras.models.metric_modes import choose_mode
+from gpukeras.models.metric_modes import Mode, choose_mode, find_mode
 from gpukeras.search.halving import Rule, plan_rungs
 from gpukeras.search.sampling import DESIGNS
 from gpukeras.search.space import Space
@@ -76,15 +76,39 @@ class SearchSpec(Spec):
             )
         if not self.metric.startswith(HELD_OUT):
             self._set(metric=HELD_OUT + self.metric)
+        _ = self.mode  # fails before any work is done
+
+    @property
+    def mode(self) -> Mode:
+        """Which values of the metric are better: "max" or "min"."""
         if self.maximize is None:
-            mode = choose_mode(self.metric, arg="maximize", hint=MAXIMIZE_HINT)
-            self._set(maximize=mode == "max")
+            return choose_mode(self.metric, arg="maximize", hint=MAXIMIZE_HINT)
+        return "max" if self.maximize else "min"
 
     @property
     def rule(self) -> Rule:
         """The rule by which trials go on."""
-        rungs = plan_rungs(self.epochs, self.min_epochs, self.eta)
-        return Rule(rungs, self.eta, "max" if self.maximize else "min")
+        return Rule(plan_rungs(self.epochs, self.min_epochs, self.eta), self.eta, self.mode)
+
+
+def check_mode(spec: SearchSpec, directions: Mapping[str, str]) -> None:
+    """Checks what a metric's name says of its values against what the metric itself says.
+
+    Args:
+        spec: What was asked for.
+        directions: See `keras_private.metric_directions()`.
+
+    Raises:
+        SpecError: if they contradict each other, and `maximize` was not given.
+    """
+    own = find_mode(spec.metric, directions)
+    if spec.maximize is None and own != spec.mode:
+        which = "Lower" if spec.mode == "min" else "Higher"
+        raise SpecError(
+            f"{which} values of `{spec.metric}` are better by its name, but not by its class.",
+            hint=MAXIMIZE_HINT,
+            arg="metric",
+        )
 
 
 def check_design(space: Space, grid: Sequence[Any] | None, spec: SearchSpec) -> None:

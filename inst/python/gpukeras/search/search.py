@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpukeras.backend import keras_private
 from gpukeras.checkpoint.fingerprint import describe_order, describe_rows, read_versions
 from gpukeras.checkpoint.owned_folder import FolderSpec
 from gpukeras.core.errors import GpuKerasError, SpecError
@@ -37,6 +38,7 @@ from gpukeras.search.options import (
     SearchSpec,
     check_design,
     check_fit,
+    check_mode,
     check_trials,
 )
 from gpukeras.search.report import (
@@ -278,7 +280,7 @@ def search(
         running = Search(request, seed, planned, study, stopper, _note_absent(planned, data))
         with _open_states(study, spec) as states:
             models = TrialModels(build, data, planned, request.options, states, stopper)
-            _check_models(models, running.trials, spec.metric)
+            _check_models(models, running.trials, spec)
             study.begin(identity, [dict(trial.settings) for trial in running.trials.values()])
             with study.ending(notice), ExitStack() as resources:
                 alone = AloneTrainer(models, spec.workers, resources)
@@ -311,11 +313,11 @@ def judge(outcome: Outcome, metric: str) -> Outcome:
     return outcome
 
 
-def _check_models(models: TrialModels, trials: Mapping[int, Trial], metric: str) -> None:
+def _check_models(models: TrialModels, trials: Mapping[int, Trial], spec: SearchSpec) -> None:
     """Checks that a trial has a model that fits the rows, and that it has the metric.
 
     Raises:
-        SpecError: for an unknown metric.
+        SpecError: for an unknown metric, or one that belies its name.
         GpuKerasError: why there is no model, if no trial has one.
     """
     problem: GpuKerasError | None = None
@@ -331,12 +333,13 @@ def _check_models(models: TrialModels, trials: Mapping[int, Trial], metric: str)
         part = split_dataset(models.data, resample.train, resample.held_out[:PROBED])
         with kept_model(model):
             metrics = evaluate(model, part, "validation")["metrics"]
-        if metric.removeprefix(HELD_OUT) not in metrics:
+        if spec.metric.removeprefix(HELD_OUT) not in metrics:
             raise SpecError(
-                f"`metric` is `{metric}`, and the model of trial {trial.number} has no such.",
+                f"`metric` is `{spec.metric}`, and the model of trial {trial.number} has no such.",
                 hint=f"It has {', '.join(HELD_OUT + name for name in metrics)}.",
                 arg="metric",
             )
+        check_mode(spec, keras_private.metric_directions(model))
         return
     assert problem is not None  # there is at least one trial
     raise problem
