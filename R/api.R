@@ -86,19 +86,36 @@ core <- function(call = caller_env()) {
   the$core
 }
 
-# reticulate's own message says why no Python can be loaded.
+# reticulate's own message says why no Python can be loaded, and leaves out a wrong version.
 start_python <- function(call) {
   if (python_runs()) {
     return()
   }
   declare_python(replace = FALSE)
-  tryCatch(reticulate::py_config(), error = function(condition) {
+  tryCatch(suppressWarnings(reticulate::py_config()), error = function(condition) {
     abort_gpukeras(
-      paste("There is no Python for R:", sub("[.]?\\s*$", ".", said_by(condition))),
-      code = "runtime_missing", hint = "install_gpukeras() makes an environment for it.",
-      call = call
+      paste("There is no Python for R:", sub("[:.\\s]*$", ".", said_by(condition), perl = TRUE)),
+      code = "runtime_missing", hint = advise_python(), call = call
     )
   })
+}
+
+# The way out where no Python can be loaded: the one that was chosen may be too old or too new.
+advise_python <- function(chosen = Sys.getenv("RETICULATE_PYTHON")) {
+  if (chosen %in% c("", "managed")) {
+    return("install_gpukeras() makes an environment for it.")
+  }
+  facts <- ask_python(chosen, character())
+  range <- choose_requirements(read_computer())$python
+  fits <- nzchar(facts$failed) || is_version_within(facts$version, range)
+  wrong <- sprintf(
+    "RETICULATE_PYTHON is Python %s; gpukeras takes %s with reticulate %s. ", facts$version,
+    describe_range(range), read_reticulate()
+  )
+  paste0(
+    if (!fits) wrong, "install_gpukeras() makes an environment, which is taken where ",
+    "RETICULATE_PYTHON is not set."
+  )
 }
 
 # What is needed is there, and an import fails: with an older C++ library in R, for example.
@@ -206,10 +223,16 @@ read_python <- function() {
   list(
     python = config$python,
     version = as.character(config$version),
-    forced = config$forced %||% "",
+    forced = name_choice(config$forced),
     numpy = as.character(config$numpy$version %||% ""),
     reticulate = as.character(utils::packageVersion("reticulate"))
   )
+}
+
+# What chose Python. Of an environment that was only proposed, as gpukeras does, reticulate says
+# "use_python(, required = FALSE)", which names nothing.
+name_choice <- function(forced) {
+  if (is.null(forced) || grepl("(,", forced, fixed = TRUE)) "" else forced
 }
 
 # Whether a handle to a Python object is invalid after saving or a restart of R.

@@ -49,7 +49,8 @@ list_interpreters <- function() {
     Sys.getenv("RETICULATE_VIRTUALENV_STARTER"), unname(Sys.which(names)),
     Sys.glob(path.expand(places))
   )
-  unique(found[nzchar(found) & file.exists(found)])
+  found <- found[nzchar(found) & file.exists(found)]
+  found[!duplicated(normalizePath(found))] # python3 is a link to python3.11, for example
 }
 
 # Asks the interpreter that a shim or an environment refers to.
@@ -74,9 +75,18 @@ ask_python <- function(python, packages, isolated = TRUE) {
     )
   }
   if (is.null(answer)) {
-    return(list(failed = utils::tail(c("it says nothing", trimws(said$lines)), 1)))
+    failed <- utils::tail(c("it says nothing", trimws(said$lines)), 1)
+    return(ask_old_python(python) %||% list(failed = failed))
   }
   c(answer, failed = "")
+}
+
+# A Python that is too old to run the core's code, such as 3.9 of RHEL 9, still says its version.
+ask_old_python <- function(python) {
+  version <- sub("^Python ([0-9]+[.][0-9.]*[0-9]).*", "\\1", run_python(python, "-V")$lines[1])
+  if (isTRUE(numeric_version(version, strict = FALSE) < known_good()$oldest$python)) {
+    list(python = python, version = version, faults = list(), lacking = list(), failed = "")
+  }
 }
 
 # Runs an interpreter. Returns its exit status, and its output unless the output is shown.
@@ -86,10 +96,16 @@ run_python <- function(python, args, shown = FALSE) {
   }
   output <- if (shown) "" else TRUE
   libraries <- own_libraries(python)
-  said <- suppressWarnings(system2(
-    python, shQuote(args), stdout = output, stderr = output,
-    env = paste0(names(libraries), rep("=", length(libraries)), shQuote(libraries))
-  ))
+  said <- tryCatch(
+    suppressWarnings(system2(
+      python, shQuote(args), stdout = output, stderr = output,
+      env = paste0(names(libraries), rep("=", length(libraries)), shQuote(libraries))
+    )),
+    error = function(condition) NULL # status 127, as of pyenv's shim of another version
+  )
+  if (is.null(said)) {
+    return(list(status = 127L, lines = "it cannot be run"))
+  }
   if (shown) {
     return(list(status = said, lines = character()))
   }

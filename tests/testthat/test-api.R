@@ -75,6 +75,9 @@ test_that("handles that did not survive are told from living ones", {
 })
 
 test_that("which Python was chosen is known", {
+  expect_identical(name_choice("RETICULATE_PYTHON"), "RETICULATE_PYTHON")
+  expect_identical(name_choice("use_python(, required = FALSE)"), "")
+  expect_identical(name_choice(NULL), "")
   skip_without_tensorflow()
   facts <- read_python()
   expect_true(file.exists(facts$python))
@@ -242,8 +245,19 @@ test_that("no Python at all is an error that says what to do", {
   ))
   expect_identical(said[1], "gpukeras_error_runtime_missing")
   expect_match(paste(said, collapse = " "), "There is no Python for R: .*/no/python")
-  message <- paste(said[-1], collapse = " ") # what reticulate says differs by version
+  message <- gsub(" +", " ", paste(said[-1], collapse = " ")) # reticulate's part differs by version
   expect_snapshot(cat(sub("(for R: ).*(install_)", "\\1<...> \\2", message)))
+})
+
+test_that("a chosen Python of a wrong version is told where it cannot be loaded", {
+  skip_on_os("windows")
+  script <- c("#!/bin/sh", "test \"$1\" = -V && echo Python 3.9.18 && exit", "exit 1")
+  old <- withr::local_tempfile(lines = script)
+  Sys.chmod(old, "755")
+  expect_match(advise_python(old), "^RETICULATE_PYTHON is Python 3.9.18; gpukeras takes 3.10 to 3.1")
+  expect_match(advise_python(old), "where RETICULATE_PYTHON is not set.$")
+  expect_match(advise_python("/no/python"), "^install_gpukeras\\(\\) makes")
+  expect_identical(advise_python(""), advise_python("managed"))
 })
 
 test_that("requirements are declared when reticulate comes, and once", {

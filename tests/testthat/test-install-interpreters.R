@@ -48,16 +48,41 @@ test_that("what cannot make an environment is told, each with its reason", {
   expect_snapshot(found$problem, transform = function(lines) gsub(folder, "FOLDER", lines))
 })
 
+test_that("a program that says that there is none does not run", {
+  skip_on_os("windows")
+  shim <- withr::local_tempfile(lines = c("#!/bin/sh", "echo 'command not found' >&2", "exit 127"))
+  Sys.chmod(shim, "755")
+  expect_identical(run_python(shim, "-V"), list(status = 127L, lines = "it cannot be run"))
+  expect_identical(ask_interpreter(shim, "numpy")$failed, "it cannot be run")
+})
+
+test_that("a Python that is too old for the core's code is told by its version", {
+  skip_on_os("windows")
+  folder <- withr::local_tempdir()
+  interpreter <- function(version) {
+    lines <- c("#!/bin/sh", sprintf("test \"$1\" = -V && echo Python %s && exit", version), "exit 1")
+    path <- file.path(folder, version)
+    writeLines(lines, path)
+    Sys.chmod(path, "755")
+    judge_interpreter(ask_interpreter(path, "numpy"), c("3.10", "3.14"))
+  }
+  expect_identical(interpreter("3.9.18"), "is Python 3.9.18")
+  expect_identical(interpreter("2.7.18"), "is Python 2.7.18")
+  expect_identical(interpreter("3.10.1+"), "does not run (it says nothing)")
+  expect_identical(interpreter("none"), "does not run (it says nothing)")
+})
+
 test_that("programs on the path come first", {
   skip_on_os("windows")
   folder <- withr::local_tempdir()
   file.copy(Sys.which("true"), file.path(folder, "python3"))
+  file.symlink("python3", file.path(folder, "python3.11"))
   withr::local_path(folder)
   withr::local_envvar(RETICULATE_VIRTUALENV_STARTER = NA)
   found <- list_interpreters()
   expect_identical(found[1], file.path(folder, "python3"))
   expect_true(all(file.exists(found)))
-  expect_identical(anyDuplicated(found), 0L)
+  expect_identical(anyDuplicated(normalizePath(found)), 0L)
 })
 
 test_that("versions are compared by number", {
