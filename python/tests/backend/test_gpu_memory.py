@@ -77,3 +77,21 @@ def test_jax_has_a_limit_where_its_memory_grows_too(monkeypatch):
     assert jax_backend.usable_share() == 0.9
     silent = jax_backend.JaxDevice("GPU:0", SimpleNamespace(memory_stats=lambda: None))
     assert jax_backend.usable_bytes(silent) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "peak"),
+    [
+        ((5.0, 5.0), (5.0, 9.0), 9.0),  # the reset worked, or nothing ran before
+        ((5.0, 5.0), (5.0, 5.0), 5.0),
+        ((5.0, 30.0), (5.0, 30.0), None),  # of an earlier training, on JAX
+        ((5.0, 30.0), (5.0, 31.0), 31.0),
+    ],
+)
+def test_a_peak_of_before_is_not_told_as_that_of_now(tell, monkeypatch, before, after, peak):
+    monkeypatch.setattr(runtime, "reset_memory_peak", lambda device: None)
+    tell(free=40.0, used=before[0], peak=before[1])
+    kept = devices.reset_peak("GPU:0")
+    tell(free=40.0, used=after[0], peak=after[1])
+    assert devices.peak_bytes("GPU:0", kept) == (None if peak is None else peak * GIB)
+    assert devices.peak_bytes("CPU:0", devices.reset_peak("CPU:0")) is None

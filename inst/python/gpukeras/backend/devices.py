@@ -176,15 +176,29 @@ def _read_gpu(index: int) -> tuple[host.NvmlGpu | None, float | None]:
     return record, None if limit is None else float(limit)
 
 
-def reset_peak(device: str) -> None:
-    """Resets the peak of TensorFlow's memory on a GPU."""
-    if not device.startswith("CPU"):
-        runtime.reset_memory_peak(device)
+def reset_peak(device: str) -> float:
+    """Resets the peak of the memory held on a GPU; returns what `peak_bytes()` needs to know.
+
+    JAX has no reset: that is the peak of the session, which a later one has to exceed to be known.
+    """
+    if device.startswith("CPU"):
+        return 0.0
+    runtime.reset_memory_peak(device)
+    info = runtime.memory_info(device)
+    return float(info["peak"]) if info["peak"] > info["current"] else 0.0
 
 
-def peak_bytes(device: str) -> float | None:
-    """Returns the peak of TensorFlow's memory on a GPU since the reset; None for the CPU."""
-    return None if device.startswith("CPU") else float(runtime.memory_info(device)["peak"])
+def peak_bytes(device: str, before: float) -> float | None:
+    """Returns the peak of the memory held on a GPU since the reset; None for the CPU or if unknown.
+
+    Args:
+        device: The device.
+        before: What `reset_peak()` returned.
+    """
+    if device.startswith("CPU"):
+        return None
+    peak = float(runtime.memory_info(device)["peak"])
+    return None if before and peak <= before else peak
 
 
 def _read_cpu(cpu: Any) -> Device:

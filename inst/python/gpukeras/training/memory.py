@@ -22,12 +22,14 @@ class MemoryUse:
         device: The device of the model.
         microbatch_size: Rows that go through the model at once, all replicas together; 0 while
             unknown.
+        peak_before: See `devices.reset_peak()`.
     """
 
     model: Model
     batch_size: int | str | None
     device: str = "the device"
     microbatch_size: int = 0
+    peak_before: float = 0.0
 
     def resume(self, microbatch_size: int | None) -> None:
         """Takes as many rows at once as before the interruption, if these were fewer."""

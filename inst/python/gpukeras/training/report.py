@@ -26,7 +26,7 @@ class FitReport:
         device: The device of the model's first variable.
         variables: Number of the model's variables on each device: where it ran.
         precision: Keras' dtype policy of the model.
-        peak_bytes: Most GPU memory that TensorFlow allocated in this training, or None on the CPU.
+        peak_bytes: Most GPU memory that was held in this training; None on the CPU, or if unknown.
         engine: The engine that trained, the reason, and the measurements.
         micro_batch: Rows that went through each replica of the model at once: its part of the
             batch, unless memory ran out.

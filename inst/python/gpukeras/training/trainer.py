@@ -167,7 +167,7 @@ def open_rows(
     strategy = asked.strategy
     build_on(model, data, size)
     memory.device = strategy.place(model_device(model))
-    devices.reset_peak(memory.device)
+    memory.peak_before = devices.reset_peak(memory.device)
     plan = plan_batches(model, data, memory.device, size)
     notes += explain_size(plan, model, data, size)
     plan = strategy.fit_plan(plan, data, size)
@@ -513,7 +513,7 @@ class Training:
             device=memory.device,
             variables=dict(Counter(tensor_ops.variable_devices(asked.model))),
             precision=asked.model.dtype_policy.name,
-            peak_bytes=devices.peak_bytes(memory.device),
+            peak_bytes=devices.peak_bytes(memory.device, memory.peak_before),
             engine=engine,
             micro_batch=memory.microbatch_size // strategy.replicas,
             replicas=strategy.replicas,

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import runtime, tensor_ops
+from gpukeras.backend import devices, tensor_ops
 from gpukeras.backend.oom import explain_exhaustion
 from gpukeras.core.errors import OutOfMemoryError, SpecError
 from gpukeras.core.keras_types import Model
@@ -210,9 +210,7 @@ class _Search:
         return "interrupted" if told else ""
 
     def _measure(self, size: int) -> Point:
-        on_gpu = not self.device.startswith("CPU")
-        if on_gpu:
-            runtime.reset_memory_peak(self.device)
+        before = devices.reset_peak(self.device)
         try:
             rate = self._measure_rate(size)
         except tensor_ops.exhausted(MemoryError):
@@ -221,8 +219,7 @@ class _Search:
             if not is_inability(error, self.engine):
                 raise_explained(self.model, error)
             raise explain_inability(self.engine, error) from error
-        peak = float(runtime.memory_info(self.device)["peak"]) if on_gpu else None
-        return Point(size, rate, peak)
+        return Point(size, rate, devices.peak_bytes(self.device, before))
 
     def _measure_rate(self, size: int) -> float:
         """Returns rows per second: the median over blocks, the gathering of rows included."""

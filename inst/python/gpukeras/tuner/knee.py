@@ -18,7 +18,7 @@ class Point:
     Args:
         batch_size: Rows per batch.
         rows_per_s: Median throughput, or None if the batch did not fit.
-        peak_bytes: Peak of a GPU's memory that TensorFlow held; None on the CPU.
+        peak_bytes: Peak of a GPU's memory that was held; None on the CPU, or if unknown.
         status: "ok" or "out of memory".
     """
 
