@@ -121,8 +121,7 @@ summary.gpu_fits <- function(object, metric = NULL, ...) {
   metric <- metric %||% object$metric
   check_metric_of(metric, frame)
   by <- intersect(c(setdiff(object$settings, "seed"), "group"), names(frame))
-  key <- if (length(by) > 0) interaction(frame[by], drop = TRUE) else factor(rep("", nrow(frame)))
-  parts <- split(frame, key)
+  parts <- split(frame, setting_of(frame, by))
   rows <- lapply(parts, function(part) {
     values <- part[[metric]][is.finite(part[[metric]])]
     cbind(part[1, by, drop = FALSE], data.frame(
@@ -135,6 +134,15 @@ summary.gpu_fits <- function(object, metric = NULL, ...) {
   found$rank <- if (direction == 0) NA else rank(-direction * found$mean, ties.method = "min")
   rownames(found) <- NULL
   structure(found[order(found$rank), ], metric = metric)
+}
+
+# The setting of each row of a table as a factor: with a dot between values, 1 and 5.5 would be that
+# of 1.5 and 5.
+setting_of <- function(table, columns) {
+  if (length(columns) == 0) {
+    return(factor(rep("", nrow(table))))
+  }
+  interaction(table[columns], drop = TRUE, sep = "\r")
 }
 
 check_metric_of <- function(metric, frame, call = caller_env()) {

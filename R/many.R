@@ -287,7 +287,7 @@ as_new_groups <- function(fits, newdata, group, call) {
 as_best_models <- function(fits) {
   table <- fits$table
   columns <- intersect(setdiff(fits$settings, "seed"), names(table))
-  setting <- if (length(columns) > 0) interaction(table[columns], drop = TRUE)
+  setting <- setting_of(table, columns)
   if (nlevels(setting) < 2) {
     return(NULL)
   }

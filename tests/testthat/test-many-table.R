@@ -79,3 +79,9 @@ test_that("curves of all models are drawn", {
   expect_identical(nrow(drawn$data), 8L)
   expect_identical(drawn$labels$y, "loss")
 })
+
+test_that("settings with dots in their values remain apart", {
+  settings <- expand.grid(a = c(1, 1.5), b = c(5.5, 5), seed = 1:2)
+  expect_identical(nlevels(setting_of(settings, c("a", "b"))), 4L)
+  expect_identical(nlevels(setting_of(settings, character())), 1L)
+})
