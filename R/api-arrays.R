@@ -133,7 +133,10 @@ time_zone <- function(x) {
   if (nzchar(zone)) {
     return(zone)
   }
-  own <- suppressWarnings(Sys.timezone()) # it warns in containers without systemd
+  # Sys.timezone() keeps what it once found, also where TZ is set later, and warns in containers
+  # without systemd.
+  set <- sub("^:", "", Sys.getenv("TZ"))
+  own <- if (nzchar(set)) set else suppressWarnings(Sys.timezone())
   if (is.na(own)) "UTC" else own
 }
 

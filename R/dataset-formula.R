@@ -82,6 +82,7 @@ formula_dataset <- function(x, data, ..., weights = NULL, weigh = NULL, image = 
   rows <- learning_rows(x, data, validation, seed, list(...)[["na"]], call)
   known <- known_terms(record$formula, call)
   parts <- split_formula(x, data, environment(x), call, known, rows, weigh)
+  check_same_labels(parts$formula, record$formula, call)
   weights <- weights %||% recipe_weights(record$formula, data, call)
   inputs <- formula_inputs(inputs, parts, recipe)
   image <- image %||% image_column(record)
@@ -105,6 +106,36 @@ formula_dataset <- function(x, data, ..., weights = NULL, weigh = NULL, image = 
     source, ...,
     weights = weights, inputs = inputs, recipe = recipe, validation = validation, seed = seed
   )
+}
+
+# Labels that are computed must be computed as `recipe` has them: it takes all numbers as they are.
+check_same_labels <- function(text, known, call) {
+  if (is_recipe_key(known) || !nzchar(known %||% "")) {
+    return(invisible())
+  }
+  labels <- written_labels(text, call)
+  trained <- written_labels(known, call)[names(labels) %||% seq_along(labels)]
+  other <- which(as.logical(Map(is_other_label, labels, trained)))
+  if (length(other) > 0) {
+    abort_gpukeras(
+      sprintf(
+        "The formula has the label `%s` where `recipe` has `%s`.",
+        name_term(labels[[other[1]]]), name_term(trained[[other[1]]])
+      ),
+      code = "data", hint = "Write it as `recipe` has it, so that labels mean the same.",
+      arg = "formula", call = call
+    )
+  }
+}
+
+# The labels of a formula, one for each output.
+written_labels <- function(text, call) {
+  label <- formula_parts(parse_formula(text, call))$label
+  label_calls(label) %||% list(label)[!is.null(label)]
+}
+
+is_other_label <- function(label, trained) {
+  !is.null(trained) && !identical(label, trained) && (is.call(label) || is.call(trained))
 }
 
 # Weights as lm() takes them: a column of the data, a call on its columns, or the user's own vector.

@@ -64,7 +64,7 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
     return(check_alive(data, call))
   }
   formula <- recipe$formula %||% ""
-  own <- "y"
+  parts <- list()
   if (is.null(y) && is_row_list(data, recipe)) {
     parts <- split_row_list(data, arg, call)
     data <- parts$x
@@ -74,35 +74,28 @@ as_dataset <- function(data, source, recipe, y = NULL, weights = NULL, arg = "da
   data <- name_parts(data, model, "inputs", call)
   y <- name_parts(y, model, "outputs", call)
   weights <- name_in_order(weights, model, "outputs", call)
+  if (is.data.frame(data)) check_names(data, arg, call)
   if (is.data.frame(data) && nzchar(formula)) {
-    check_formula_labels(y, formula, call)
-    parts <- split_new_rows(formula, data, call)
+    parts <- split_new_rows(formula, data, call, y)
     data <- parts$x
     y <- parts$y
     weights <- weights %||% parts$weights()
-    own <- parts$label %||% own
   }
   features <- as_new_rows(data, recipe, arg, call)
-  if (identical(features$kind, "table") && (is.null(y) || rlang::is_string(y))) {
+  if (is_labelled(features, y)) {
     features[c("label", "weights")] <- file_labels(formula, y, weights, call)
     y <- NULL
   }
-  labels <- if (!is.null(y)) as_recipe_labels(y, own, recipe, call)
+  labels <- if (!is.null(y)) as_recipe_labels(y, parts$label %||% "y", recipe, call)
   rows <- new_source(features, labels, FALSE, formula, arg)
   inform_dropped(stage_rows(
     rows, list(shuffle = FALSE), weights, recipe = source, verbose = verbose, call = call
   ))
 }
 
-# A formula says which column has the labels.
-check_formula_labels <- function(y, formula, call) {
-  if (!is.null(y)) {
-    abort_gpukeras(
-      "`y` is not taken: the formula of the training names the column of the labels.",
-      code = "spec", hint = sprintf("It is %s. Change that column of `data`.", formula),
-      arg = "y", call = call
-    )
-  }
+# Whether columns of files have the labels.
+is_labelled <- function(features, y) {
+  identical(features$kind, "table") && (is.null(y) || rlang::is_string(y))
 }
 
 # New rows as arguments of the core, with the columns that the recipe names.

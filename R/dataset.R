@@ -353,9 +353,7 @@ as_recipe_source <- function(recipe, call) {
 }
 
 # The time zones recorded in an encoding, by column.
-zones_of <- function(recipe) {
-  if (inherits(recipe, c("gpu_dataset", "gpu_recipe"))) recorded_zones(recipe) else list()
-}
+zones_of <- function(recipe, call = caller_env()) recorded_zones(recipe_record(recipe, call))
 
 # A seed from R's generator, so that set.seed() makes training repeatable.
 draw_seed <- function() sample.int(.Machine$integer.max, 1L)

@@ -6,8 +6,9 @@
 #'   with columns, a data frame or file with columns must contain the label column, and the column
 #'   of the weights if training had one, which weighs the rows. Missing values are treated as `na`
 #'   of [gpu_dataset()] specified in training.
-#' @param y Labels of a matrix, array or data frame without formula, or of files. Any other data
-#'   has its own: `y` is an error.
+#' @param y Labels of a matrix, array or data frame, or of files. If training used a formula, they
+#'   take the place of its label, unless that is computed, as in `log(y) ~ .`; they may then be the
+#'   name of a column. Any other data has its own: `y` is an error.
 #' @param recipe For a model from another session, such as one loaded from a `.keras` file: the
 #'   [gpu_recipe()] of its training data. `NULL` uses the recipe that [gpu_fit()] attached to the
 #'   model.

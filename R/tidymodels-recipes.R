@@ -23,7 +23,7 @@ gpu_dataset.recipe <- function(x, data, ..., # nolint: object_name_linter.
     bake_parts(x, data, validation, seed, na = list(...)$na)
   }
   gpu_dataset.default(
-    baked_source(baked), ...,
+    baked_source(baked, zones_of(recipe)), ...,
     validation = validation, weights = weights %||% baked_weights(baked), recipe = recipe,
     seed = seed
   )
@@ -151,10 +151,10 @@ columns_of <- function(prepared, role, rows) {
 }
 
 # The result of bake_*() as a source of gpu_dataset(); a recipe without a key gets one.
-baked_source <- function(baked, call = caller_env()) {
+baked_source <- function(baked, zones, call = caller_env()) {
   labels <- baked_labels(baked$prepared, baked$rows)
   new_source(
-    as_features(baked_predictors(baked$prepared, baked$rows), "data", call),
+    as_features(baked_predictors(baked$prepared, baked$rows), "data", call, zones),
     if (!is.null(labels)) as_labels(labels, "y", call),
     scale = TRUE, formula = baked$key %||% store_prepared(baked$prepared), arg = "data"
   )
@@ -257,11 +257,19 @@ abort_unprepared <- function(arg, hint, call) {
 }
 
 # Features and labels of new rows, by the formula or prepped recipe of the training. `weights` is a
-# function, as rows that have weights of their own need no column of weights.
-split_new_rows <- function(formula, data, call = caller_env()) {
-  if (!is_recipe_key(formula)) {
-    parts <- read_formula(formula, call)
+# function, as rows that have weights of their own need no column of weights. `y` has labels in the
+# place of the formula's: values, or the name of their column.
+split_new_rows <- function(formula, data, call = caller_env(), y = NULL) {
+  parts <- if (!is_recipe_key(formula)) read_formula(formula, call)
+  if (!is.null(y)) check_plain_labels(parts, call)
+  if (!is.null(parts)) {
     weights <- function() take_row_weights(parts, data, call)
+    if (rlang::is_string(y)) {
+      check_column(y, data, "y", call)
+      parts$label <- as.name(y)
+    } else if (!is.null(y)) {
+      return(list(x = take_features(parts, data, call), y = y, label = "y", weights = weights))
+    }
     return(c(split_parts(parts, data, call), weights = weights))
   }
   prepared <- find_prepared(formula, call)
@@ -269,6 +277,17 @@ split_new_rows <- function(formula, data, call = caller_env()) {
   rows <- bake_rows(prepared, data, "data", call)
   weights <- function() baked_weights(list(prepared = prepared, rows = rows))
   list(x = baked_predictors(prepared, rows), y = baked_labels(prepared, rows), weights = weights)
+}
+
+# Labels that training computed cannot be given as they are: nobody knows whether `y` is computed.
+check_plain_labels <- function(parts, call) {
+  if (is.null(parts) || !all(vapply(parts$labels, is.name, NA))) {
+    abort_gpukeras(
+      "`y` is not taken: labels are computed from `data`, as in training.",
+      code = "spec", hint = "Change the columns of `data` that they are computed from.", arg = "y",
+      call = call
+    )
+  }
 }
 
 # Features alone.

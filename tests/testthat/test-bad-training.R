@@ -13,7 +13,7 @@ if (has_tensorflow()) {
   unlabelled <- gpu_dataset(x)
   other <- gpu_dataset(x, factor(c("u", "v", "other", "u")))
   fitted <- trained(numbers)
-  by_formula <- trained(gpu_dataset(mpg ~ wt, mtcars))
+  by_formula <- trained(gpu_dataset(log(mpg) ~ wt, mtcars))
   saved <- withr::local_tempfile()
   saveRDS(classes, saved)
   two_columns <- matrix(1, 4, 2)
@@ -288,7 +288,7 @@ expect_refused(list(
   "weights beside a dataset" =
     case("spec", "`sample_weight`", gpu_evaluate(fitted, numbers, sample_weight = y)),
   "labels to calibrate beside a dataset" = case("spec", "`y`", gpu_calibrate(fitted, numbers, y)),
-  "labels beside those of a formula" =
+  "labels beside those that a formula computes" =
     case("spec", "`y`", gpu_evaluate(by_formula, mtcars, mtcars$mpg)),
   "groups of rows without folds" = case(
     "data", "`folds`", gpu_fit_many(numbers, function() fitted, seeds = 2, together = c(1, 1, 2, 2))

@@ -252,6 +252,27 @@ prices <- if (has_tensorflow()) trained(gpu_dataset(price ~ a, lacking(price = c
 three <- if (has_tensorflow()) a_model(1, 3, loss = "sparse_categorical_crossentropy")
 hide_path <- function(lines) gsub("`[^`]*[.]csv`", "`FILE.csv`", lines)
 
+test_that("labels that are computed otherwise than those of `recipe` are refused", {
+  skip_without_tensorflow()
+  logs <- gpu_dataset(log(disp) ~ wt, mtcars)
+  expect_snapshot(gpu_dataset(disp ~ wt, mtcars, recipe = logs), error = TRUE)
+  expect_error(gpu_dataset(mtcars["wt"], mtcars$disp, recipe = logs), NA)
+  expect_s3_class(gpu_dataset(log(disp) ~ wt, mtcars[1:3, ], recipe = logs), "gpu_dataset")
+  plain <- gpu_dataset(disp ~ wt, mtcars)
+  expect_error(gpu_dataset(log(disp) ~ wt, mtcars, recipe = plain), class = "gpukeras_error_data")
+  skip_if_not_installed("survival")
+  lung <- survival::lung[1:60, ]
+  times <- gpu_dataset(survival::Surv(time, status) ~ age, lung)
+  censored <- lung[lung$status == 1, ]
+  expect_error(
+    gpu_dataset(survival::Surv(time, status) ~ age, censored, recipe = times),
+    "status == 2", class = "gpukeras_error_data"
+  )
+  expect_s3_class(
+    gpu_dataset(survival::Surv(time, status) ~ age, lung[1:9, ], recipe = times), "gpu_dataset"
+  )
+})
+
 expect_refused(list(
   "a missing number as a label" =
     case("data", "`price` has 1 missing value", gpu_dataset(price ~ a, lacking())),

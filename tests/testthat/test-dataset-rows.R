@@ -94,3 +94,23 @@ expect_refused(list(
   "varied images without names" =
     case("spec", "`augment` must be", gpu_dataset(array(1, c(4, 2, 2, 1)), 1:4, augment = list(1)))
 ))
+
+test_that("labels may be given beside a data frame, in the place of the formula's", {
+  skip_without_tensorflow()
+  model <- trained(gpu_dataset(mpg ~ wt + hp, mtcars))
+  other <- transform(mtcars, mpg = mpg + 5)
+  expected <- gpu_evaluate(model, other)
+  expect_equal(gpu_evaluate(model, mtcars, other$mpg), expected)
+  expect_equal(gpu_evaluate(model, mtcars[c("hp", "wt")], other$mpg), expected)
+  expect_equal(gpu_evaluate(model, list(mtcars, other$mpg)), expected)
+  expect_equal(gpu_evaluate(model, cbind(mtcars, new = other$mpg), "new"), expected)
+  expect_equal(gpu_evaluate(model, mtcars, "mpg"), gpu_evaluate(model, mtcars))
+})
+
+test_that("two columns of one name are refused wherever rows have labels", {
+  skip_without_tensorflow()
+  model <- trained(gpu_dataset(mpg ~ wt + hp, mtcars))
+  twice <- cbind(mtcars, wt = mtcars$disp)
+  expect_error(gpu_evaluate(model, twice), "wt", class = "gpukeras_error_data")
+  expect_error(gpu_importance(model, twice), "wt", class = "gpukeras_error_data")
+})

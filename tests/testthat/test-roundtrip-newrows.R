@@ -264,8 +264,16 @@ test_that("a time is what its own zone's clocks show, and the recipe keeps the z
   data <- gpu_dataset(tokyo["at"])
   expect_identical(data$columns[[1]]$zone, "Asia/Tokyo")
   expect_equal(staged(data)[[1]][, 6:7], in_day(tokyo$at), tolerance = 1e-5)
-  again <- gpu_dataset(times["at"], recipe = data)
-  expect_identical(staged(again), staged(data))
+  recipes <- list(data, trained(gpu_dataset(tokyo["at"], times$y)), gpu_recipe(data))
+  for (recipe in recipes) {
+    expect_identical(staged(gpu_dataset(times["at"], recipe = recipe)), staged(data))
+  }
+})
+
+test_that("a time without a zone is one of TZ, whenever that was set", {
+  Sys.timezone()
+  withr::local_envvar(TZ = ":Asia/Tokyo")
+  expect_identical(time_zone(as.POSIXct("2023-03-26 00:30")), "Asia/Tokyo")
 })
 
 for (way in few(c("split", "formula"), 1)) {
