@@ -277,6 +277,27 @@ def test_settings_of_layers_survive():
     assert (scale.momentum, scale.trainable) == (0.5, False)
 
 
+def times(factor):
+    def tanh(x):  # as Keras has one too
+        return factor * keras.ops.tanh(x)
+
+    return tanh
+
+
+def test_functions_of_the_users_stay_apart_from_those_of_the_same_name():
+    model = keras.Sequential(
+        [
+            keras.Input((5,)),
+            layers.Dense(8, times(2)),
+            layers.Dense(8, times(3)),
+            layers.Dense(3, "tanh"),
+        ]
+    )
+    small = structured.narrow_model(model, 0.5).model
+    for own, narrow in zip(model.layers, small.layers, strict=True):
+        assert narrow.activation is own.activation
+
+
 def test_zeros_of_single_weights_stay_where_units_go():
     model = made(stack)
     dense = next(one for one in masks.list_kernels(model) if one.name == model.layers[-2].name)
@@ -310,6 +331,6 @@ def test_a_layer_that_does_not_tell_its_settings_is_refused():
 
     dense = keras.layers.Dense
     model = keras.Sequential([keras.Input((3,)), dense(4), dense(4), Times(2.0), dense(2)])
-    with pytest.raises(ModelError, match="`model` cannot be built again: .*Times") as caught:
+    with pytest.raises(ModelError, match="`model` cannot be copied: .*Times") as caught:
         structured.narrow_model(model, 0.5, "units")
     assert "get_config" in caught.value.hint

@@ -20,8 +20,8 @@ from gpukeras.compression.masks import list_layers
 from gpukeras.compression.report import LayerChange, Listed
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
-from gpukeras.core.messages import count_of, find_reason, percent
-from gpukeras.models.clone import copy_compile, copy_recipe
+from gpukeras.core.messages import count_of, percent
+from gpukeras.models.clone import clone_layers, copy_compile, copy_recipe
 from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import activation_flops, layer_flops
 
@@ -306,12 +306,12 @@ def build_narrow(model: Model, wiring: Wiring, gone: set[int]) -> Any:
         gone: The roots of the removed units.
 
     Raises:
-        ModelError: if Keras cannot rebuild it.
+        ModelError: if Keras cannot copy it.
     """
-    keras, made = runtime.keras(), {}
+    made = {}
 
     def clone(layer: Any) -> Any:
-        if not isinstance(layer, keras.layers.Layer):
+        if not isinstance(layer, runtime.keras().layers.Layer):
             return layer  # an operation of Keras: it has no settings
         config, wired = layer.get_config(), wiring.find(layer)
         if wired is not None and wired.outputs is not None:
@@ -320,20 +320,12 @@ def build_narrow(model: Model, wiring: Wiring, gone: set[int]) -> Any:
         made[id(layer)] = type(layer).from_config(config)
         return made[id(layer)]
 
-    try:
-        with keras_private.session_code_scope():
-            small = keras.models.clone_model(model, clone_function=clone, recursive=True)
-        if not small.built:
-            small.build(model.input_shape)
-        for _, layer in list_layers(model):
-            if id(layer) in made:
-                _copy_layer(wiring, layer, made[id(layer)], gone)
-    except Exception as error:  # the user's own layers may raise anything
-        raise ModelError(
-            f"`model` cannot be built again: {find_reason(error)}.",
-            hint="Layers of one's own need `get_config()`.",
-            arg="model",
-        ) from error
+    small = clone_layers(model, clone)
+    if not small.built:
+        small.build(model.input_shape)
+    for _, layer in list_layers(model):
+        if id(layer) in made:
+            _copy_layer(wiring, layer, made[id(layer)], gone)
     copy_compile(model, small)
     copy_recipe(model, small)
     return small
