@@ -40,10 +40,11 @@ def test_a_copy_is_the_same_and_its_own():
 
 def test_a_model_that_runs_eagerly_is_copied_without_a_warning():
     model = make_model()
-    model.compile("sgd", "mse", run_eagerly=True)
+    model.compile("sgd", "mse", run_eagerly=True, steps_per_execution=3)
     model.jit_compile = True  # as Keras leaves it where there is a GPU
     copy = clone.copy_model(model)
     assert (copy.run_eagerly, copy.jit_compile) == (True, False)
+    assert copy.steps_per_execution == 3
 
 
 def test_a_model_of_the_user_s_class_is_copied():
@@ -166,6 +167,48 @@ def test_what_cannot_be_copied_is_said():
         clone.copy_model(keras.Sequential([keras.Input((5,)), Closed(3)]))
     with pytest.raises(ModelError, match="no weights yet"):
         clone.copy_model(keras.Sequential([keras.layers.Dense(3)]))
+
+
+class Scaled(keras.Model):
+    """Its loss is multiplied by an argument of its own compile()."""
+
+    def compile(self, optimizer="sgd", loss=None, scale=1.0, **options):
+        super().compile(optimizer, loss, **options)
+        self.scale = scale
+
+    def compute_loss(self, *args, **options):
+        return self.scale * super().compute_loss(*args, **options)
+
+
+class Telling(Scaled):
+    """It says how it was compiled."""
+
+    def get_compile_config(self):
+        return {"optimizer": self.optimizer, "loss": self.loss, "scale": self.scale}
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+
+
+def compiled(kind):
+    given = keras.Input((5,))
+    model = kind(given, keras.layers.Dense(3)(given))
+    model.compile(keras.optimizers.SGD(0.3), "mse", scale=5.0)
+    return model
+
+
+def test_arguments_of_a_compile_of_ones_own_are_copied_as_its_class_says():
+    model, rows = compiled(Telling), (ROWS, np.ones((6, 3)))
+    copy = clone.copy_model(model)
+    assert copy.evaluate(*rows, verbose=0) == pytest.approx(model.evaluate(*rows, verbose=0))
+    assert copy.optimizer is not model.optimizer
+    assert float(copy.optimizer.learning_rate) == pytest.approx(0.3)
+
+
+def test_arguments_of_a_compile_of_ones_own_that_nobody_tells_are_refused():
+    with pytest.raises(ModelError, match="arguments of its own: scale") as caught:
+        clone.copy_model(compiled(Scaled))
+    assert "compile_from_config" in caught.value.hint
 
 
 def with_settings():

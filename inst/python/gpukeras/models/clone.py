@@ -5,6 +5,7 @@ The user's model is never changed; only a copy is.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from gpukeras.models.families.keras_classes import is_ours
 from gpukeras.models.identity import describe_setting
 from gpukeras.models.layer_functions import named_apart
 
+COMPILING = "A `compile()` of one's own needs `get_compile_config()` and `compile_from_config()`."
+REST = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD  # *args and **kwargs
 SETTINGS = "trainable", "constraint", "regularizer"  # of a variable
 
 
@@ -215,13 +218,15 @@ def set_aside(model: Model, **values: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(arg: str) -> Iterator[None]:
+def _explained(arg: str, hint: str = "Layers of one's own need `get_config()`.") -> Iterator[None]:
     try:
         yield
+    except ModelError:
+        raise
     except Exception as error:  # the user's own layers may raise anything
         raise ModelError(
             f"`{arg}` cannot be copied: {find_reason(error)}.",
-            hint="Layers of one's own need `get_config()`.",
+            hint=hint,
             arg=arg,
         ) from error
 
@@ -282,23 +287,51 @@ def renew_means(copy: Any) -> None:
 
 
 def copy_compile(model: Model, copy: Any) -> None:
-    """Compiles `copy` like `model`, with its own optimizer, loss and metrics."""
+    """Compiles `copy` like `model`, with its own optimizer, loss and metrics.
+
+    Raises:
+        ModelError: if `compile()` of its class takes other arguments, or refuses these.
+    """
     if not model.compiled:
         return
-    loss, loss_weights = keras_private.given_losses(keras_private.compiled_loss(model))
-    metrics, weighted = keras_private.given_metrics(keras_private.compiled_metrics(model))
-    copy.compile(
-        optimizer=copy_optimizer(
-            model.optimizer, zip(model.variables, copy.variables, strict=False)
-        ),
-        loss=_renew(loss),
-        loss_weights=loss_weights,
-        metrics=_renew(metrics),
-        weighted_metrics=_renew(weighted),
-        run_eagerly=model.run_eagerly,
-        jit_compile=model.jit_compile and not model.run_eagerly,  # "auto" gives both on a GPU
-        auto_scale_loss=False,  # the copied optimizer is already wrapped if the original was
-    )
+    with _explained("model", COMPILING):
+        if _takes_its_own(type(copy)):
+            with keras_private.session_code_scope():
+                serialize = runtime.keras().saving.serialize_keras_object
+                copy.compile_from_config(serialize(model.get_compile_config()))
+            return
+        loss, loss_weights = keras_private.given_losses(keras_private.compiled_loss(model))
+        metrics, weighted = keras_private.given_metrics(keras_private.compiled_metrics(model))
+        copy.compile(
+            optimizer=copy_optimizer(
+                model.optimizer, zip(model.variables, copy.variables, strict=False)
+            ),
+            loss=_renew(loss),
+            loss_weights=loss_weights,
+            metrics=_renew(metrics),
+            weighted_metrics=_renew(weighted),
+            run_eagerly=model.run_eagerly,
+            steps_per_execution=model.steps_per_execution,
+            jit_compile=model.jit_compile and not model.run_eagerly,  # "auto" gives both on a GPU
+            auto_scale_loss=False,  # the copied optimizer is already wrapped if the original was
+        )
+
+
+def _takes_its_own(kind: Any) -> bool:
+    """Whether a class has a way of its own to compile from a configuration.
+
+    Raises:
+        TypeError: if it has none, and its `compile()` has arguments that Keras' has not.
+    """
+    base = runtime.keras().Model
+    if kind.compile_from_config is not base.compile_from_config:
+        return True
+    known = inspect.signature(base.compile).parameters
+    own = inspect.signature(kind.compile).parameters.values()
+    others = [each.name for each in own if each.name not in known and each.kind not in REST]
+    if others:
+        raise TypeError(f"its `compile()` has arguments of its own: {', '.join(others)}")
+    return False
 
 
 def copy_optimizer(optimizer: Optimizer, pairs: Iterable[tuple[Any, Any]]) -> Any:
