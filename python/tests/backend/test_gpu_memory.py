@@ -65,14 +65,18 @@ def test_other_processes_may_take_what_nobody_holds(tell):
     assert devices.gpu_bytes("GPU:0") == 60.0 * GIB
 
 
-def test_jax_has_a_limit_where_its_memory_grows_too(monkeypatch):
+@pytest.mark.parametrize("share", jax_backend.SHARES)
+def test_jax_has_a_limit_where_its_memory_grows_too(monkeypatch, share):
     stats = {"bytes_limit": 60 * GIB, "bytes_in_use": 1}
     device = jax_backend.JaxDevice("GPU:0", SimpleNamespace(memory_stats=lambda: stats))
-    monkeypatch.delenv(jax_backend.SHARE, raising=False)
+    for name in jax_backend.SHARES:
+        monkeypatch.delenv(name, raising=False)
     assert jax_backend.usable_bytes(device) == 60 * GIB
     assert jax_backend.memory_limit(device) is None  # nobody asked for one
     assert jax_backend.usable_share() == 0.75
-    monkeypatch.setenv(jax_backend.SHARE, ".9")
+    assert jax_backend.find_share() == "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    monkeypatch.setenv(share, ".9")
+    assert jax_backend.find_share() == share
     assert jax_backend.memory_limit(device) == 60 * 1024
     assert jax_backend.usable_share() == 0.9
     silent = jax_backend.JaxDevice("GPU:0", SimpleNamespace(memory_stats=lambda: None))

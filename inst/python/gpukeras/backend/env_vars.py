@@ -15,7 +15,7 @@ from gpukeras.system import environment, host
 
 FORCE_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 SYNCED = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "XLA_FLAGS", "KERAS_BACKEND")
-PREFIXES = ("TF_", "JAX_", "XLA_PYTHON_CLIENT_")  # synchronized too
+PREFIXES = ("TF_", "JAX_", "XLA_PYTHON_CLIENT_", "XLA_CLIENT_")  # synchronized too
 SHOWN = (
     *SYNCED,
     FORCE_GROWTH,

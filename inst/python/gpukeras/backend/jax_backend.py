@@ -32,7 +32,7 @@ from gpukeras.core.errors import BackendError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 
-SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+SHARES = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION")  # JAX refuses both at once
 # Of a card's memory, where it grows too: JAX, "GPU memory allocation"; CreateBFCAllocator() in
 # xla/pjrt/gpu/gpu_helpers.cc.
 USUAL_SHARE = 0.75
@@ -129,7 +129,7 @@ def prepare_memory(memory: str | int) -> None:
 
 def memory_growth(device: Any) -> bool | None:
     """Whether JAX takes memory on demand; None if a share of it is set instead."""
-    return None if SHARE in os.environ else os.environ.get(PREALLOCATE) == "false"
+    return None if find_share() in os.environ else os.environ.get(PREALLOCATE) == "false"
 
 
 def set_memory_growth(device: Any, grow: bool) -> None:
@@ -141,12 +141,12 @@ def set_memory_growth(device: Any, grow: bool) -> None:
 
 def set_memory_limit(device: Any, mebibytes: int) -> None:
     """Refuses a limit in MiB: JAX takes a share of the memory."""
-    raise RuntimeError(f"JAX limits memory by {SHARE}, a share of the whole")
+    raise RuntimeError(f"JAX limits memory by {find_share()}, a share of the whole")
 
 
 def memory_limit(device: JaxDevice) -> int | None:
     """Returns the MiB that JAX may take of a GPU, or None if not limited."""
-    limit = usable_bytes(device) if SHARE in os.environ else None
+    limit = usable_bytes(device) if find_share() in os.environ else None
     return None if limit is None else limit // 2**20
 
 
@@ -156,10 +156,15 @@ def usable_bytes(device: JaxDevice) -> int | None:
     return None if limit is None else int(limit)
 
 
+def find_share() -> str:
+    """Returns the variable by which JAX gets a share of memory: the one that is set, if one is."""
+    return next((name for name in reversed(SHARES) if name in os.environ), SHARES[0])
+
+
 def usable_share() -> float:
     """Returns the share of a card's memory that JAX takes at most."""
     try:
-        return float(os.environ[SHARE])
+        return float(os.environ[find_share()])
     except (KeyError, ValueError):
         return USUAL_SHARE
 

@@ -17,6 +17,7 @@ from small_fits import make_dataset, make_model
 from stacked import ALONE, difference, fit_many
 
 from gpukeras.backend import runtime
+from gpukeras.backend.jax_backend import SHARES
 from gpukeras.many.futures import Futures
 from gpukeras.many.jobs import Job
 from gpukeras.many.workers import pool as pools
@@ -235,8 +236,12 @@ def test_a_worker_s_share_of_a_card_is_its_limit(monkeypatch):
     resources = WorkerResources("GPU:1", 4, memory_mib=6_000, total_mib=24_000)
     setup = make_setup(resources)
     assert (setup["device"], setup["memory"], setup["threads"]) == ("GPU:1", 6_000, 4)
-    assert pools.SHARE not in make_environment(resources)
+    old, new = SHARES
+    assert old not in make_environment(resources)
     monkeypatch.setattr(runtime, "backend", lambda: "jax")
     setup = make_setup(resources)
     assert (setup["memory"], setup["threads"], setup["backend"]) == ("growth", None, "jax")
-    assert make_environment(resources)[pools.SHARE] == "0.250"
+    assert make_environment(resources)[old] == "0.250"
+    monkeypatch.setenv(new, ".9")  # the user's, beside which JAX refuses the older name
+    variables = make_environment(resources)
+    assert (variables[new], old in variables) == ("0.250", False)

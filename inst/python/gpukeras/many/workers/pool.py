@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import devices, runtime
+from gpukeras.backend.jax_backend import find_share
 from gpukeras.core.attached_process import AttachedProcess
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason, system_reason
@@ -37,7 +38,6 @@ from gpukeras.system.environment import current_variables
 PROGRAM = "gpukeras.many.workers.main"
 POLL_S = 0.05  # seconds between two looks at the workers
 STOP_S = 10.0
-SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 KILLED = "killed by SIGKILL"
 
 
@@ -341,5 +341,5 @@ def make_environment(resources: WorkerResources) -> dict[str, str]:
     """Returns the variables of a worker's process."""
     variables = {**current_variables(), "KERAS_BACKEND": runtime.backend()}
     if runtime.backend() == "jax" and resources.memory_mib is not None and resources.total_mib:
-        variables[SHARE] = f"{resources.memory_mib / resources.total_mib:.3f}"
+        variables[find_share()] = f"{resources.memory_mib / resources.total_mib:.3f}"
     return variables
