@@ -1,3 +1,22 @@
+#' @section First steps:
+#' 1. [install_gpukeras()], once: Python's side, with TensorFlow and Keras. It may be left out with
+#'    reticulate 1.41 or later, which makes an environment at the first call that needs Python.
+#' 2. [gpu_setup()] at the start of a session, before the first model: device, memory, seed.
+#' 3. [gpu_check()]: is the GPU used? If not: the cause and a fix.
+#' 4. [gpu_dataset()] for the rows; [gpu_mlp()], [gpu_tabular()] or a compiled model of keras3;
+#'    [gpu_fit()], [gpu_evaluate()], [gpu_predict()], [gpu_save()].
+#'
+#' @section Where the rest is:
+#' `vignette("gpukeras")` is a first tour of all functions, by topic; `help(package = "gpukeras")`
+#' lists them, `browseVignettes("gpukeras")` the other vignettes. On one page: the cheat sheet,
+#' `system.file("cheatsheet/cheatsheet.pdf", package = "gpukeras")`. Errors have classes that begin
+#' with `gpukeras_error`; [gpu_report()] returns a text for a bug report.
+#'
+#' @examplesIf gpukeras:::can_run_examples()
+#' train <- gpu_dataset(mpg ~ ., data = mtcars)
+#' model <- gpu_mlp(train, units = 16)
+#' fit <- gpu_fit(model, train, epochs = 5)
+#' gpu_predict(model, mtcars[1:3, ])
 #' @keywords internal
 #' @importFrom rlang .data caller_arg caller_env %||%
 "_PACKAGE"
