@@ -36,7 +36,7 @@ from gpukeras.data.recipe.multi_output import Weights
 from gpukeras.data.recipe.recipe import BatchesEncoding, Encoding, Recipe
 from gpukeras.data.saved.reader import build_saved
 
-# Rows of a worker that has read its own part of the files, for training with the other ------------
+# Shards of workers --------------------------------------------------------------------------------
 
 MOST_ROWS = 2**31 - 1
 LEARNED = "Each worker would learn another encoding from its own files."
@@ -203,7 +203,7 @@ def _check_options(features: Mapping[str, Any], request: Request) -> None:
             raise SpecError(message, hint=hint, arg=name)
 
 
-# Builds a dataset from R's data: rows by number, a saved dataset or a stream ----------------------
+# Building -----------------------------------------------------------------------------------------
 
 Builder = Callable[[Mapping[str, Any], Request], MapDataset]
 BUILDERS: dict[str, Builder] = {"saved": build_saved, "windows": build_windows}

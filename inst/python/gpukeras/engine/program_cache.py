@@ -142,7 +142,7 @@ def _share(key: Hashable, traced: Traced, state: Sequence[Any], seconds: float) 
     return shared
 
 
-# Names that repeat in each session, so that XLA finds programs on disk ---------------------------
+# Names that repeat --------------------------------------------------------------------------------
 # Equal programs of a session still have different names: TensorFlow allows each name once.
 
 

@@ -171,7 +171,7 @@ def _choose_size(
     return fixed_rows(model) or size, note
 
 
-# Rows in large batches, for trainings and evaluations; see `loop.evaluate_rows()` ----------------
+# Batches of an evaluation -------------------------------------------------------------------------
 
 
 @dataclass

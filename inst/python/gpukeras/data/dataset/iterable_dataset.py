@@ -67,8 +67,6 @@ from gpukeras.data.recipe.multi_output import (
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.stage_timer import end_stage
 
-# Rows in chunks, as a user's function makes them: each is encoded by the first one's recipe -------
-
 # Functions ----------------------------------------------------------------------------------------
 
 Call = Callable[[int, int], Mapping[str, Any] | None]
@@ -352,7 +350,7 @@ def check_rows(labels: np.ndarray, weights: np.ndarray) -> None:
         raise DataError("`weights` must be finite and at least 0.", arg="weights")
 
 
-# Defines datasets of rows in sequence, which allow no full shuffle and no validation split --------
+# Rows in sequence ---------------------------------------------------------------------------------
 
 BUFFER_BYTES = 64 * 2**20  # the most for a shuffle buffer
 
@@ -453,7 +451,7 @@ class IterableDataset(Dataset):
         return max(1, min(int(self.spec.buffer), BUFFER_BYTES // max(1, self.row_bytes)))
 
 
-# Functions ---------------------------------------------------------------------------------------
+# Datasets of functions ----------------------------------------------------------------------------
 
 
 class GeneratorDataset(IterableDataset):
@@ -569,7 +567,7 @@ class GeneratorPass(Pass):
                 end_stage("gather")  # into a block, or first into the shuffle buffer
 
 
-# tf.data -----------------------------------------------------------------------------------------
+# Datasets of pipelines ----------------------------------------------------------------------------
 
 
 class PipelineDataset(IterableDataset):

@@ -63,9 +63,7 @@ from gpukeras.data.recipe.windows import (
     training_rows,
 )
 
-# Datasets, and those whose rows have numbers: splits them, encodes them by a recipe, and ----------
-
-# The base class of datasets, whose rows have numbers or come in sequence --------------------------
+# All datasets -------------------------------------------------------------------------------------
 
 
 class Dataset(ABC):
@@ -159,7 +157,7 @@ class Dataset(ABC):
         return tuple(source.gather(taken) for source in self.sources)
 
 
-# Splits a user's rows, encodes them by a recipe, and plans how they reach the ---------------------
+# Rows by number -----------------------------------------------------------------------------------
 
 
 class MapDataset(Dataset):
@@ -558,7 +556,7 @@ def _encode_labels(
     return replace(recipe, label=label), [encoded] if weight is None else [encoded, weight]
 
 
-# Builds a dataset of windows of time series, split by time ----------------------------------------
+# Windows of time series ---------------------------------------------------------------------------
 
 
 def build_windows(features: Mapping[str, Any], request: Request) -> MapDataset:

@@ -56,7 +56,7 @@ from gpukeras.data.recipe.recipe import Encoding, InputsEncoding, Recipe, check_
 from gpukeras.data.recipe.targets import SEVERAL
 from gpukeras.system import host
 
-# Collects chunks in sequence into features, labels and weights of rows by number ------------------
+# Collecting ---------------------------------------------------------------------------------------
 
 Record = dict[str, Any]
 STORED = "stored"
@@ -351,7 +351,7 @@ def _changed(name: str, before: str, now: str) -> DataError:
     return DataError(f"`{name}` is {found}, in the first batch it was {first}.", arg=name)
 
 
-# Builds datasets from a user's function or tf.data pipeline ---------------------------------------
+# Building -----------------------------------------------------------------------------------------
 
 STREAM_KINDS = ("generator", "tfdata")
 

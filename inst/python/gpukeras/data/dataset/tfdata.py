@@ -32,7 +32,7 @@ from gpukeras.data.recipe.multi_output import Weights
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, Recipe
 from gpukeras.data.recipe.targets import SEVERAL
 
-# The structure of a `tf.data.Dataset`'s elements, and of several tensors packed into one ----------
+# Elements -----------------------------------------------------------------------------------------
 
 GIVE_PAIRS = "Map it to (x, y), each a tensor of numbers, with its own map()."
 PARTS = {"x": "input", "y": "output", "weights": "output"}  # and what one of several is called
@@ -358,7 +358,7 @@ def check_known(row: tuple[int | None, ...], name: str) -> None:
         )
 
 
-# Reads a user's `tf.data.Dataset` in blocks of batches --------------------------------------------
+# Blocks -------------------------------------------------------------------------------------------
 
 PEEK_ROWS = 1024  # rows of an unbatched dataset from which a recipe is learned
 INFINITE, UNKNOWN = -1, -2  # tf.data's cardinality constants

@@ -40,7 +40,7 @@ from gpukeras.data.files.files import (
 )
 from gpukeras.system import environment, pip
 
-# Takes addresses of objects apart, so that their credentials are shown nowhere --------------------
+# Addresses ----------------------------------------------------------------------------------------
 
 # Options behind "?", by scheme. Those of an https:// address belong to the server.
 OPTIONS = {
@@ -156,7 +156,7 @@ def _parse_web(text: str, scheme: str, arg: str) -> StoreUrl:
     return StoreUrl(scheme, f"{shown}:{port}" if port else shown, key, user, password)
 
 
-# Objects of S3, Google Cloud Storage and Azure, by Arrow's file systems ---------------------------
+# Stores of objects --------------------------------------------------------------------------------
 
 STORE_ATTEMPTS = 4  # per request, with pauses that double from about a second
 CONNECT_SECONDS = 10.0
@@ -293,7 +293,7 @@ def _environment(*names: str) -> str:
     return next((value for name in names if (value := environment.c_variable(name))), "")
 
 
-# Files of web servers, read by ranges -------------------------------------------------------------
+# Web servers --------------------------------------------------------------------------------------
 
 HTTP_ATTEMPTS = 5
 PAUSE_SECONDS = 0.5  # after the first attempt; doubled after each, with a random part
@@ -521,7 +521,7 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-# Finds objects by address: one, those of a glob, or those of a folder -----------------------------
+# Listings -----------------------------------------------------------------------------------------
 
 MAGIC = "*?["
 GLOB = 'Give a glob such as "s3://bucket/folder/*/*.parquet" for folders within folders.'

@@ -41,7 +41,7 @@ from gpukeras.data.plan import (
 from gpukeras.data.recipe.recipe import BatchesEncoding, Recipe
 from gpukeras.data.stage_timer import Clock, end_stage, heard_by
 
-# Defines blocks of batches on the device, and the base class of the loaders -----------------------
+# Blocks -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class DataLoader(ABC):
         )
 
 
-# Loads rows by number in blocks of batches onto the device ----------------------------------------
+# Rows by number -----------------------------------------------------------------------------------
 
 # Row numbers, batches, whether the piece is the tail, and the key of its random numbers.
 Piece = tuple[np.ndarray, int, bool, tuple[int, int]]
@@ -369,7 +369,7 @@ class MapLoader(DataLoader):
         return gathered
 
 
-# Loads rows in sequence, as a stream yields them, in blocks of batches onto -----------------------
+# Rows in sequence ---------------------------------------------------------------------------------
 
 
 class IterableLoader(DataLoader):
@@ -508,7 +508,7 @@ def _adopt(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-# Opens the loader that fits a dataset; both loaders have the same interface -----------------------
+# Opening ------------------------------------------------------------------------------------------
 
 EVALUATED_ROWS = 2**20  # assumed length of an epoch whose length is unknown
 ROWS_AT_ONCE = 65_536  # rows that are read together where all are looked at

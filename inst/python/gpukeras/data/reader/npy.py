@@ -54,7 +54,7 @@ from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
 from gpukeras.data.stage_timer import end_stage
 from gpukeras.system import host
 
-# Features in a `.npy` file, read through memory maps of a block's rows, never ---------------------
+# Memory maps --------------------------------------------------------------------------------------
 
 MAP_BYTES = 16 * 2**20  # mapped at once; 32 MiB was no faster and took 18 MiB more memory
 
@@ -349,7 +349,7 @@ class _Bad:
             )
 
 
-# Rows that are encoded once and kept: in memory if they are few, else in a ------------------------
+# Encoded rows -------------------------------------------------------------------------------------
 
 MEMORY_BYTES = 256 * 2**20  # limit of memory for `keep="auto"`; see the module docstring
 STORAGES = {"host": "memory", "disk": "disk"}  # of rows that are encoded once, by `cache`
@@ -569,7 +569,7 @@ def disk_full(folder: Path, arg: str, sizes: str = "") -> DataError:
     )
 
 
-# Opens `.npy` files, also those of stores and web servers, which are copied to --------------------
+# Opening ------------------------------------------------------------------------------------------
 
 CHUNK_BYTES = 8 * 2**20
 

@@ -66,7 +66,7 @@ from gpukeras.data.recipe.recipe import (
 from gpukeras.data.recipe.targets import MASKS, SEVERAL
 from gpukeras.data.recipe.text_vectorization import TextSpec
 
-# Several inputs given as a list: each has its own encoding, and encoded rows lie side by ----------
+# Several inputs -----------------------------------------------------------------------------------
 
 INSIDE = (
     "array",
@@ -246,7 +246,7 @@ def _column_names(features: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(column["name"] for column in features.get("columns") or ())
 
 
-# Strings that reach the model as strings: for models with layers such as TextVectorization --------
+# Strings as they are ------------------------------------------------------------------------------
 
 NUMBERS = ("numeric", "integer", "logical")
 TEXTS = ("character", "factor")
@@ -368,7 +368,7 @@ def _refuse(column: Mapping[str, Any], arg: str, expected: str) -> DataError:
     return column_fault(column["name"], arg, problem, hint)
 
 
-# Opens features and labels of every kind ----------------------------------------------------------
+# Opening ------------------------------------------------------------------------------------------
 
 Given = Mapping[str, Any]
 

@@ -29,10 +29,6 @@ from gpukeras.data.recipe.columns import Learning, note_numbers
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding
 from gpukeras.data.recipe.text_vectorization import TextSpec
 
-# What all readers give: features to learn from and to encode, and stores of encoded rows ----------
-
-# Stores of encoded rows: features, labels or weights, one entry per row, read ---------------------
-
 # Buffers ------------------------------------------------------------------------------------------
 
 LEAST_BYTES = 2**20  # the C library reuses smaller blocks itself
@@ -342,7 +338,7 @@ class InputRows(RowSource):
         return gather
 
 
-# Base class of all feature sources: counts rows, learns an encoding and ---------------------------
+# Features -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -476,7 +472,7 @@ class Features(ABC):
         )
 
 
-# Digests of single rows, by which rows are known again in another dataset -------------------------
+# Digests ------------------------------------------------------------------------------------------
 
 MOST_ROWS = 10_000  # digests of a dataset
 MOST_BYTES = 16 * 2**20  # of the rows that are read for them: 0.05 s

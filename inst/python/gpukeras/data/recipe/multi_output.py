@@ -42,7 +42,7 @@ from gpukeras.data.recipe.targets import (
     name_label,
 )
 
-# Packs the labels of several outputs into one row, and splits them again, with NumPy only ---------
+# Labels of several outputs ------------------------------------------------------------------------
 
 
 def check_label_rows(labels: Mapping[str, Any], rows: int, of: str, row: bool = False) -> None:
@@ -244,7 +244,7 @@ def _widen(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
     return replace(wide, ranges=tuple(map(ColumnRange.join, before.ranges, measured.ranges)))
 
 
-# Computes the weight of each row from the user's weights and class weights ------------------------
+# Weights of rows ----------------------------------------------------------------------------------
 
 ONE_HOT = 1e-4  # how far the sum of a row of classes may be from 1
 Weights = np.ndarray | Mapping[str, Any]

@@ -32,7 +32,7 @@ from gpukeras.data.recipe.recipe import (
 )
 from gpukeras.data.recipe.targets import SEVERAL, BaseLabel, LabelRule
 
-# Converts a recipe to plain values for R's `saveRDS()` or JSON, and back --------------------------
+# Plain values -------------------------------------------------------------------------------------
 
 FORMAT = "gpukeras recipe"
 # What follows from a record's fields, and is stored too: it tells whether a part of them was lost.
@@ -193,7 +193,7 @@ def _newer(how: str) -> DataError:
     )
 
 
-# Compares the encodings of recipes and checks that a model and a dataset fit together -------------
+# Comparisons --------------------------------------------------------------------------------------
 
 
 def same_encoding(recipe: Recipe, other: Recipe) -> bool:

@@ -42,7 +42,7 @@ from gpukeras.data.reader.registry import place_rows
 from gpukeras.data.reader.rows import RowSource, SelectedRows
 from gpukeras.data.recipe.serialization import from_portable
 
-# The files of a folder of saved rows: a `.npy` file for each field, and a manifest ----------------
+# Folders of saved rows ----------------------------------------------------------------------------
 
 MANIFEST = "gpukeras-dataset.json"
 VERSION = 2
@@ -198,7 +198,7 @@ def _parse_field(plain: Mapping[str, Any], blocks: int) -> Field:
     return field
 
 
-# Reads datasets saved by gpu_dataset_save(): the same rows and the same validation split ----------
+# Datasets -----------------------------------------------------------------------------------------
 
 READ_BYTES = 2**20  # that are read at a time to verify them
 THREADS = 4  # for checksums

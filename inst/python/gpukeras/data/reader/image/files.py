@@ -27,7 +27,7 @@ from gpukeras.core.prefetch import count_workers, map_ahead
 from gpukeras.data.files.paths import check_local
 from gpukeras.system import pip
 
-# Lists image files: those of a folder with one subfolder per class, or files given by path --------
+# Lists of files -----------------------------------------------------------------------------------
 
 TIFF_SUFFIXES = (".tif", ".tiff")
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", *TIFF_SUFFIXES)  # as Keras', and TIFF
@@ -221,8 +221,6 @@ def _folder_error(folder: str, arg: str, problem: str, hint: str, **details: Any
     message = f"`{arg}`: the folder {Path(folder).name} {problem}"
     return DataError(message, hint=hint, arg=arg, path=folder, **details)
 
-
-# Reads what TensorFlow's decoder does not tell or cannot read: sizes of images, palettes, ---------
 
 # PNG ----------------------------------------------------------------------------------------------
 

@@ -47,8 +47,6 @@ from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import Encoding, ImageEncoding, check_kind
 from gpukeras.data.recipe.targets import LabelRule
 
-# Image files as rows: decoded and resized once, on all cores, and stored as uint8 -----------------
-
 COLORS = {"rgb": 3, "grayscale": 1, "rgba": 4}
 KEEPS = {"host": "memory", "device": "memory", "disk": "disk", "none": "none"}  # by `cache`
 INTERPOLATIONS = ("bilinear", "nearest", "bicubic", "lanczos3", "lanczos5")
@@ -288,7 +286,7 @@ def _check_classes(files: ImageFiles) -> None:
         )
 
 
-# Mask images as labels: the numbers of their pixels are classes -----------------------------------
+# Masks --------------------------------------------------------------------------------------------
 
 VALUES = 256  # that a pixel of a mask may have
 OUTSIDE = -1  # in a table from values to classes

@@ -45,8 +45,6 @@ from gpukeras.data.reader.table.schema import (
     unify_schema,
 )
 
-# Base class of all table readers: a schema, and passes that count what they leave out -------------
-
 # Shares of workers --------------------------------------------------------------------------------
 
 
@@ -280,7 +278,7 @@ class TableReader(Reader):
         return 0
 
 
-# Files of typed columns as one table, with shared types and prefetched batches --------------------
+# Files of typed columns ---------------------------------------------------------------------------
 
 Item = TypeVar("Item")
 OPENED_AT_ONCE = 8  # of a store: most of the time is the network's

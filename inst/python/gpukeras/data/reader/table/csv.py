@@ -46,8 +46,6 @@ from gpukeras.data.reader.table.schema import (
     reaches,
 )
 
-# Infers the types of a CSV file's columns, and parses blocks of records into record batches -------
-
 # Types --------------------------------------------------------------------------------------------
 
 MISSING = ("NA", "NaN", "", " ", " NA", "NA ")  # in columns of numbers, dates and logicals
@@ -443,7 +441,7 @@ def _to_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
-# Reads CSV files in blocks of complete records, parsed in several threads, in order ---------------
+# Reader -------------------------------------------------------------------------------------------
 
 HEAD_BYTES = 2**16  # per read while looking for the header
 

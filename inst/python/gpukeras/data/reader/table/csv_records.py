@@ -13,8 +13,6 @@ from gpukeras.data.files.arrow import pa
 from gpukeras.data.files.files import AnyFile, RemoteFile
 from gpukeras.data.files.paths import compression_of
 
-# Splits the bytes of a CSV file into its header and blocks of complete records --------------------
-
 # Records ------------------------------------------------------------------------------------------
 
 QUOTE = b'"'

@@ -54,7 +54,7 @@ from gpukeras.data.recipe.recipe import (
 )
 from gpukeras.data.recipe.targets import SEVERAL, count_codes, recode
 
-# Opens tables in files: CSV, Parquet or Arrow; one file, several, a glob or a ---------------------
+# Opening ------------------------------------------------------------------------------------------
 
 
 def open_table(
@@ -88,8 +88,6 @@ def open_table(
         return open_delimited(files.paths, opening)
     return open_columnar(files.paths, files.format, opening)
 
-
-# Tables in files (CSV, Parquet and Feather) of any size, as rows of a data ------------------------
 
 # Faults -------------------------------------------------------------------------------------------
 

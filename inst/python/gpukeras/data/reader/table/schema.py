@@ -22,7 +22,7 @@ from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa, pc
 from gpukeras.data.files.files import AnyFile, Skipped, file_error
 
-# Arrow types: which types a column may have, and the common type of several -----------------------
+# Types --------------------------------------------------------------------------------------------
 
 _IS = pa.types
 Facts = TypeVar("Facts")
@@ -253,8 +253,6 @@ def _short(type: pa.DataType) -> str:
     """Returns a type's name, without the names of nested fields."""
     return str(type).split("<")[0]
 
-
-# Converts an Arrow column to the column format of `columns`, as R passes the ----------------------
 
 # Time zones ---------------------------------------------------------------------------------------
 

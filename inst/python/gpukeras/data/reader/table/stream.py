@@ -27,7 +27,7 @@ from gpukeras.data.files.arrow import batch_rows, pa
 from gpukeras.data.reader.table.columnar import Reader, convert, note_rounded, validated
 from gpukeras.data.reader.table.schema import check_types, choose_columns, unify
 
-# Reads queries of PostgreSQL by ADBC: only the columns wanted, and `numeric` as doubles -----------
+# PostgreSQL ---------------------------------------------------------------------------------------
 
 NUMERIC = "numeric"
 TYPE = b"POSTGRESQL:type"  # metadata of a field, by ADBC's driver
@@ -79,8 +79,6 @@ def is_postgresql(connection: Any) -> bool:
         (version,) = cursor.fetchone()
     return version.startswith("PostgreSQL ") and ", compiled by " in version
 
-
-# Reads rows that come once, in sequence: Arrow streams, query results, chunks of an R -------------
 
 # Chunks of an R function --------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from gpukeras.data.files.paths import FORMATS, check_file, check_local, find_fil
 from gpukeras.data.reader.image.decode import ImageForm, decode_content
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, ImageEncoding, TableEncoding
 
-# Reads records of TFRecord files in batches, and locates faulty records ---------------------------
+# Records ------------------------------------------------------------------------------------------
 
 BATCH_BYTES = 4 * 2**20  # of records per parsed batch
 MOST_RECORDS = 8192
@@ -219,7 +219,7 @@ def _is_whole(path: Path, length: int) -> bool:
     return read == length
 
 
-# Describes and parses the records of foreign TFRecord files ---------------------------------------
+# Schemas ------------------------------------------------------------------------------------------
 
 DTYPES = ("float32", "int64", "string", "factor", "image", "uint8")
 IMAGES = (b"\xff\xd8\xff", b"\x89PNG")  # first bytes of JPEG and PNG
