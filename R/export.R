@@ -97,7 +97,7 @@ warn_shared_names <- function(names) {
   }
   warn_gpukeras(c(
     sprintf(
-      "Several functions of the model's layers are called %s: loading gives one of them to all.",
+      "Functions of the model share a name with others, %s: loading gives one of them to all.",
       paste0("`", unlist(names), "`", collapse = ", ")
     ),
     i = "Name each before the model is made: attr(f, \"py_function_name\") <- \"f\"."

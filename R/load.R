@@ -64,7 +64,7 @@ new_saved <- function(packed) {
 #' object, such as a loss, the model is loaded from the path without being compiled, and a message
 #' says so: it predicts, and `compile()` makes it trainable, with a new optimizer. A lambda is
 #' Python code in the file: it is loaded only with `safe_mode = FALSE`, as in Keras. Python calls
-#' R functions in layers all alike unless `attr(f, "py_function_name")` names them; [gpu_save()]
+#' R functions all alike unless `attr(f, "py_function_name")` names them; [gpu_save()]
 #' warns (`gpukeras_warning_shared_names`) where a file cannot tell them apart.
 #' @param x Path of a `.keras` file; or a `gpu_saved_model` or `gpu_saved_dataset` of [gpu_run()].
 #'   A model or dataset is returned unchanged.

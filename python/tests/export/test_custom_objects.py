@@ -162,9 +162,11 @@ def test_functions_that_share_a_name_are_told_of(tmp_path):
         function.__name__ = name
         return function
 
-    def save(*functions):
+    def save(*functions, loss=None, metric=None):
         layers = [keras.layers.Dense(2, activation=function) for function in functions]
         model = keras.Sequential([keras.Input((3,)), *layers])
+        if loss is not None:
+            model.compile("sgd", loss, metrics=[metric, "mse"])
         return save_archive(model, str(tmp_path / "model.keras"), overwrite=True)["needs"].shared
 
     same = make(2.0, "act")
@@ -175,3 +177,8 @@ def test_functions_that_share_a_name_are_told_of(tmp_path):
     nowhere.__module__ = None  # as exec() makes it
     assert save(nowhere) == ()
     assert save(same, make(3.0, "act"), make(4.0, "other")) == ("act",)
+    mean = keras.metrics.MeanMetricWrapper
+    assert save(loss=same, metric=same) == save(loss="mse", metric="mae") == ()
+    assert save(loss=same, metric=mean(make(3.0, "act"))) == ("act",)
+    assert save(same, loss=make(3.0, "act"), metric="mse") == ("act",)
+    assert save(loss="mse", metric=make(3.0, "mean_absolute_error")) == ("mean_absolute_error",)

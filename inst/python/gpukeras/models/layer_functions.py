@@ -1,4 +1,4 @@
-"""The functions that layers hold, such as activations, and their names.
+"""The functions that layers hold, such as activations, or compile() was given, and their names.
 
 Keras writes and finds a function by its name, which several of a user's functions may share: those
 of R are all called alike, and one may be called as a function of Keras' own.
@@ -7,9 +7,10 @@ of R are all called alike, and one may be called as a function of Keras' own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
+from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.keras_types import Model
@@ -18,16 +19,15 @@ from gpukeras.core.keras_types import Model
 def list_functions(model: Model) -> list[FunctionType]:
     """Returns the functions of a model's layers, each once."""
     layers = keras_private.list_layers(model)
-    values = (value for layer in layers for value in vars(layer).values())
-    return list({id(value): value for value in values if isinstance(value, FunctionType)}.values())
+    return _unique(value for layer in layers for value in vars(layer).values())
 
 
-def list_own_functions(model: Model) -> list[FunctionType]:
+def list_own(functions: Iterable[FunctionType]) -> list[FunctionType]:
     """Returns those of the user that are not registered by a name of their own."""
     registered = runtime.keras().saving.get_registered_name
     return [
         function
-        for function in list_functions(model)
+        for function in functions
         # What exec() has made may have no module.
         if not (function.__module__ or "").startswith(("keras.", "gpukeras."))
         and registered(function) == function.__name__
@@ -35,21 +35,35 @@ def list_own_functions(model: Model) -> list[FunctionType]:
 
 
 def find_shared_names(model: Model, supplied: Callable[[str], bool]) -> tuple[str, ...]:
-    """Returns the names by which a file cannot tell functions apart.
+    """Returns the names by which a file cannot tell functions apart, those of compile() included.
 
     Args:
         model: The model that the file holds.
         supplied: Whether loading finds another function by a name, such as one of Keras' own.
     """
-    counts = Counter(function.__name__ for function in list_own_functions(model))
+    functions = list_own(_unique([*list_functions(model), *_list_compiled(model)]))
+    counts = Counter(function.__name__ for function in functions)
     return tuple(name for name, count in counts.items() if count > 1 or supplied(name))
+
+
+def _list_compiled(model: Model) -> list[Any]:
+    """Returns what a model's compile() was given as losses and metrics, or functions in these."""
+    losses, _ = keras_private.given_losses(keras_private.compiled_loss(model))
+    metrics = keras_private.given_metrics(keras_private.compiled_metrics(model))
+    given = runtime.tree().flatten([losses, *metrics])
+    return [keras_private.wrapped_function(each) or each for each in given]
+
+
+def _unique(values: Iterable[Any]) -> list[FunctionType]:
+    """Returns the functions among values, each once."""
+    return list({id(value): value for value in values if isinstance(value, FunctionType)}.values())
 
 
 @contextmanager
 def named_apart(model: Model) -> Iterator[dict[str, FunctionType]]:
     """Gives the user's functions names that differ, inside the context, and yields all by name."""
     names = {function.__name__: function for function in list_functions(model)}
-    own = list_own_functions(model)
+    own = list_own(list_functions(model))
     before = [function.__name__ for function in own]
     try:
         for place, function in enumerate(own):
