@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from familied import LEVELS, ROWS, dataset, features, labels_of, model_of
+from grouped import array, inputs
 from nightly import few
 
 from gpukeras.compression import distillation
@@ -20,6 +21,7 @@ def with_offset(name, shift=3.0, labels=None, inputs=None):
     x, rng = features(), np.random.default_rng(2)
     values = {"a": x[:, 0], "b": x[:, 1], "o": shift + rng.normal(size=ROWS)}
     columns = [{"name": key, "kind": "numeric", "values": each} for key, each in values.items()]
+    columns[-1]["offset"] = True
     groups = inputs or [{"name": "features", "columns": ["a", "b"]}]
     groups = [*groups, {"name": "offset", "columns": ["o"]}]
     given = {"kind": "columns", "columns": columns, "groups": groups}
@@ -72,6 +74,18 @@ def test_an_offset_stands_beside_several_inputs():
     for units in ([], [3]):
         model = mlp.build_mlp(data, {"units": units, "family": "poisson"})
         assert [tensor.name for tensor in model.inputs] == ["one", "two", "offset"]
+
+
+def test_an_input_that_is_called_offset_is_none():
+    columns = [{"name": name, "kind": "numeric", "values": features()[:, 0]} for name in "ab"]
+    groups = [{"name": "x", "columns": ["a"]}, {"name": "offset", "columns": ["b"]}]
+    given = {"kind": "columns", "columns": columns, "groups": groups}
+    data = builder.assemble(given, {"batch_size": ROWS}, labels_of("gaussian"))
+    assert find_offset(data) is None
+    assert settle_family(data, None) is None
+    arrays = inputs(x=array(features()), offset=array(features()[:, :1]))
+    data = builder.assemble(arrays, {"batch_size": ROWS}, labels_of("gaussian"))
+    assert find_offset(data) is None
 
 
 def test_an_offset_without_a_family_is_gaussian_or_binomial():

@@ -43,12 +43,13 @@ class Extras:
 
 def find_extras(recipe: Recipe) -> Extras:
     """Returns a recipe's inputs that belong to the family's layer."""
-    parts, rules = list(recipe.parts), recipe.features.columns
+    parts, rules = list(recipe.parts), list(recipe.features.columns)
     stratum, strata = None, 0
     if parts and parts[-1].name == STRATA and rules and rules[-1].strata:
-        stratum, strata = parts.pop(), rules[-1].strata
-    last = parts[-1] if parts and parts[-1].name == OFFSET else None
-    return Extras(last if last and last.shape == (1,) else None, stratum, strata)
+        stratum, strata = parts.pop(), rules.pop().strata
+    # The user's own input may have that name: the column tells.
+    has_offset = bool(parts) and parts[-1].name == OFFSET and bool(rules) and rules[-1].offset
+    return Extras(parts[-1] if has_offset else None, stratum, strata)
 
 
 def find_offset(data: Dataset) -> Part | None:
