@@ -86,6 +86,8 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
   check_given(model)
   words <- check_keras_arguments(list(...), c("x", "batch_size", "verbose", "callbacks"))
   check_batch_size(words$batch_size)
+  check_string(type)
+  check_curve_options(type, quantiles, times)
   if (missing(newdata)) newdata <- words$x
   if (inherits(model, "gpu_fits")) {
     return(predict_fits(model, newdata, type, interval, group))
@@ -97,7 +99,6 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
     )
   }
   model <- check_model(model)
-  check_string(type)
   recipe <- use_recipe(model, recipe)
   if (!is.null(interval)) {
     return(predict_interval(model, newdata, recipe, interval, type, devices))
@@ -139,6 +140,18 @@ check_batch_size <- function(batch_size, call = caller_env()) {
   size <- as_batch_size(batch_size, "batch_size", call)
   if (!is.null(size) && !(rlang::is_integerish(size, 1, finite = TRUE) && size >= 1)) {
     abort_spec(size, "batch_size", "a whole number of at least 1", call)
+  }
+}
+
+# Options of one type, which others would leave out.
+check_curve_options <- function(type, quantiles, times, call = caller_env()) {
+  given <- c(quantile = "quantiles", survival = "times")[!c(is.null(quantiles), is.null(times))]
+  unused <- given[names(given) != type]
+  if (length(unused) > 0) {
+    abort_gpukeras(
+      sprintf("`%s` is for `type = \"%s\"`.", unused[1], names(unused)[1]),
+      code = "spec", hint = "Leave it out, or ask for that type.", arg = unused[[1]], call = call
+    )
   }
 }
 

@@ -290,6 +290,10 @@ expect_refused(list(
   "labels to calibrate beside a dataset" = case("spec", "`y`", gpu_calibrate(fitted, numbers, y)),
   "labels beside those that a formula computes" =
     case("spec", "`y`", gpu_evaluate(by_formula, mtcars, mtcars$mpg)),
+  "quantiles of a mean" =
+    case("spec", "`quantiles`", gpu_predict(fitted, x, quantiles = c(0.1, 0.9))),
+  "times of a mean survival time" =
+    case("spec", "`times`", gpu_predict(fitted, x, type = "time", times = 1:3)),
   "groups of rows without folds" = case(
     "data", "`folds`", gpu_fit_many(numbers, function() fitted, seeds = 2, together = c(1, 1, 2, 2))
   ),
