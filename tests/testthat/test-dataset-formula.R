@@ -184,7 +184,8 @@ test_that("a name is refused in formulas alone where the session's locale cannot
   withr::local_locale(LC_CTYPE = "C")
   data <- called("gr\u00f6\u00dfe")
   refused <- function(call) expect_error(call, "locale", class = "gpukeras_error_data")
-  refused(gpu_dataset(y ~ ., data))
+  said <- conditionMessage(refused(gpu_dataset(y ~ ., data)))
+  expect_snapshot(cat(sub('".*"', "<name>", plain_bullets(said))))
   refused(gpu_dataset(data, "y"))
   named <- suppressWarnings(as.name(names(data)[2])) # R spells it in escapes
   refused(gpu_dataset(rlang::new_formula(quote(y), named), data))
