@@ -156,6 +156,15 @@ def holders():
         child.communicate()
 
 
+def test_cards_of_other_jobs_that_the_driver_refuses_are_left_out(tmp_path, holders):
+    # NVML's "Insufficient Permissions"
+    first = holders(tmp_path, count=3, STUB_NVML_HANDLE="4,0,4", STUB_FREE_MIB="1,16000,1")
+    assert first.stdout.readline() == "GPU:0\n"
+    none = holders(tmp_path, count=3, STUB_NVML_HANDLE="4")
+    assert none.wait(timeout=60) == 1
+    assert "There is no GPU to wait for" in none.stderr.read()
+
+
 def test_a_card_is_handed_on_when_its_process_is_killed(tmp_path, holders):
     first = holders(tmp_path)
     assert first.stdout.readline() == "GPU:0\n"

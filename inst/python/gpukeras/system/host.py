@@ -76,14 +76,21 @@ class NvmlGpu:
 
 
 def read_nvml() -> list[NvmlGpu] | None:
-    """Returns all GPUs that NVML lists; None without the package, the driver or permission."""
+    """Returns the GPUs that NVML lists; None without the package, the driver or permission.
+
+    Under Slurm NVML counts cards of other jobs too, and refuses them: they are left out.
+    """
     try:
         import pynvml
     except ImportError:
         return None
     try:
         pynvml.nvmlInit()
-        return [_read_nvml_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+        count, gpus = pynvml.nvmlDeviceGetCount(), list[NvmlGpu]()
+        for index in range(count):
+            with suppress(pynvml.NVMLError):
+                gpus.append(_read_nvml_gpu(pynvml, index))
+        return gpus if gpus or not count else None
     except pynvml.NVMLError:
         return None
     finally:

@@ -1,7 +1,8 @@
 /* A stand-in for libnvidia-ml.so.1 (NVML) that answers as the environment says.
  *
  * STUB_NVML_INIT (nvmlReturn_t of nvmlInit), STUB_NVML_DRIVER ("550.54.15"), STUB_DRIVER_VERSION,
- * STUB_COUNT, STUB_NVML_HANDLE and STUB_NVML_DEVICE (what handles and queries of a GPU return),
+ * STUB_COUNT, STUB_NVML_HANDLE and STUB_NVML_DEVICE (what handles and queries of a GPU return; of
+ * handles a value for each GPU),
  * STUB_MIG (-1: the GPU cannot be split; else whether it is), STUB_MIG_DEVICES, STUB_LINK_WIDTH,
  * STUB_THROTTLE, STUB_PID (a process that computes on every GPU) and, with a value for each GPU
  * between commas, STUB_NAME, STUB_TOTAL_MIB, STUB_FREE_MIB, STUB_COMPUTE_MODE, and as numbers of
@@ -74,7 +75,9 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
 {
     *device = devices + index;
     int known = index < MOST && (int)index < setting("STUB_COUNT", 1);
-    return known ? setting("STUB_NVML_HANDLE", SUCCESS) : INVALID_ARGUMENT;
+    char status[32];
+    choose_text("STUB_NVML_HANDLE", "0", (int)index, status, sizeof status);
+    return known ? (int)strtol(status, NULL, 0) : INVALID_ARGUMENT;
 }
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device)
