@@ -8,6 +8,8 @@ from small_fits import make_dataset, make_model
 
 from gpukeras.compression import distillation_loss
 from gpukeras.core.errors import ModelError
+from gpukeras.models.custom_layers import keras_class
+from gpukeras.models.tabular.members import BatchEnsemble, MeanOfMembers, MembersModel
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -142,6 +144,46 @@ def test_every_engine_teaches_and_forgets(engine):
     assert taught[-1] < taught[0] < 1
     assert fit.fit(student, data, options).history["loss"][0] > 0.9  # the labels' loss again
     assert len(student.variables) == 4
+
+
+def test_a_validation_has_the_loss_of_the_student_s_class_alone():
+    class Older(keras.Model):  # Keras did not tell it whether it is of a training
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+            return 2 * super().compute_loss(x, y, y_pred, sample_weight)
+
+    given = keras.Input((5,))
+    student = Older(given, keras.layers.Dense(3, "softmax")(given))
+    student.compile("sgd", "sparse_categorical_crossentropy")
+    rows = RNG.normal(size=(8, 5)).astype(np.float32), np.arange(8) % 3
+    with distillation_loss.taught_by(student, make_model(seed=2), 2.0, 0.25):
+        found = student.evaluate(*rows, verbose=0)
+    student.test_function = None
+    assert found == pytest.approx(student.evaluate(*rows, verbose=0), rel=1e-5)
+
+
+def test_each_member_learns_from_the_teacher_s_output_for_its_row():
+    given = keras.Input((5,))
+    members = keras_class(BatchEnsemble)(3, 4, "normal")(given)
+    output = keras_class(MeanOfMembers)()(keras.layers.Softmax()(members))
+    student, teacher = keras_class(MembersModel)(given, output), make_model(seed=2)
+    student.compile("sgd", "sparse_categorical_crossentropy")
+    x, y = RNG.normal(size=(4, 5)).astype(np.float32), np.arange(4) % 3  # as many as members
+    said, taught, weights = student(x, training=True), teacher(x), np.arange(4.0)
+    compare = distillation_loss.open_distance("sparse_categorical_crossentropy", 2.0)[1]
+    each = [float(compare(taught, said[:, place], weights)) for place in range(4)]
+    with distillation_loss.taught_by(student, teacher, 2.0, 0.0):
+        found = float(student.compute_loss(x=x, y=y, y_pred=said, sample_weight=weights))
+    assert found == pytest.approx(np.mean(each), rel=1e-5)
+
+
+def test_outputs_of_the_same_names_in_another_order_are_refused():
+    given = keras.Input((5,))
+    heads = [keras.layers.Dense(1, name=name)(given) for name in ("a", "b")]
+    teacher, student = keras.Model(given, heads), keras.Model(given, heads[::-1])
+    for model in (teacher, student):
+        model.compile("sgd", "mse")
+    with pytest.raises(ModelError, match="are b, a, and those of `teacher` a, b"):
+        distillation_loss.match_outputs(teacher, student, np.zeros((2, 5), np.float32))
 
 
 def test_outputs_of_other_shapes_are_refused():

@@ -267,6 +267,17 @@ def compute_loss(model: Any, **arguments: Any) -> Any:
     return model._compute_loss(**arguments)
 
 
+@contextmanager
+def passing_training(model: Any) -> Iterator[None]:
+    """A context in which Keras tells `compute_loss()` whether it is of a training."""
+    before = model._compute_loss_has_training_arg
+    vars(model)["_compute_loss_has_training_arg"] = True
+    try:
+        yield
+    finally:
+        vars(model)["_compute_loss_has_training_arg"] = before
+
+
 def loss_tracker(model: Any) -> Any:
     """Returns the metric that averages a model's loss over an epoch."""
     return model._loss_tracker

@@ -16,6 +16,7 @@ References:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,7 @@ from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.models import compatibility
 from gpukeras.models.families.keras_classes import is_ours
 from gpukeras.models.losses import arrange_weights
+from gpukeras.models.tabular.members import repeat_rows
 from gpukeras.models.targets import BINARY, CATEGORICAL, SPARSE, keras_name, reads_logits
 
 TINY = 1e-7  # lower bound of probabilities before the logarithm
@@ -155,6 +157,7 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
     shares = list_shares(student, len(losses))
     pairs = [(place, share) for place, share in enumerate(shares) if losses[place] is not None]
     own_loss = student.compute_loss
+    tells = "training" in inspect.signature(own_loss).parameters
 
     def compute_loss(
         x: Any = None,
@@ -163,7 +166,8 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        own = own_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
+        told = {"training": training} if tells else {}
+        own = own_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, **told)
         if not training:
             return own
         ops = runtime.keras().ops
@@ -171,7 +175,7 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
         arranged = arrange_weights(keras_private.compiled_loss(student), y_pred, sample_weight)
         said, weights = flatten(y_pred), flatten(arranged)
         distance = sum(
-            share * each(taught[place], said[place], pick_weights(weights, place))
+            share * each(*_pair(taught[place], said[place], pick_weights(weights, place)))
             for (place, share), each in zip(pairs, distances, strict=True)
         )
         return alpha * own + (1.0 - alpha) * ops.cast(distance, own.dtype)
@@ -179,10 +183,17 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
     vars(student).pop(ATTRIBUTE, None)  # earlier programs were traced without the teacher
     vars(student)["compute_loss"] = compute_loss
     try:
-        yield
+        with keras_private.passing_training(student):
+            yield
     finally:
         del vars(student)["compute_loss"]
         vars(student).pop(ATTRIBUTE, None)
+
+
+def _pair(taught: Any, said: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Returns what is compared; in training a model of members says what each of them predicts."""
+    members = len(said.shape) > len(taught.shape)
+    return repeat_rows(taught, said, weights) if members else (taught, said, weights)
 
 
 def flatten(structure: Any) -> list[Any]:
@@ -206,14 +217,21 @@ def match_outputs(teacher: Model, student: Model, batch: Any) -> None:
         batch: A batch of features.
 
     Raises:
-        ModelError: naming the shapes; or for the loss of a family, whose parameters have no
-            distance that distillation knows.
+        ModelError: naming the shapes, or names in another order; or for the loss of a family,
+            whose parameters have no distance that distillation knows.
     """
     if any(is_ours(type(loss)) for loss in list_losses(teacher)):
         raise ModelError(
             "`teacher` has the likelihood of a family as its loss, which takes labels only.",
             hint="Train the smaller model itself, by gpu_mlp(family = ).",
             arg="teacher",
+        )
+    names = [list(compatibility.read_outputs(model) or ()) for model in (teacher, student)]
+    if names[0] != names[1] and sorted(names[0]) == sorted(names[1]):
+        raise ModelError(
+            f"The outputs of `student` are {', '.join(names[1])}, and those of `teacher` "
+            f"{', '.join(names[0])}, in another order.",
+            arg="student",
         )
     outlines = [tensor_ops.outline(model, batch) for model in (teacher, student)]
     shapes = [[shape[1:] for shape in each] for each in outlines]

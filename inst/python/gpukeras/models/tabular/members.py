@@ -111,6 +111,15 @@ class MeanOfMembers(LayerBody):
         return (input_shape[0], *input_shape[2:])
 
 
+def repeat_rows(labels: Any, predicted: Any, weights: Any = None) -> tuple[Any, Any, Any]:
+    """Returns the predictions of members, (rows, members, ...), as rows, with what fits them."""
+    ops, members = runtime.keras().ops, predicted.shape[1]
+    labels, weights = (
+        each if each is None else ops.repeat(each, members, axis=0) for each in (labels, weights)
+    )
+    return labels, ops.reshape(predicted, (-1, *predicted.shape[2:])), weights
+
+
 class MembersModel:
     """A functional model whose output ends with `MeanOfMembers`; the rest is Keras' own.
 
@@ -131,11 +140,7 @@ class MembersModel:
     ) -> Any:
         """Returns the loss of a batch, in training the mean of the members' losses."""
         if self._has_members(y_pred):
-            ops, members = runtime.keras().ops, y_pred.shape[1]
-            y_pred = ops.reshape(y_pred, (-1, *y_pred.shape[2:]))
-            y = ops.repeat(y, members, axis=0)
-            if sample_weight is not None:
-                sample_weight = ops.repeat(sample_weight, members, axis=0)
+            y, y_pred, sample_weight = repeat_rows(y, y_pred, sample_weight)
         return super().compute_loss(  # type: ignore[misc]
             x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
         )
