@@ -122,9 +122,19 @@ code_values <- function(x) {
 
 # Seconds since 1970 in UTC, with the zone's offset at each of them.
 time_values <- function(x, zone) {
+  offsets <- as.array(as.double(zone_offsets(x, zone)))
+  list(values = as.array(as.double(x)), offsets = offsets, zone = zone)
+}
+
+# R takes a zone such as "+02:00", as files may have, for UTC.
+zone_offsets <- function(x, zone) {
+  fixed <- regmatches(zone, regexec("^([+-])([0-9]{2}):?([0-9]{2})$", zone))[[1]]
+  if (length(fixed) > 0) {
+    seconds <- 3600 * as.double(fixed[3]) + 60 * as.double(fixed[4])
+    return(rep(if (fixed[2] == "-") -seconds else seconds, length(x)))
+  }
   # R before 4.3 gives UTC no offsets.
-  offsets <- as.POSIXlt(x, tz = zone)$gmtoff %||% rep(0, length(x))
-  list(values = as.array(as.double(x)), offsets = as.array(as.double(offsets)), zone = zone)
+  as.POSIXlt(x, tz = zone)$gmtoff %||% rep(0, length(x))
 }
 
 # The zone in which a time prints. The session's own is recorded by name, because it may change.

@@ -177,7 +177,7 @@ test_that("a saved model finds its recipe in the session, and takes it where it 
   skip_without_recipes(slow = TRUE)
   cars <- local_cars()
   expected <- gpu_predict(cars$model, cars_frame())
-  loaded <- gpu_load(file.path(cars$folder, "cars.keras"))
+  expect_no_warning(loaded <- gpu_load(file.path(cars$folder, "cars.keras")))
   expect_identical(gpu_predict(loaded, cars_frame()), expected)
   before <- the$prepared
   withr::defer(the$prepared <- before)

@@ -42,6 +42,7 @@ from gpukeras.data.recipe.windows import (
     last_windows,
     order_series,
 )
+from gpukeras.data.recipe.zones import utc_offsets
 
 Index = Callable[[np.ndarray], Any]  # maps the first rows of windows to their row numbers
 
@@ -250,8 +251,8 @@ class WindowFeatures(Features):
         column = take_rows(self.columns[name], take)
         if name != self.rule.time or self.rule.gaps != "fill":
             return column
-        rows = np.arange(series.rows) if rows is None else rows
-        return {**column, "values": series.times(rows)}  # rows that were filled in have their own
+        times = series.times(np.arange(series.rows) if rows is None else rows)
+        return _retime(column, times)
 
     def _used(self) -> list[Column]:
         """Returns the feature columns; those that are known ahead come last."""
@@ -293,3 +294,13 @@ def _choose_rule(options: Mapping[str, Any], encoding: Encoding | None, arg: str
             arg=name,
         )
     return windows
+
+
+def _retime(column: Column, times: np.ndarray) -> Column:
+    """Returns a column of times where rows that were filled in have their own."""
+    if "offsets" not in column:
+        return {**column, "values": times}
+    filled = times != np.asarray(column["values"]).reshape(-1)
+    offsets = np.array(column["offsets"], np.float64).reshape(-1)
+    offsets[filled] = utc_offsets(times[filled], column["zone"], column["name"])
+    return {**column, "values": times, "offsets": offsets}
