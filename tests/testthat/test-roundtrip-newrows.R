@@ -270,6 +270,16 @@ test_that("a time is what its own zone's clocks show, and the recipe keeps the z
   }
 })
 
+test_that("an offset as a zone, as files may have it, is what it says", {
+  skip_without_tensorflow()
+  fixed <- times["at"]
+  attr(fixed$at, "tzone") <- "-03:30"
+  expect_equal(
+    staged(gpu_dataset(fixed))[[1]][, 6:7], in_day(structure(times$at - 12600, tzone = "UTC")),
+    tolerance = 1e-5
+  )
+})
+
 test_that("a time without a zone is one of TZ, whenever that was set", {
   Sys.timezone()
   withr::local_envvar(TZ = ":Asia/Tokyo")

@@ -11,7 +11,7 @@ from gpukeras.data.recipe.columns import (
     VectorizedRule,
 )
 from gpukeras.data.recipe.text_vectorization import TextRule
-from gpukeras.serving.columns import find_zone, to_column
+from gpukeras.serving.columns import to_column
 
 NUMBER = NumberRule("a")
 DATE = DateRule("d")
@@ -123,10 +123,9 @@ def test_times_have_the_offset_of_the_zone_of_training():
     assert column["offsets"].tolist() == [7200, 3600, 0]
 
 
-def test_a_zone_that_is_not_known_is_said():
-    assert find_zone("").utcoffset(None) is not None
-    with pytest.raises(DataError, match="does not know the time zone 'Mars/Olympus'"):
-        find_zone("Mars/Olympus")
+def test_a_zone_may_be_an_offset_as_in_files():
+    column = to_column(TimeRule("t", zone="-03:30"), ["2026-07-01T00:00:00Z"], "rows")
+    assert column["offsets"].tolist() == [-12600]
 
 
 def test_durations_are_in_the_units_of_training():

@@ -153,7 +153,7 @@ def test_frames_matrices_and_no_recipe_are_served():
     for recipe in (None, FRAME, MATRIX):
         rows.check_servable(recipe)
     unknown = Recipe(TableEncoding((TimeRule("t", zone="Mars/Olympus"),)))
-    with pytest.raises(DataError, match="does not know the time zone"):
+    with pytest.raises(DataError, match="Column `t` has the unknown time zone"):
         rows.check_servable(unknown)
 
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import MAXYEAR, MINYEAR, date, datetime, timezone
+from datetime import MAXYEAR, MINYEAR, date, datetime, tzinfo
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.arrays import column_error, column_fault
 from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.zones import read_zone
 
 Column = dict[str, Any]
 EPOCH = date(1970, 1, 1)
@@ -90,7 +89,7 @@ def _to_codes(rule: ColumnRule, values: Sequence[Any], arg: str) -> Column:
 
 def _to_times(rule: ColumnRule, values: Sequence[Any], arg: str) -> Column:
     times = _read_all(rule, values, _read_time, arg)
-    zone = find_zone(rule.zone)
+    zone = read_zone(rule.zone, rule.name)
     seconds = [np.nan if time is None else time.timestamp() for time in times]
     offsets = [0.0 if time is None else _offset(time, zone) for time in times]
     return {
@@ -102,25 +101,7 @@ def _to_times(rule: ColumnRule, values: Sequence[Any], arg: str) -> Column:
     }
 
 
-def find_zone(name: str) -> ZoneInfo | timezone:
-    """Returns the time zone in which training read weekdays and hours; "" is UTC.
-
-    Raises:
-        DataError: if this computer does not know it.
-    """
-    if name in ("", "UTC"):
-        return timezone.utc
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise DataError(
-            f"This computer does not know the time zone {name[:40]!r} of the training rows.",
-            hint="Install tzdata, as a package of the system or of Python.",
-            arg="model",
-        ) from error
-
-
-def _offset(time: datetime, zone: ZoneInfo | timezone) -> float:
+def _offset(time: datetime, zone: tzinfo) -> float:
     shift = time.astimezone(zone).utcoffset()
     return 0.0 if shift is None else shift.total_seconds()
 

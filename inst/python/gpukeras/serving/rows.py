@@ -20,7 +20,8 @@ from gpukeras.data.arrays import column_error
 from gpukeras.data.recipe.columns import ColumnRule
 from gpukeras.data.recipe.imputation import is_missing
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe, TableEncoding, lacking_column
-from gpukeras.serving.columns import find_zone, json_kind, to_column
+from gpukeras.data.recipe.zones import read_zone
+from gpukeras.serving.columns import json_kind, to_column
 
 ROWS, COLUMNS, ARRAY = "rows", "columns", "x"
 MOST_AXES = 5  # of an array: rows, depth, height, width and channels
@@ -78,7 +79,7 @@ def check_servable(recipe: Recipe | None) -> None:
         )
     for rule in features.columns:
         if rule.kind == "time":
-            find_zone(rule.zone)
+            read_zone(rule.zone, rule.name)
 
 
 def read_rows(recipe: Recipe | None, body: Mapping[str, Any], shape: Shape = None) -> GivenRows:

@@ -113,6 +113,18 @@ def test_filled_rows_repeat_the_row_before_but_have_their_time():
     assert rows[7, 0] == 7.5
 
 
+def test_filled_rows_have_the_clock_of_their_own_time():
+    columns = take(make_columns(20, "A"), np.delete(np.arange(20), [5, 6]))
+    when = next(column for column in columns if column["name"] == "when")
+    # Hours of 2023-03-26 in Berlin, where clocks changed at 01:00 UTC, the sixth hour.
+    times = 1679774400.0 + (np.asarray(when["values"]) - when["values"][0]) * 3600
+    offsets = np.where(times < 1679792400, 3600.0, 7200.0)
+    when |= {"kind": "time", "values": times, "offsets": offsets, "zone": "Europe/Berlin"}
+    found = open_windows(columns, gaps="fill", known=["when"])
+    filled = found.take("when")["offsets"]
+    assert filled[3:8].tolist() == [3600, 3600, 7200, 7200, 7200]
+
+
 def test_new_rows_give_the_last_window_of_each_group():
     columns = make_columns()
     found = open_windows(columns)

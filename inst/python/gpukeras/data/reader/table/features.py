@@ -31,7 +31,7 @@ from gpukeras.data.reader.table.columnar import Reader, TableReader, open_column
 from gpukeras.data.reader.table.columns import Encoder, LevelUnion, TableLearner
 from gpukeras.data.reader.table.csv import open_delimited
 from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column
-from gpukeras.data.reader.table.schema import Asked, Opening, utc_offsets
+from gpukeras.data.reader.table.schema import Asked, Opening
 from gpukeras.data.reader.table.stream import open_stream
 from gpukeras.data.recipe.columns import (
     CategoryRule,
@@ -53,6 +53,7 @@ from gpukeras.data.recipe.recipe import (
     check_names,
 )
 from gpukeras.data.recipe.targets import SEVERAL, count_codes, recode
+from gpukeras.data.recipe.zones import utc_offsets
 
 # Opening ------------------------------------------------------------------------------------------
 
