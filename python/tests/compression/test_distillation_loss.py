@@ -71,6 +71,20 @@ def test_numbers_are_compared_by_the_student_s_own_loss(loss):
     assert float(compare(*LOGITS, None)) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("loss", ["CategoricalCrossentropy", "MeanSquaredError"])
+def test_rows_and_masks_count_as_in_the_student_s_own_loss(loss):
+    make = getattr(keras.losses, loss)
+    taught, said = map(softmax, RNG.normal(size=(2, 6, 3, 4)).astype(np.float32))
+    steps = np.arange(18.0).reshape(6, 3)
+    total = distillation_loss.open_distance(make(reduction="sum"), 2.0)[1](taught, said, steps)
+    mean = distillation_loss.open_distance(make(), 2.0)[1]
+    assert float(mean(taught, said, steps)) == pytest.approx(float(total) / 18, rel=1e-5)
+    masked = keras.ops.convert_to_tensor(said)
+    masked._keras_mask = keras.ops.convert_to_tensor(steps % 3 == 0)
+    alone = float(mean(taught[:, :1], said[:, :1], None))
+    assert float(mean(taught, masked, None)) == pytest.approx(alone, rel=1e-5)
+
+
 def test_certain_probabilities_are_finite():
     _, compare = distillation_loss.open_distance("categorical_crossentropy", 2.0)
     sure = np.eye(3, dtype=np.float32)

@@ -67,26 +67,40 @@ def open_distance(loss: Any, temperature: float) -> tuple[str, Distance]:
         temperature: T, for classes.
 
     Returns:
-        "classes", "two classes" or "numbers", and a traced function of the teacher's output, the
-        student's output, and sample weights or None, which returns the mean over rows.
+        "classes", "two classes" or "numbers", and a loss of Keras, of the teacher's output and the
+        student's: it sums rows up as the output's does, and knows its masks.
     """
     function = runtime.keras().losses.get(loss)
     name, logits = keras_name(function), reads_logits(function)
+    reduction = getattr(function, "reduction", "sum_over_batch_size")
     if name in CLASSES:
-        return "classes", _soften(_divergence, temperature, logits)
+        return "classes", _as_loss(_soften(_divergence, temperature, logits), reduction)
     if name in BINARY:
-        return "two classes", _soften(_two_divergence, temperature, logits)
-    return "numbers", _apply(function)
+        return "two classes", _as_loss(_soften(_two_divergence, temperature, logits), reduction)
+    known = isinstance(function, runtime.keras().losses.Loss)
+    return "numbers", function if known else _as_loss(function, reduction)
 
 
-def _soften(divergence: Callable[..., Any], temperature: float, logits: bool) -> Distance:
-    def distance(taught: Any, own: Any, weights: Any) -> Any:
+def _as_loss(distance: Callable[[Any, Any], Any], reduction: str) -> Distance:
+    """Returns a loss of Keras that compares each row."""
+
+    class OutputDistance(runtime.keras().losses.Loss):  # type: ignore[misc]
+        def call(self, y_true: Any, y_pred: Any) -> Any:
+            return distance(y_true, y_pred)
+
+    loss: Distance = OutputDistance(reduction=reduction)
+    return loss
+
+
+def _soften(
+    divergence: Callable[..., Any], temperature: float, logits: bool
+) -> Callable[[Any, Any], Any]:
+    def distance(taught: Any, own: Any) -> Any:
         ops = runtime.keras().ops
         pair = [ops.cast(each, "float32") for each in (taught, own)]
         if not logits:
             pair = [_undo(divergence, each) for each in pair]
-        each_row = divergence(*(value / temperature for value in pair)) * temperature**2
-        return ops.mean(_weigh(each_row, weights))
+        return divergence(*(value / temperature for value in pair)) * temperature**2
 
     return distance
 
@@ -114,25 +128,6 @@ def _two_divergence(taught: Any, own: Any) -> Any:
     yes = share * (ops.log_sigmoid(taught) - ops.log_sigmoid(own))
     no = (1.0 - share) * (ops.log_sigmoid(-taught) - ops.log_sigmoid(-own))
     return ops.mean(yes + no, axis=-1)
-
-
-def _weigh(each_row: Any, weights: Any) -> Any:
-    """Returns the mean over rows of the weighted losses, as Keras computes it."""
-    if weights is None:
-        return each_row
-    ops = runtime.keras().ops
-    weights = ops.reshape(ops.cast(weights, each_row.dtype), (-1, *[1] * (len(each_row.shape) - 1)))
-    return each_row * weights
-
-
-def _apply(loss: Any) -> Distance:
-    def distance(taught: Any, own: Any, weights: Any) -> Any:
-        ops = runtime.keras().ops
-        if isinstance(loss, runtime.keras().losses.Loss):
-            return loss(taught, own, sample_weight=weights)
-        return ops.mean(_weigh(loss(taught, own), weights))
-
-    return distance
 
 
 # A model that has a teacher ----------------------------------------------------------------------
