@@ -130,7 +130,7 @@ check_loaded <- function(loaded, x, call = caller_env()) {
 
 # Says early that predictions of a data frame will be refused.
 warn_disallowed <- function(formula, path) {
-  if (!nzchar(formula)) {
+  if (!nzchar(formula) || is_recipe_key(formula)) { # a recipe of tidymodels has no formula
     return()
   }
   tryCatch(read_formula(formula), gpukeras_error_data = function(condition) {
