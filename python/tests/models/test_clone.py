@@ -282,3 +282,15 @@ def test_a_seed_gives_weights_that_train_anew_and_keeps_the_others():
     assert not np.array_equal(*dropped)
     loss = one.evaluate(ROWS, np.zeros(6), verbose=0)
     assert loss == pytest.approx(-2 * np.log(np.asarray(one(ROWS))[:, 0]).mean(), rel=1e-5)
+
+
+def test_a_seed_gives_batch_normalizations_that_train_the_first_means():
+    normal = [keras.layers.BatchNormalization(trainable=trains) for trains in (True, False)]
+    model = make_model(layers=normal)
+    for layer in normal:
+        layer.moving_mean.assign(np.full(8, 3.0))
+        layer.moving_variance.assign(np.full(8, 2.0))
+    begun, kept = clone.copy_with_seed(model, 1).layers[1:3]
+    np.testing.assert_array_equal(begun.moving_mean, np.zeros(8))
+    np.testing.assert_array_equal(begun.moving_variance, np.ones(8))
+    np.testing.assert_array_equal(kept.moving_mean, np.full(8, 3.0))

@@ -85,7 +85,8 @@ def copy_with_seed(model: Model, seed: int, arg: str = "model") -> Any:
 
     All seeds in the configuration, of initial weights and dropout, are drawn from one: the same
     seed gives the same copy. Weights that do not train, as those of frozen layers and of adapted
-    ones, are what the model has learned elsewhere: the copy has them too.
+    ones, are what the model has learned elsewhere: the copy has them too. A batch normalization's
+    means and variances are of the training rows, and begin anew where it trains.
 
     Args:
         model: A built Keras model.
@@ -112,10 +113,22 @@ def copy_with_seed(model: Model, seed: int, arg: str = "model") -> Any:
         for variable in copy_settings(model, copy):
             if variable.constraint is not None:  # such as zeros that a pruning keeps
                 variable.assign(variable.constraint(variable))
-        _assign(model.non_trainable_weights, copy.non_trainable_weights)
+        _assign(_list_given(model), _list_given(copy))
     renew_means(copy)
     copy_compile(model, copy)
     return copy
+
+
+def _list_given(model: Model) -> list[Any]:
+    """Returns the weights that a training does not change."""
+    kind = runtime.keras().layers.BatchNormalization
+    moving = {
+        id(weight)
+        for layer in keras_private.list_layers(model)
+        if isinstance(layer, kind) and layer.trainable and layer.built
+        for weight in (layer.moving_mean, layer.moving_variance)
+    }
+    return [weight for weight in model.non_trainable_weights if id(weight) not in moving]
 
 
 def _reseed(value: Any, draws: np.random.Generator) -> Any:
