@@ -94,10 +94,16 @@ start_python <- function(call) {
   declare_python(replace = FALSE)
   tryCatch(suppressWarnings(reticulate::py_config()), error = function(condition) {
     abort_gpukeras(
-      paste("There is no Python for R:", sub("[:.\\s]*$", ".", said_by(condition), perl = TRUE)),
+      paste("There is no Python for R:", why_no_python(said_by(condition))),
       code = "runtime_missing", hint = advise_python(), call = call
     )
   })
+}
+
+# What reticulate says, without its advice to install a Python that is not gpukeras' own.
+why_no_python <- function(said) {
+  said <- sub(" Use reticulate::install_.*", "", gsub("\\s+", " ", said))
+  sub("[:. ]*$", ".", said)
 }
 
 # The way out where no Python can be loaded: the one that was chosen may be too old or too new.

@@ -249,6 +249,16 @@ test_that("no Python at all is an error that says what to do", {
   expect_snapshot(cat(sub("(for R: ).*(install_)", "\\1<...> \\2", message)))
 })
 
+test_that("of what reticulate says stays the reason", {
+  miniconda <- paste(
+    "Python shared library not found, Python\nbindings not loaded.",
+    "Use reticulate::install_miniconda() if you'd like to\ninstall a Miniconda Python environment."
+  )
+  reason <- "Python shared library not found, Python bindings not loaded."
+  expect_identical(why_no_python(miniconda), reason)
+  expect_identical(why_no_python("Error 1 occurred running /p:"), "Error 1 occurred running /p.")
+})
+
 test_that("a chosen Python of a wrong version is told where it cannot be loaded", {
   skip_on_os("windows")
   script <- c("#!/bin/sh", "test \"$1\" = -V && echo Python 3.9.18 && exit", "exit 1")
