@@ -13,9 +13,10 @@
 #'   (Romano, Patterson and Candes 2019). The intervals lie between the pair of quantiles nearest to
 #'   the level, moved so that they cover as promised; they are wide where labels vary much.
 #' - Classes: temperature scaling (Guo et al. 2017). The logits are divided by the number that
-#'   minimises the log loss; [gpu_predict()] then returns the calibrated probabilities. The most
-#'   probable class stays the same. [gpu_evaluate()], Keras' own functions and the explanations
-#'   ([gpu_importance()] and others) keep to the model's own probabilities.
+#'   minimises the log loss; [gpu_predict()] then returns the calibrated probabilities (of a model
+#'   that gives logits, the calibrated logits). The most probable class stays the same.
+#'   [gpu_evaluate()], Keras' own functions and the explanations ([gpu_importance()] and others)
+#'   keep to the model's own probabilities.
 #'
 #' Intervals end where labels do: at 0 for the counts and positive numbers, and at 0 and 1 for the
 #' shares, that the model's family (or Keras' loss: Poisson, squared logarithmic error, binary

@@ -13,11 +13,11 @@
 #'   inputs, if training had one; or a [gpu_dataset()], whose rows are used in their original order;
 #'   of a function or a `tf.data.Dataset`, one epoch in its own order. A `tf.data.Dataset` can also
 #'   be passed directly.
-#' @param type `"response"`: numbers, or probabilities of the classes (of the second one if there
-#'   are two). `"class"`: the most probable class, as a factor with the training levels, a logical,
-#'   or an integer, as the labels were: see the section on classes. For a model with a
-#'   [gpu_family()] also `"parameters"`, `"quantile"`, `"survival"` and `"time"`: see the section on
-#'   families.
+#' @param type `"response"`: what the model gives: numbers, probabilities of the classes (of the
+#'   second one if there are two), or logits, if its loss takes these. `"class"`: the most probable
+#'   class, as a factor with the training levels, a logical, or an integer, as the labels were: see
+#'   the section on classes. For a model with a [gpu_family()] also `"parameters"`, `"quantile"`,
+#'   `"survival"` and `"time"`: see the section on families.
 #' @param quantiles Probabilities for `type = "quantile"`; `NULL` is `c(0.1, 0.5, 0.9)`, and those
 #'   that were learned for the family `"quantile"`.
 #' @param times Times for `type = "survival"`; `NULL` is those of the model.
