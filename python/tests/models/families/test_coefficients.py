@@ -5,7 +5,8 @@ import pytest
 from familied import ROWS, features, labels_of, model_of
 
 from gpukeras.data import builder
-from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
+from gpukeras.data.recipe.columns import CategoryRule, NumberRule
+from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe, TableEncoding
 from gpukeras.models.families import coefficients
 from gpukeras.models.families.deviance import invert_link
 from gpukeras.models.families.keras_classes import family_of
@@ -13,6 +14,7 @@ from gpukeras.models.families.spec import Family
 from gpukeras.training import predict
 
 pytestmark = pytest.mark.tf
+POISSON = Family("poisson", "log")
 SCALED = features() * [3.0, 0.1] + [10.0, -2.0]
 
 
@@ -109,6 +111,33 @@ def test_other_models_have_no_coefficients():
 )
 def test_parameters_are_counted_as_by_r(family, count):
     assert coefficients.count_parameters(family, rank=4) == count
+
+
+def contrasts(estimates, names, recipe, family=POISSON, predictors=("",)):
+    """Names and estimates of the contrasts of coefficients, one predictor after the other."""
+    places = [(predictor, name) for predictor in predictors for name in names]
+    terms = tuple(
+        coefficients.Term(name, float(value), predictor)
+        for (predictor, name), value in zip(places, estimates, strict=True)
+    )
+    found = coefficients.contrast_terms(terms, recipe, family)
+    return [(one.term, one.estimate) for one in found]
+
+
+def test_contrasts_tell_columns_of_one_name_apart():
+    number, levels = NumberRule("f1"), CategoryRule("f", levels=("1", "2"))
+    recipe = Recipe(TableEncoding((number, levels)))
+    found = contrasts([1, 2, 3, 7], ["(Intercept)", "f1", "f=1", "f=2"], recipe)
+    assert found == [("(Intercept)", 4), ("f1", 2), ("f2", 4)]
+    for levels in (("a", "NA"), ("NA", "a")):
+        rule = CategoryRule("f", levels=levels, indicator=True)  # a mark of missing values
+        names = ["(Intercept)", *rule.features]
+        found = contrasts([1, 5, 2, 7], names, Recipe(TableEncoding((rule,))))
+        assert [value for _, value in found] == [6, -3, 7]
+    classes = Family("multinomial", "logit", columns=2)
+    matrix = Recipe(ArrayEncoding((2,), names=("u", "u")))
+    found = contrasts([1, 2, 3, 5, 7, 11], ["(Intercept)", "u", "u"], matrix, classes, "ab")
+    assert [value for _, value in found] == [4, 5, 8]
 
 
 def joined(order):

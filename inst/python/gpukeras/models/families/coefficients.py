@@ -7,10 +7,10 @@ unit w / scale, and the intercept start + unit b less the sum of coefficients ti
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -276,13 +276,11 @@ def contrast_terms(terms: tuple[Term, ...], recipe: Recipe, family: Family) -> t
         terms = _contrast(terms, rule, family)
     if family.name != "multinomial" or not terms:
         return terms
-    first = terms[0].predictor
-    base = {term.term: term.estimate for term in terms if term.predictor == first}
-    return tuple(
-        replace(term, estimate=term.estimate - base[term.term])
-        for term in terms
-        if term.predictor != first
-    )
+    # By place: columns of a matrix may share a name.
+    base = [term.estimate for term in terms if term.predictor == terms[0].predictor]
+    own = itertools.cycle(base)
+    compared = [replace(term, estimate=term.estimate - next(own)) for term in terms]
+    return tuple(compared[len(base) :])
 
 
 def _contrast(terms: tuple[Term, ...], rule: ColumnRule, family: Family) -> tuple[Term, ...]:
@@ -292,13 +290,18 @@ def _contrast(terms: tuple[Term, ...], rule: ColumnRule, family: Family) -> tupl
     if not names or crossed or tuple(names) != tuple(rule.features[: len(names)]):
         return terms
     first = next(iter(names))
-    base = {term.predictor: term.estimate for term in terms if term.term == first}
+    base = {term.predictor: term.estimate for term in reversed(terms) if term.term == first}
     levels = likelihood(family).names(family) if family.name == "ordinal" else []
-    thresholds = {f"{low}|{high}" for low, high in pairwise(levels)}
-    contrasts = []
+    thresholds = {f"{low}|{high}" for low, high in itertools.pairwise(levels)}
+    contrasts, seen = [], set()
     for term in terms:
         shift = base.get(term.predictor, base.get("", 0.0))
-        if term.term in names:
+        # The mark of missing values behind the levels has the name of a level that is "NA".
+        level = term.term in names and (term.predictor, term.term) not in seen
+        seen.add((term.predictor, term.term))
+        if level and term.term == first:
+            continue
+        if level:
             contrasts.append(replace(term, term=names[term.term], estimate=term.estimate - shift))
         elif term.term == INTERCEPT:
             contrasts.append(replace(term, estimate=term.estimate + shift))
@@ -306,7 +309,7 @@ def _contrast(terms: tuple[Term, ...], rule: ColumnRule, family: Family) -> tupl
             contrasts.append(replace(term, estimate=term.estimate - shift))
         else:
             contrasts.append(term)
-    return tuple(contrast for contrast in contrasts if contrast.term != names[first])
+    return tuple(contrasts)
 
 
 def count_parameters(family: Family, rank: int) -> int:
