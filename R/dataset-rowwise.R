@@ -64,16 +64,20 @@ check_term_rowwise <- function(term, used, env, call) {
 }
 
 # Parts of rows that differ in all that a term may take from them: the lower and the upper half by a
-# column, and every other row, which has some of the rows that are alike.
+# column, every other row, which has some of the rows that are alike, and the rows without the lowest
+# value, where a code of 2 would be 1.
 divide_rows <- function(used) {
   parts <- lapply(utils::head(used, c(nrow(used), rowwise_columns)), function(column) {
     column <- if (is.matrix(column)) column[, 1] else column
-    sorted <- if (is.list(column)) seq_len(nrow(used)) else order(column)
+    listed <- is.list(column)
+    sorted <- if (listed) seq_len(nrow(used)) else order(column)
     half <- seq_along(sorted) <= length(sorted) / 2
     odd <- seq_along(sorted) %% 2 == 1
-    lapply(list(half, !half, odd, !odd), function(kept) sort(sorted[kept]))
+    above <- if (listed) half else !column[sorted] %in% column[sorted[1]]
+    lapply(list(half, !half, odd, !odd, above), function(kept) sort(sorted[kept]))
   })
-  unique(unlist(unname(parts), recursive = FALSE))
+  parts <- unique(unlist(unname(parts), recursive = FALSE))
+  parts[lengths(parts) > 0]
 }
 
 pick_rows <- function(values, rows) {

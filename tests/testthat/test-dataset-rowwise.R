@@ -65,6 +65,16 @@ test_that("what depends on rare rows, or on the order of many, is found", {
   expect_match(refused(y ~ c(0, diff(v)), many), "depends")
 })
 
+test_that("codes that rows without the first level would change are found", {
+  first <- transform(rows, am = rep(c(0, 1, 0, 0), 10), kind = rep(c("a", "a", "b", "a"), 10))
+  for (formula in c(
+    y ~ as.integer(factor(am)), as.integer(factor(kind)) ~ x, y ~ match(am, unique(am))
+  )) {
+    expect_match(refused(formula, first), "depends", info = deparse(formula))
+  }
+  expect_identical(refused(factor(am) ~ factor(kind) + I(am * x), first), "none")
+})
+
 test_that("factor(x, labels = ) learns its levels, as a feature and as a label", {
   labelled <- function(values) factor(values, c(4, 6, 8), c("four", "six", "eight"))
   parts <- split(y ~ factor(cyl, labels = c("four", "six", "eight")) + x)
