@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from lazy_modules import keras
+from lazy_modules import keras, tf
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import keras_private
@@ -88,6 +88,30 @@ LAYERS = {
 def test_what_a_layer_holds_is_copied(make):
     model = keras.Sequential([keras.Input((5,)), make()])
     np.testing.assert_array_equal(clone.copy_model(model)(ROWS), model(ROWS))
+
+
+def adapted_to_texts(mode):
+    words = keras.layers.TextVectorization(output_mode=mode)
+    words.adapt(["a b", "c d a"])
+    return words, tf.constant([["a b"], ["c"]])
+
+
+def adapted_to_codes(mode):
+    codes = keras.layers.IntegerLookup(output_mode=mode)
+    codes.adapt(np.array([3, 5, 7]))
+    return codes, tf.constant([[7], [4]])
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("adapt", "mode"),
+    [(adapted_to_texts, "tf_idf"), (adapted_to_texts, "count"), (adapted_to_codes, "one_hot")],
+)
+@pytest.mark.parametrize("copy", [clone.copy_model, lambda model: clone.copy_with_seed(model, 1)])
+def test_what_a_layer_was_adapted_to_is_copied(adapt, mode, copy):
+    layer, rows = adapt(mode)
+    model = keras.Sequential([keras.Input((1,), dtype=rows.dtype.name), layer])
+    np.testing.assert_array_equal(copy(model).predict(rows), model.predict(rows))
 
 
 @pytest.mark.slow

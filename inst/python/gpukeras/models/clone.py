@@ -6,6 +6,7 @@ The user's model is never changed; only a copy is.
 from __future__ import annotations
 
 import inspect
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -107,6 +108,7 @@ def copy_with_seed(model: Model, seed: int, arg: str = "model") -> Any:
     else:
         with _copying(model, arg):
             copy = renew(model)
+            _copy_assets(model, copy)
     with _explained(arg):
         if not copy.built:
             copy.build_from_config(model.get_build_config())
@@ -194,8 +196,25 @@ def clone_layers(
     clone_model = runtime.keras().models.clone_model
     with _copying(model, arg, policy):
         if function is None:
-            return clone_model(model)
-        return clone_model(model, clone_function=function, recursive=True)
+            copy = clone_model(model)
+        else:
+            copy = clone_model(model, clone_function=function, recursive=True)
+        _copy_assets(model, copy)
+    return copy
+
+
+def _copy_assets(model: Model, copy: Any) -> None:
+    """Copies what layers write into files beside weights, such as the words that they know."""
+    pairs = zip(*map(keras_private.list_layers, (model, copy)), strict=False)
+    for own, other in reversed(list(pairs)):  # what a layer holds comes before it
+        if hasattr(own, "save_assets") and type(own) is type(other):
+            if len(own.weights) == len(other.weights):  # both are built, or neither
+                store: dict[str, Any] = {}
+                own.save_own_variables(store)
+                other.load_own_variables(store)
+            with tempfile.TemporaryDirectory() as folder:
+                own.save_assets(folder)
+                other.load_assets(folder)
 
 
 @contextmanager
