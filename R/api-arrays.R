@@ -89,13 +89,21 @@ as_column <- function(x, name, zone, arg, call) {
   c(list(name = name, kind = kind), column_values(x, kind, zone))
 }
 
-# In Python a missing level is the text "NA".
+# Levels are known by their text: a missing one is "NA", and in an interaction "a:b" and "c" make
+# the same one as "a" and "b:c".
 check_levels <- function(x, name, arg, call) {
-  if (anyNA(levels(x)) && "NA" %in% levels(x)) {
+  problem <- if (anyNA(levels(x)) && "NA" %in% levels(x)) {
+    c(
+      "has both a missing level and the level \"NA\".",
+      "Give the text another name, or leave out addNA()."
+    )
+  } else if (anyDuplicated(levels(x)) > 0) {
+    c("has two levels of the same name.", "Leave `:` out of the names of levels.")
+  }
+  if (!is.null(problem)) {
     abort_gpukeras(
-      sprintf("Column `%s` of `%s` has both a missing level and the level \"NA\".", name, arg),
-      code = "data", hint = "Give the text another name, or leave out addNA().",
-      arg = arg, column = name, call = call
+      sprintf("Column `%s` of `%s` %s", name, arg, problem[1]),
+      code = "data", hint = problem[2], arg = arg, column = name, call = call
     )
   }
 }

@@ -64,8 +64,8 @@ check_term_rowwise <- function(term, used, env, call) {
 }
 
 # Parts of rows that differ in all that a term may take from them: the lower and the upper half by a
-# column, every other row, which has some of the rows that are alike, and the rows without the lowest
-# value, where a code of 2 would be 1.
+# column, every other row, which has some of the rows that are alike, and the rows without the
+# lowest value, where a code of 2 would be 1.
 divide_rows <- function(used) {
   parts <- lapply(utils::head(used, c(nrow(used), rowwise_columns)), function(column) {
     column <- if (is.matrix(column)) column[, 1] else column

@@ -160,3 +160,11 @@ test_that("offsets and interactions reach the model, and new rows of it, in anot
     gpu_predict(model, transform(rows, a = "t"))
   })
 })
+
+test_that("pairs of levels that would have one name are refused", {
+  skip_without_tensorflow()
+  data <- expand.grid(g = c("a", "a:b"), h = c("b:c", "c"), k = 1:2)
+  data$y <- seq_len(nrow(data))
+  expect_snapshot(gpu_dataset(y ~ g:h, data), error = TRUE)
+  expect_s3_class(gpu_dataset(y ~ g + h, data), "gpu_dataset")
+})
