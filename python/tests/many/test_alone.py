@@ -6,6 +6,9 @@ from precisions import tolerance
 from small_fits import make_dataset, make_model
 from stacked import difference, fit_many
 
+from gpukeras.models.custom_layers import keras_class
+from gpukeras.models.tabular.members import BatchEnsemble, MeanOfMembers, MembersModel
+
 pytestmark = pytest.mark.tf
 OPTIONS = {"epochs": 4, "early_stopping": {"patience": 1, "min_delta": 0.02}}
 
@@ -32,6 +35,29 @@ def test_a_model_that_cannot_be_stacked_is_trained_as_by_fit():
             a_row = 1 / 25 if "accuracy" in name and tolerance() else 0.0
             assert values == pytest.approx(other.history.metrics[name], abs=a_row + 1e-5)
         np.testing.assert_allclose(one.outputs, other.outputs, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_metrics_of_members_are_those_of_their_mean_in_a_stack_too():
+    import keras
+
+    def make():
+        given = keras.Input((5,))
+        members = keras_class(BatchEnsemble)(3, 16, "normal", seed=1)(given)
+        output = keras_class(MeanOfMembers)()(keras.layers.Softmax()(members))
+        model = keras_class(MembersModel)(given, output)
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return model
+
+    data = make_dataset(rows=64, batch_size=16)  # as many rows as members
+    together, eager = fit_many([make()], data, folds=2, epochs=1), make()
+    assert together.plan.alone == ()
+    eager.run_eagerly = True
+    alone = fit_many([eager], data, folds=2, epochs=1)
+    for one, other in zip(together.fitted, alone.fitted, strict=True):
+        for name, values in one.history.metrics.items():
+            a_row = 1 / 32 if "accuracy" in name and tolerance() else 0.0
+            assert values == pytest.approx(other.history.metrics[name], abs=a_row + 1e-4)
 
 
 @pytest.mark.nightly  # eager models, and two structures, by themselves in each run

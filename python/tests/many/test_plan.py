@@ -111,6 +111,18 @@ def test_a_model_whose_optimizer_averages_weights_is_not_stacked():
     assert find_refusal(model, make_dataset()) == "its optimizer averages weights"
 
 
+@pytest.mark.tf
+@pytest.mark.parametrize("name", ["train_step", "test_step", "predict_step", "compute_metrics"])
+def test_a_step_of_ones_own_is_not_stacked(name):
+    import keras
+
+    given = keras.Input((5,))
+    own = type("Own", (keras.Model,), {name: lambda self, *given: None})
+    model = own(given, keras.layers.Dense(3, "softmax")(given))
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    assert find_refusal(model, make_dataset()) == "its step is its own"
+
+
 @pytest.mark.tensorflow
 @pytest.mark.tf
 def test_on_tensorflow_a_model_that_accumulates_gradients_is_not_stacked():

@@ -98,6 +98,6 @@ def update_metrics_by(model: Any, y: Any, outputs: Any, plain: Any, weights: Any
     try:
         for metrics, sample_weights in ((unweighted, plain), (weighted, weights)):
             vars(compiled).update(_flat_metrics=[], _flat_weighted_metrics=metrics)
-            compiled.update_state(y, outputs, sample_weights)
+            model.compute_metrics(None, y, outputs, sample_weights)
     finally:
         vars(compiled).update(_flat_metrics=unweighted, _flat_weighted_metrics=weighted)

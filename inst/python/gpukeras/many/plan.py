@@ -43,6 +43,7 @@ CPU_FLOPS = 20_000_000
 COMPILE_S = 2.0
 FIT_S = 0.15
 STEP_S = 1.5e-4
+STEPS = "train_step", "test_step", "predict_step", "compute_metrics"  # a stack has its own
 STEP_FLOPS = 6  # of a product going forward: 2 for it, and 4 for the gradients of both
 
 
@@ -279,9 +280,7 @@ def find_refusal(model: Model, data: MapDataset) -> str:
     """Returns why a model cannot be stacked, as "its step is its own"; "" if it can."""
     optimizer = keras_private.without_scaling(model.optimizer)
     reasons = {
-        "its step is its own": any(
-            tensor_ops.overrides(model, name) for name in ("train_step", "test_step")
-        ),
+        "its step is its own": any(tensor_ops.overrides(model, name) for name in STEPS),
         "it has several optimizers": bool(
             other_optimizers(model) or keras_private.inner_optimizers(optimizer)
         ),
