@@ -123,17 +123,29 @@ summary.gpu_fits <- function(object, metric = NULL, ...) {
   by <- intersect(c(setdiff(object$settings, "seed"), "group"), names(frame))
   parts <- split(frame, setting_of(frame, by))
   rows <- lapply(parts, function(part) {
-    values <- part[[metric]][is.finite(part[[metric]])]
+    values <- counted_values(part[[metric]])
     cbind(part[1, by, drop = FALSE], data.frame(
-      models = nrow(part), mean = mean(values),
+      models = length(values), mean = mean(values),
       std_err = stats::sd(values) / sqrt(length(values))
     ))
   })
   found <- do.call(rbind, unname(rows))
   direction <- metric_direction(metric)
-  found$rank <- if (direction == 0) NA else rank(-direction * found$mean, ties.method = "min")
+  found$rank <- if (direction == 0) {
+    NA
+  } else {
+    rank(-direction * found$mean, na.last = "keep", ties.method = "min")
+  }
   rownames(found) <- NULL
   structure(found[order(found$rank), ], metric = metric)
+}
+
+# The values of the models that were trained and measured. One that diverged makes the mean NaN:
+# those of its setting that did not would look better than the setting is.
+counted_values <- function(values) {
+  values <- values[!is.na(values) | is.nan(values)]
+  values[!is.finite(values)] <- NaN
+  values
 }
 
 # The setting of each row of a table as a factor: with a dot between values, 1 and 5.5 would be that

@@ -107,8 +107,9 @@
 #' - `as.data.frame()` has a row for each model: its settings, seed, fold and group, the numbers of
 #'   its rows, its epochs, how it ended, and its metrics after the last epoch, or after the best one
 #'   with early stopping.
-#' - `summary()` has a row for each setting and group: mean, standard error and rank of a metric,
-#'   which is `NA` where the metric's name does not say whether higher values are better.
+#' - `summary()` has a row for each setting and group: mean, standard error and rank of a metric.
+#'   The mean is `NaN`, and the rank `NA`, if a model of the setting ended without a finite value;
+#'   the rank is `NA` too where the metric's name does not say whether higher values are better.
 #' - `fits[[3]]` is the third model, an ordinary compiled Keras model for [gpu_predict()],
 #'   [gpu_save()] and [gpu_fit()]; `fits[["best"]]` the one with the best metric.
 #' - `$notes` names folds and groups in which a class has no row to train or to measure on; they are
@@ -296,7 +297,7 @@ as_best_models <- function(fits) {
   if (metric_direction(fits$metric) > 0) values <- -values
   groups <- split(seq_len(nrow(table)), table$group %||% rep("", nrow(table)))
   best <- lapply(groups, function(rows) {
-    means <- tapply(values[rows], setting[rows], mean, na.rm = TRUE)
+    means <- tapply(values[rows], setting[rows], function(each) mean(counted_values(each)))
     rows[setting[rows] %in% names(means)[c(which.min(means), 1)[1]]]
   })
   as.list(sort(unlist(best, use.names = FALSE)))

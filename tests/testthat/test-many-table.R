@@ -38,6 +38,18 @@ test_that("settings are ranked by the mean of their models", {
   expect_identical(best_fit(some_fits()), 2L)
 })
 
+test_that("a setting of which a model diverged has no rank, and is not the best one", {
+  fits <- some_fits()
+  fits$table$val_loss <- c(0.1, NaN, 5, 7)
+  found <- summary(fits)
+  expect_identical(found$mean, c(6, NaN))
+  expect_identical(found$rank, c(1L, NA))
+  expect_identical(as_best_models(fits), list(3L, 4L))
+  fits$table$val_loss <- c(0.1, NA, 5, Inf) # the second could not be trained
+  expect_identical(summary(fits)$models, c(1L, 2L))
+  expect_identical(as_best_models(fits), list(1L, 2L))
+})
+
 test_that("settings are not ranked by a metric whose name does not say what is better", {
   fits <- some_fits()
   for (name in c("gini", "brier_score", "auc")) fits$table[[name]] <- fits$table$loss
