@@ -127,7 +127,9 @@ def read_cuda_order(names: Sequence[str]) -> list[str] | None:
     """
     if len(set(names)) < 2:
         return None
-    count, card, uuid = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    count = ctypes.c_int()
+    card = ctypes.c_int()
+    uuid = (ctypes.c_ubyte * 16)()
     uuids = []
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
