@@ -69,7 +69,8 @@ def read_card_cost(
         row_flops: FLOPs of a training step for a row; None if unknown.
     """
     data, card = request.data, request.card
-    plan = None if data is None else plan_rows(data, card, need.batch_size)
+    share = runtime.usable_share()
+    plan = None if data is None else plan_rows(data, card, need.batch_size, share)
     block = 0 if plan is None or data is None else count_block(plan, data)
     program, why = None, "Without `data`, rows are not counted, and no program is compiled."
     if data is not None:
@@ -92,18 +93,18 @@ def read_card_cost(
         state_bytes=held,
         temporary_bytes=temporary,
         program=program,
-        share=runtime.usable_share(),
+        share=share,
     )
     install = data is not None and not request.compiler
     return judge_card(facts, (why,) if why else (), install=install)
 
 
-def plan_rows(data: Dataset, card: Card, batch_size: int) -> PipelinePlan:
-    """Returns the plan of rows for a card whose memory is free."""
+def plan_rows(data: Dataset, card: Card, batch_size: int, share: float) -> PipelinePlan:
+    """Returns the plan of rows for a card of whose memory a share is free."""
     plan = data.plan("CPU:0", batch_size)
     if not isinstance(data, MapDataset):
         return plan
-    memory = runtime.usable_share() * card.memory_bytes
+    memory = share * card.memory_bytes
     facts = data.read_facts(GPU, memory, memory)
     return plan_pipeline(facts, data.spec_of(batch_size))
 
