@@ -92,7 +92,7 @@ test_that("early stopping takes options", {
   )
   fit <- short_fit(epochs = 9, early_stopping = options, validation = 0)$fit
   expect_identical(fit[c("stopped", "epochs", "best_epoch")], list(
-    stopped = "early", epochs = 3L, best_epoch = 2L
+    stopped = "early", epochs = 3L, best_epoch = 0L
   ))
   expect_match(fit$reasons[["stopped"]], "mean_absolute_error")
 })

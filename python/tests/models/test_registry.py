@@ -13,6 +13,6 @@ def test_all_classes_are_known_to_keras_by_their_names():
     assert {"gpukeras>BatchEnsemble", "gpukeras>FactorCodes", "gpukeras>MembersModel"} <= set(found)
     for name, made in found.items():
         assert keras.saving.get_registered_object(name) is made
-        assert issubclass(made, (keras.Layer, keras.Loss))
+        assert issubclass(made, (keras.Layer, keras.Loss, keras.Initializer))
     assert registry.custom_objects() == found  # the same classes each time
     assert found["gpukeras>MembersModel"] is keras_class(members.MembersModel)

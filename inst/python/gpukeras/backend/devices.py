@@ -131,6 +131,8 @@ def free_bytes(device: str) -> float | None:
     if kind == "CPU":
         return host.read_free_memory()
     record, limit = _read_gpu(index or 0)
+    if record is None and limit is None:
+        return None
     used, taken = 0, 0.0
     if runtime.started():
         info = runtime.memory_info(f"GPU:{index or 0}")
@@ -139,7 +141,7 @@ def free_bytes(device: str) -> float | None:
     if record is not None:
         own = dict(record.processes).get(os.getpid()) or 0.0
         left.append(record.free_bytes + max(taken, own - CONTEXT_BYTES) - used)
-    return max(0.0, min(left)) if left else None
+    return max(0.0, min(left))
 
 
 def unheld_bytes(place: int) -> float | None:
