@@ -242,7 +242,7 @@ def added_memory(before: tuple[float, float] | None, device: str) -> float | Non
         before: Of `hold_memory()`.
         device: The device.
     """
-    peak = devices.peak_bytes(device)
-    if before is None or peak is None or peak <= before[1]:
+    if before is None:
         return None
-    return peak - before[0]
+    peak = float(runtime.memory_info(device)["peak"])
+    return peak - before[0] if peak > before[1] else None

@@ -421,3 +421,13 @@ def test_the_whole_way_goes_on_jax_without_tensorflow(tmp_path):
     assert text.startswith("# CPU: not evidence of a GPU\n")
     assert f"| times {STEPS} |" in text
     assert f"| {STEPS}: {best['steps']} |" in text
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(("peak", "added"), [(9.0, 4.0), (7.0, None)])
+def test_memory_of_a_case_is_what_rose_above_the_peak_before_it(monkeypatch, peak, added):
+    import evidence_ways
+
+    monkeypatch.setattr(evidence_ways.runtime, "memory_info", lambda device: {"peak": peak})
+    assert evidence_ways.added_memory((5.0, 7.0), "GPU:0") == added
+    assert evidence_ways.added_memory(evidence_ways.hold_memory("CPU:0"), "CPU:0") is None
