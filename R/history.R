@@ -78,8 +78,8 @@ name_reasons <- function(report) {
 #' - `$throughput`: training rows per second of each epoch, including its validation;
 #'   `$samples_per_s`: that of the fastest epoch.
 #' - `$input_wait`: share of the time spent waiting for rows, from 0 to 1.
-#' - `$peak_memory`: most bytes of the GPU's memory that were held; `NA` on the CPU, and on JAX where
-#'   an earlier training of the session held more.
+#' - `$peak_memory`: most bytes of the GPU's memory that were held; `NA` on the CPU, and on JAX
+#'   where an earlier training of the session held more.
 #' - `$reasons`: a named character vector of reasons for the choice of engine, batch size, location
 #'   of the rows and precision, and for the end of the training.
 #' - `$notes`: events during the training, such as resuming from a checkpoint.
