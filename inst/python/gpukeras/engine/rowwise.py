@@ -95,7 +95,6 @@ ROW_LOSSES = {
     "sparse_categorical_crossentropy",
 }
 ADDITIVE = ("sum_over_batch_size", "mean")  # reductions: the mean over batches is that over rows
-SUM = "sum"
 METRICS = "keras.src.metrics."
 BATCH_METRICS = ("Hinge", "SquaredHinge")
 BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")  # Keras chooses one of its own
@@ -228,7 +227,7 @@ def explain_loss(model: Model, sums: bool = False) -> str:
         model: A compiled model.
         sums: Whether the losses of batches are added where the loss is a sum over rows.
     """
-    reductions = (*ADDITIVE, SUM) if sums else ADDITIVE
+    reductions = (*ADDITIVE, "sum") if sums else ADDITIVE
     losses = (
         f"the loss {_name(loss)}{_tell_reduction(loss)} is not known to be a mean over rows"
         for loss in losses_of(model.loss)

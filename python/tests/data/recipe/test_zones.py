@@ -48,7 +48,7 @@ def test_fixed_offsets_are_zones(zone, offset):
     np.testing.assert_array_equal(found, [offset, np.nan, offset, offset])
 
 
-@pytest.mark.parametrize("zone", ["Mars/Olympus", "../etc/passwd", "+2"])
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "../etc/passwd", "+2", "+99:99", "-24:00"])
 def test_an_unknown_zone_names_the_column(zone):
     with pytest.raises(DataError, match="Column `when` has the unknown time zone"):
         utc_offsets(np.zeros(1), zone, "when")

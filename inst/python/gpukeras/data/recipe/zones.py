@@ -49,15 +49,16 @@ def read_zone(zone: str, name: str) -> tzinfo:
     """Returns the time zone with a name.
 
     Raises:
-        DataError: if the system's time zone database lacks it; names the column.
+        DataError: if the system's time zone database lacks it, or it is a day or more from UTC;
+            names the column.
     """
-    fixed = _FIXED.fullmatch(zone)
-    if fixed:
-        minutes = int(fixed[2]) * 60 + int(fixed[3])
-        return timezone(timedelta(minutes=minutes if fixed[1] == "+" else -minutes))
     if zone in ("UTC", "GMT", ""):
         return timezone.utc
+    fixed = _FIXED.fullmatch(zone)
     try:
+        if fixed:
+            minutes = int(fixed[2]) * 60 + int(fixed[3])
+            return timezone(timedelta(minutes=minutes if fixed[1] == "+" else -minutes))
         return ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise DataError(

@@ -30,6 +30,7 @@ from gpukeras.models.families.counts import ZEROS
 from gpukeras.models.families.keras_classes import family_layer
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import NONE, ROWS, Family
+from gpukeras.models.targets import reads_logits
 
 INTERCEPT = "(Intercept)"
 JOINS = ("Flatten", "Concatenate")  # what may stand between the inputs and the dense layer
@@ -100,8 +101,7 @@ def find_linear(model: Model, family: Family | None) -> Linear | None:
 
 def _activation(model: Model, family: Family | None) -> str:
     """Returns the activation of the layer whose weights are the coefficients of a family."""
-    losses = runtime.tree().flatten(getattr(model, "loss", None))
-    logits = any(getattr(loss, "from_logits", False) for loss in losses)
+    logits = reads_logits(getattr(model, "loss", None))
     if family is None or logits or family_layer(model) is not None:
         return LINEAR
     return ACTIVATIONS.get(family.name, LINEAR)
