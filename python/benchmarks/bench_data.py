@@ -46,7 +46,9 @@ def gather_rows(quick: bool) -> list[Row]:
 
 def window_rows(quick: bool) -> list[Row]:
     """Shuffled windows of a time series, and their memory beside that of the rows alone."""
-    rows = 20_000 if quick else 1_000_000
+    rows = (
+        100_000 if quick else 1_000_000
+    )  # fewer need no more memory than the rows measured before
     found = run_program("data_windows.py", "time", rows // 5, 1)
     what = "windows of 96 rows x 20 columns"
     time = f"{what}, {rows // 5:,} rows: one epoch of batches"

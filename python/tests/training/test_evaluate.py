@@ -1,3 +1,5 @@
+import gc
+
 import numpy as np
 import pytest
 from small_fits import make_dataset, make_model
@@ -6,6 +8,8 @@ from streamed import CODES, Function, X, as_steps, stream
 from gpukeras import DataError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.data.dataset.map_dataset import build_dataset
+from gpukeras.data.loader.loader import DataLoader
+from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.models import mlp
 from gpukeras.training import evaluate, fit, predict
 
@@ -21,6 +25,24 @@ def test_evaluate_is_keras_evaluate(model, batch_size):
     assert list(result["metrics"]) == ["loss", "accuracy"]
     for name, value in expected.items():
         np.testing.assert_allclose(result["metrics"][name], value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("call", ["evaluate", "predict"])
+def test_rows_leave_memory_with_the_call(model, call):
+    data = make_dataset(100)
+    run = {
+        "evaluate": lambda: evaluate.evaluate(model, data),
+        "predict": lambda: predict.predict(model, data=data),
+    }[call]
+    run()
+    gc.collect()
+    gc.disable()  # what only the collector frees stays for a while, on a GPU too
+    try:
+        run()
+        held = [found for found in gc.get_objects() if isinstance(found, (DataLoader, EpochLoop))]
+    finally:
+        gc.enable()
+    assert not held
 
 
 def test_evaluate_takes_a_part(model):

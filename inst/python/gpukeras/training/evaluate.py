@@ -29,7 +29,7 @@ from gpukeras.engine.batch_rows import (
     model_device,
 )
 from gpukeras.engine.engine_facts import find_test_hook, read_engine_facts, refuse_batch_hook
-from gpukeras.engine.epoch_loop import AfterCall, EpochLoop
+from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.programs import Logs
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.compilation import explaining_refusals
@@ -142,22 +142,12 @@ def evaluate_logs(
         strategy.agreement.begin("evaluate", rows=rows, batch_size=size, model=count_weights(model))
         loop = EvaluationLoop(model, data, part, device, 1, rows_a_batch=size, strategy=strategy)
         if strategy.replicas == 1:  # an interrupt of one process would leave the others waiting
-            loop.after_call = _after_call(loop, CallProgress(on_event, rows))
+            loop.after_call = CallProgress(on_event, rows).reach
         told = runtime.keras().callbacks.CallbackList(
             list(callbacks), model=model, verbose=0, epochs=1, steps=1
         )
         logs = evaluate_rows(model, loop.run, told)
     return Evaluated(logs, loop.rows, time.perf_counter() - began, note)
-
-
-def _after_call(loop: EvaluationLoop, progress: CallProgress) -> AfterCall:
-    """Returns the function that records the rows that are done."""
-
-    def after_call(position: int, logs: Logs) -> bool:
-        progress.reach(loop.rows)
-        return False
-
-    return after_call
 
 
 def _choose_size(
@@ -189,7 +179,7 @@ class EvaluationLoop:
         first: See `open_evaluation()`.
         idle: Called while rows are waited for.
         before: Called before each evaluation.
-        after_call: See `EpochLoop.advance()`.
+        after_call: Called after each call with the number of rows that are done.
         strategy: The replicas of the model.
     """
 
@@ -203,7 +193,7 @@ class EvaluationLoop:
     first: int | None = None
     idle: Callable[[], None] = lambda: None
     before: Callable[[], None] = lambda: None
-    after_call: AfterCall = lambda position, logs: False
+    after_call: Callable[[int], None] = lambda rows: None
     strategy: Strategy = field(default_factory=Strategy)
 
     def __post_init__(self) -> None:
@@ -246,6 +236,10 @@ class EvaluationLoop:
         """Number of rows in the last evaluation."""
         return self._runner.rows
 
+    def _after_call(self, position: int, logs: Logs) -> bool:
+        self.after_call(self.rows)
+        return False
+
     def run(self) -> Logs:
         """Evaluates all rows, and returns the last logs; halves batches that exceed the memory."""
         self.before()
@@ -253,7 +247,7 @@ class EvaluationLoop:
             try:
                 blocks, exact = self._loader.epoch(self._epoch), self._loader.exact
                 self._runner.begin(self.strategy.agreement.keep_step(blocks, exact))
-                logs = self._runner.advance(after_call=self.after_call)
+                logs = self._runner.advance(after_call=self._after_call)
                 break
             except tensor_ops.exhausted():
                 alone = self._loader.batch_size == 1 or self.strategy.replicas > 1

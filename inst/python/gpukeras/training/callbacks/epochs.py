@@ -262,15 +262,14 @@ class Preemption:
         if saves.saver.enabled and saves.runner.finished:
             self.before = hold_state(self.model)
 
-    def after_validation_call(self, position: int, logs: Logs) -> bool:
+    def after_validation_call(self, rows: int) -> None:
         """Ends within a validation, which is run again when the training goes on."""
         if not self.enabled or not self.checkpoints.runner.finished:
-            return False
+            return
         if self.agreement.agree("validation", end=self.asked)["end"]:
             if self.before is not None:
                 self.checkpoints.write(self.checkpoints.read(True, self.before))
             self.end()
-        return False
 
     def end_if_asked(self) -> None:
         """Ends the training, which is saved, if one of its processes is asked to end."""
