@@ -142,7 +142,7 @@ def make_dataset(
     """Builds a dataset and returns it with its plan and description.
 
     Args:
-        features: A mapping with a `kind`; see `sources.registry` and `streams.builder`.
+        features: A mapping with a `kind`; see `registry.open_features()` and `streams`.
         options: Fields of `DatasetSpec`.
         labels: See `dataset.build_dataset()`.
         weights: One weight per row.

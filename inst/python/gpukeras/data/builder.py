@@ -229,8 +229,8 @@ def assemble(
     """Builds a dataset for training.
 
     Args:
-        features: A mapping with a `kind`; see `sources.registry.open_features()`, `saved.reader`
-            and `streams.builder`.
+        features: A mapping with a `kind`; see `registry.open_features()`, `saved.reader` and
+            `streams.build_stream()`.
         options: Fields of `DatasetSpec`.
         labels: See `map_dataset.Request`, as for the next five.
         weights: As the user gave them.

@@ -6,7 +6,8 @@ from tabled import SIZE, build, counts, image_features, input_features, write_ta
 
 from gpukeras import DataError
 from gpukeras.core.memory import aligned_empty
-from gpukeras.data.reader.rows import InputRows, MemoryRows
+from gpukeras.data.reader.inputs import InputRows
+from gpukeras.data.reader.rows import MemoryRows
 
 
 def source():

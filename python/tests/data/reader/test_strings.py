@@ -8,7 +8,7 @@ from nightly import few
 from gpukeras import DataError, ModelError, SpecError
 from gpukeras.backend import runtime
 from gpukeras.data.dataset.map_dataset import build_dataset
-from gpukeras.data.reader import registry
+from gpukeras.data.reader import memory
 from gpukeras.data.reader.registry import open_features
 from gpukeras.data.saved import writer
 from gpukeras.engine.autotune import EngineFacts, choose_candidates, choose_evaluation_candidates
@@ -235,7 +235,7 @@ def test_missing_texts_are_not_left_out_or_filled_in():
 
 def test_other_columns_than_in_training_are_refused():
     given = open_features(frame(column("words", TEXTS)), "newdata", encoding=None)
-    assert not isinstance(given, registry.StringFeatures)
+    assert not isinstance(given, memory.StringFeatures)
     data = build_dataset(frame(column("words", TEXTS)), {**PLAIN, "encode": "none"}, labels())
     given = frame(column("words", AGES, "numeric"))
     with pytest.raises(DataError, match="`words` of `newdata` must hold texts, as in training"):
@@ -243,6 +243,6 @@ def test_other_columns_than_in_training_are_refused():
 
 
 def test_more_texts_than_float32_can_count_are_refused(monkeypatch):
-    monkeypatch.setattr(registry, "EXACT_FLOAT32", 10)
+    monkeypatch.setattr(memory, "EXACT_FLOAT32", 10)
     with pytest.raises(DataError, match=r"`x` has \d+ different texts, more than 10"):
         build_dataset(matrix(TEXTS), PLAIN, labels())

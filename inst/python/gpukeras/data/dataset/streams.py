@@ -7,7 +7,7 @@ to a scratch file; the columns of data frames stay in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,10 @@ from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.memory import aligned_copy
 from gpukeras.core.messages import count_of, mib
 from gpukeras.core.options import DatasetSpec
-from gpukeras.core.progress import count_pass, count_rows
+from gpukeras.core.progress import count_pass
 from gpukeras.data.arrays import (
-    ALL_ROWS,
-    EncodeOptions,
     check_features,
     order_columns,
-    row_blocks,
 )
 from gpukeras.data.dataset.iterable_dataset import (
     Chunk,
@@ -45,21 +42,20 @@ from gpukeras.data.dataset.map_dataset import Dataset, Request, build_rows
 from gpukeras.data.dataset.passthrough import build_as_is, why_not_batchable
 from gpukeras.data.dataset.tfdata import TfStream
 from gpukeras.data.plan import StreamFacts
-from gpukeras.data.reader.npy import MEMORY_BYTES, STORAGES, RowsWriter, check_disk, scratch_folder
-from gpukeras.data.reader.registry import OPENERS, ArrayFeatures, open_features
-from gpukeras.data.reader.rows import FeatureRequest, MemoryRows, RowSource
+from gpukeras.data.reader.npy import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
+from gpukeras.data.reader.registry import open_features
+from gpukeras.data.reader.rows import MemoryRows
 from gpukeras.data.reader.table.columns import WholeColumn
 from gpukeras.data.recipe.columns import kind_of
-from gpukeras.data.recipe.encoding import check_settled, transform
+from gpukeras.data.recipe.encoding import check_settled
 from gpukeras.data.recipe.multi_output import Weights, each_weights
-from gpukeras.data.recipe.recipe import Encoding, InputsEncoding, Recipe, check_array, check_kind
+from gpukeras.data.recipe.recipe import InputsEncoding, Recipe, check_array, check_kind
 from gpukeras.data.recipe.targets import SEVERAL
 from gpukeras.system import host
 
 # Collecting ---------------------------------------------------------------------------------------
 
 Record = dict[str, Any]
-STORED = "stored"
 ENDLESS = "Give `steps`, the calls of an epoch, if the function has no end."
 
 
@@ -277,7 +273,7 @@ class _Array:
         rows = self._writer.finish()
         if isinstance(rows, MemoryRows):
             return {**self._record, "values": rows.array}
-        return {**self._record, "kind": STORED, "values": _map_whole(rows)}
+        return {**self._record, "kind": "stored", "values": _map_whole(rows)}
 
     def close(self) -> None:
         """Removes the scratch file."""
@@ -300,37 +296,6 @@ class _Column(WholeColumn):
 
     def close(self) -> None:
         """Does nothing, as all values are in memory."""
-
-
-@dataclass(frozen=True)
-class StoredArray(ArrayFeatures):
-    """A collected array in a scratch file, which is encoded in blocks of rows.
-
-    Args:
-        keep: Where encoded rows are stored, see `RowsWriter`.
-    """
-
-    keep: str = "auto"
-
-    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
-        """Encodes the rows, in memory or in another scratch file; see `Features.encode()`."""
-        values = self.features["values"]
-        with RowsWriter(encoding.staged_shape, keep=self.keep, arg=self.arg) as writer:
-            blocks = row_blocks(len(values), 8 * values[0].size)
-            for rows in count_pass(blocks, "encoding", len(values), count_rows):
-                taken = None if how.complete is None else how.complete[rows]
-                part = {**self.features, "values": values[rows]}
-                some = replace(how, complete=taken)
-                writer.write(transform(encoding, part, self.arg, some))
-        return writer.finish()
-
-
-def _open_stored(asked: FeatureRequest) -> StoredArray:
-    keep = STORAGES.get(asked.spec.cache, "auto")
-    return StoredArray({**asked.features, "kind": "array"}, asked.arg, keep=keep)
-
-
-OPENERS[STORED] = _open_stored
 
 
 def _map_whole(rows: Any) -> np.ndarray:

@@ -509,6 +509,34 @@ def keep_rows(
     return writer.finish()
 
 
+def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
+    """Moves rows to the requested storage: to memory or to a scratch file.
+
+    Rows that are already there, or have no requested storage, stay as they are.
+
+    Args:
+        source: The rows.
+        cache: The option `cache` of the dataset.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: if they do not fit.
+    """
+    streamed = source.streamed and cache in ("host", "device")
+    if isinstance(source, DiskRows) or not (streamed or cache == "disk"):
+        return source
+    kept = keep_rows(
+        source.blocks(),
+        source.shape[1:],
+        source.dtype,
+        keep=STORAGES.get(cache, "memory"),
+        arg=arg,
+        rows=len(source),
+    )
+    kept.texts = source.texts
+    return kept
+
+
 def make_scratch(suffix: str, needed: int, arg: str) -> Path:
     """Returns a new scratch file, which is empty.
 

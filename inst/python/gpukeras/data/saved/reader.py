@@ -37,8 +37,7 @@ from gpukeras.core.safe_files import open_regular
 from gpukeras.data.dataset.map_dataset import MapDataset, Request, take_shard
 from gpukeras.data.files.files import path_error, read_stamp
 from gpukeras.data.plan import choose_batch_size
-from gpukeras.data.reader.npy import MEMORY_BYTES, FileRows, NpyFile
-from gpukeras.data.reader.registry import place_rows
+from gpukeras.data.reader.npy import MEMORY_BYTES, FileRows, NpyFile, place_rows
 from gpukeras.data.reader.rows import RowSource, SelectedRows
 from gpukeras.data.recipe.serialization import from_portable
 
