@@ -83,7 +83,7 @@ def small_pictures(epoch, batch):
 
 @pytest.mark.tf
 def test_a_crop_leaves_what_is_kept_as_it_was(monkeypatch):
-    monkeypatch.setattr("gpukeras.data.reader.npy.MEMORY_BYTES", 1000)
+    monkeypatch.setattr("gpukeras.data.reader.storage.MEMORY_BYTES", 1000)
     features = {"kind": "generator", "call": small_pictures, "steps": 3}
     options = {"cache": True, "shuffle": False, "batch_size": 12}
     augment = {"crop": [6, 4]}

@@ -19,8 +19,8 @@ from tabled import png
 from gpukeras import DataError
 from gpukeras.data import builder
 from gpukeras.data.loader import loader
-from gpukeras.data.reader.npy import DiskRows
 from gpukeras.data.reader.rows import MemoryRows, SelectedRows, repeat_rows
+from gpukeras.data.reader.storage import DiskRows
 from gpukeras.data.saved.writer import save_dataset
 
 pytestmark = pytest.mark.tf

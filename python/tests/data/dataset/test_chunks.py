@@ -59,9 +59,9 @@ def test_a_cached_function_is_never_called_again():
 
 
 def test_what_is_cached_may_be_split_weighed_and_kept_on_disk(monkeypatch):
-    from gpukeras.data.reader import npy
+    from gpukeras.data.reader import storage
 
-    monkeypatch.setattr(npy, "MEMORY_BYTES", 1000)
+    monkeypatch.setattr(storage, "MEMORY_BYTES", 1000)
     data = stream(Function(X, CODES, [25] * 4), cache="disk", validation=0.2, scale=True)
     assert (len(data.rows("train")), len(data.rows("validation"))) == (80, 20)
     assert "scratch file" in data.sources[0].streamed
@@ -84,11 +84,11 @@ def test_steps_end_an_endless_function_that_is_cached():
 
 def test_an_endless_function_without_steps_is_named(monkeypatch):
     from gpukeras.data.dataset import streams
-    from gpukeras.data.reader import npy
+    from gpukeras.data.files import scratch
     from gpukeras.system import host
 
     monkeypatch.setattr(streams, "MEMORY_BYTES", 10_000)
-    monkeypatch.setattr(npy, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(scratch, "SPARE_BYTES", 2**62)
     with pytest.raises(DataError, match="fill the place there is.*Give `steps`"):
         stream(Function(X, CODES, [50, 50], ends=False), cache=True)
     monkeypatch.setattr(host, "read_free_memory", lambda: 5_000)

@@ -94,8 +94,8 @@ def test_standardised_as_the_same_array_in_memory(tmp_path, order):
 
 def test_the_file_is_read_once_when_the_dataset_is_made(tmp_path, monkeypatch):
     features, scans = save(tmp_path, make_arrays()[0]), []
-    scan = npy.NpyFile.scan
-    monkeypatch.setattr(npy.NpyFile, "scan", lambda *args: scans.append(1) or scan(*args))
+    scan = npy.FileFeatures.scan
+    monkeypatch.setattr(npy.FileFeatures, "scan", lambda *args: scans.append(1) or scan(*args))
     train = map_dataset.build_dataset(features, {"scale": True})
     assert len(scans) == 1
     map_dataset.build_dataset(features, {}, recipe=train.recipe)
@@ -320,8 +320,7 @@ def test_the_plan_says_where_rows_come_from(tmp_path):
 
 
 def test_a_vector_is_one_column(tmp_path):
-    assert opened(tmp_path, np.arange(3)).row_shape == (1,)
-    recipe = opened(tmp_path, np.arange(3)).learn(
-        Learning(np.ones(3, bool), DatasetSpec(scale=True))
-    )
+    features = npy.FileFeatures(opened(tmp_path, np.arange(3)))
+    assert features.row_shape == (1,)
+    recipe = features.learn(Learning(np.ones(3, bool), DatasetSpec(scale=True)))
     np.testing.assert_allclose(recipe.center, [1.0])

@@ -79,18 +79,18 @@ def test_rows_are_loaded_once_onto_another_device(tmp_path):
         import sys; sys.path.insert(0, {str(tmp_path)!r})
         import numpy as np, tensorflow as tf
         from gpukeras.data.reader import rows
-        from gpukeras.data.reader import npy as scratch
+        from gpukeras.data.reader import storage
         cpu = tf.config.list_physical_devices("CPU")[0]
         two = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(cpu, two)
         rows.LOAD_BYTES = 256
         values = np.random.default_rng(1).normal(size=(500, 3)).astype(np.float32)
-        writer = scratch.RowsWriter((3,), keep="disk")
+        writer = storage.RowsWriter((3,), keep="disk")
         writer.write(values)
         source = writer.finish()
         gather = source.gatherer("CPU:1")
         order = np.random.default_rng(2).permutation(500)[:70].astype(np.int32)
-        source.file.path.unlink()  # it is not needed any more
+        source.reader.path.unlink()  # it is not needed any more
         with tf.device("/CPU:1"):
             found = gather(order)
         again = source.gatherer("CPU:1")(order)

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras import DataError
-from gpukeras.data.reader import npy
+from gpukeras.data.files import scratch
+from gpukeras.data.reader import npy, storage
 from gpukeras.data.reader.rows import MemoryRows
 
 
@@ -32,9 +33,9 @@ def blocks_of(values, sizes):
 def test_rows_come_back_in_any_order(sizes, shape, dtype, keep, known, limit, rooms):
     rows = sum(sizes)
     values = np.random.default_rng(1).integers(0, 100, (rows, *shape)).astype(dtype)
-    before, npy.MEMORY_BYTES = npy.MEMORY_BYTES, limit
+    before, storage.MEMORY_BYTES = storage.MEMORY_BYTES, limit
     try:
-        writer = npy.RowsWriter(shape, dtype, keep, "x", rows if known else None)
+        writer = storage.RowsWriter(shape, dtype, keep, "x", rows if known else None)
         for block in blocks_of(values, sizes):
             if rooms:
                 room = writer.room(len(block))
@@ -43,7 +44,7 @@ def test_rows_come_back_in_any_order(sizes, shape, dtype, keep, known, limit, ro
             writer.write(block)
         source = writer.finish()
     finally:
-        npy.MEMORY_BYTES = before
+        storage.MEMORY_BYTES = before
     assert source.shape == values.shape
     order = np.random.default_rng(2).permutation(rows)
     np.testing.assert_array_equal(source.gather(order), values[order])
@@ -51,7 +52,7 @@ def test_rows_come_back_in_any_order(sizes, shape, dtype, keep, known, limit, ro
 
 
 def test_rows_made_in_their_place_are_not_copied():
-    writer = npy.RowsWriter((2,), keep="memory", rows=5)
+    writer = storage.RowsWriter((2,), keep="memory", rows=5)
     room = writer.room(5)
     room[...] = 1.0
     writer.write(room)
@@ -61,7 +62,7 @@ def test_rows_made_in_their_place_are_not_copied():
 
 
 def test_a_scratch_file_goes_with_its_rows(folder):
-    writer = npy.RowsWriter((1,), keep="disk")
+    writer = storage.RowsWriter((1,), keep="disk")
     writer.write(np.ones((3, 1)))
     source = writer.finish()
     (file,) = folder.iterdir()
@@ -71,7 +72,7 @@ def test_a_scratch_file_goes_with_its_rows(folder):
 
 
 def test_giving_up_leaves_nothing(folder):
-    writer = npy.RowsWriter((1,), keep="disk")
+    writer = storage.RowsWriter((1,), keep="disk")
     writer.write(np.ones((3, 1)))
     writer.close()
     assert not list(folder.iterdir())
@@ -79,7 +80,7 @@ def test_giving_up_leaves_nothing(folder):
 
 @pytest.mark.parametrize("harm", ["gone", "changed"])
 def test_a_scratch_file_that_was_harmed_is_named(folder, harm):
-    writer = npy.RowsWriter((1,), keep="disk")
+    writer = storage.RowsWriter((1,), keep="disk")
     writer.write(np.ones((300, 1)))
     source = writer.finish()
     (file,) = folder.iterdir()
@@ -93,19 +94,19 @@ def test_a_scratch_file_that_was_harmed_is_named(folder, harm):
 
 
 def test_rows_that_do_not_fit_are_refused(folder, monkeypatch):
-    monkeypatch.setattr(npy.host, "read_free_memory", lambda: 10.0)
+    monkeypatch.setattr(storage.host, "read_free_memory", lambda: 10.0)
     with pytest.raises(DataError, match="more than the 10 bytes free"):
-        npy.RowsWriter((2,), keep="memory", rows=100)
-    monkeypatch.setattr(npy, "SPARE_BYTES", 2**60)
+        storage.RowsWriter((2,), keep="memory", rows=100)
+    monkeypatch.setattr(scratch, "SPARE_BYTES", 2**60)
     with pytest.raises(DataError, match="does not fit into the temporary folder"):
-        npy.RowsWriter((2,), keep="disk", rows=100)
+        storage.RowsWriter((2,), keep="disk", rows=100)
     assert not list(folder.iterdir())
 
 
 def test_few_rows_of_many_are_read_in_parts(folder, monkeypatch):
     monkeypatch.setattr(npy, "MAP_BYTES", 64)
     values = np.arange(1000, dtype=np.float32).reshape(-1, 2)
-    writer = npy.RowsWriter((2,), keep="disk")
+    writer = storage.RowsWriter((2,), keep="disk")
     writer.write(values)
     rows = np.array([499, 0, 250, 250])
     np.testing.assert_array_equal(writer.finish().gather(rows), values[rows])

@@ -22,9 +22,9 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import EncodeOptions, Notes, check_some, epoch_order, split_rows
 from gpukeras.data.plan import PipelineFacts, PipelinePlan, choose_batch_size, plan_pipeline
 from gpukeras.data.reader.image.source import read_masks, refuse_without_images
-from gpukeras.data.reader.npy import place_rows
 from gpukeras.data.reader.registry import open_features, open_labels
 from gpukeras.data.reader.rows import Features, MemoryRows, RowSource
+from gpukeras.data.reader.storage import place_rows
 from gpukeras.data.reader.windows import Span, WindowFeatures, WindowRows
 from gpukeras.data.recipe.augmentation import AugmentSpec
 from gpukeras.data.recipe.columns import Learning

@@ -41,10 +41,11 @@ from gpukeras.data.dataset.iterable_dataset import (
 from gpukeras.data.dataset.map_dataset import Dataset, Request, build_rows
 from gpukeras.data.dataset.passthrough import build_as_is, why_not_batchable
 from gpukeras.data.dataset.tfdata import TfStream
+from gpukeras.data.files.scratch import check_disk, scratch_folder
 from gpukeras.data.plan import StreamFacts
-from gpukeras.data.reader.npy import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
 from gpukeras.data.reader.registry import open_features
 from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.reader.storage import MEMORY_BYTES, RowsWriter
 from gpukeras.data.reader.table.columns import WholeColumn
 from gpukeras.data.recipe.columns import kind_of
 from gpukeras.data.recipe.encoding import check_settled
@@ -300,7 +301,7 @@ class _Column(WholeColumn):
 
 def _map_whole(rows: Any) -> np.ndarray:
     """Maps a scratch file's rows as an array; the file is removed with the array."""
-    values = np.memmap(rows.file.path, rows.dtype, "r", shape=rows.shape)
+    values = np.memmap(rows.reader.path, rows.dtype, "r", shape=rows.shape)
     values.owner = rows  # type: ignore[attr-defined] # arrays of a subclass take attributes
     return values
 

@@ -28,8 +28,8 @@ from gpukeras.data.arrays import (
     order_columns,
     row_blocks,
 )
-from gpukeras.data.reader.npy import STORAGES, RowsWriter
 from gpukeras.data.reader.rows import FeatureRequest, Features, MemoryRows, Rows, RowSource
+from gpukeras.data.reader.storage import STORAGES, RowsWriter
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.encoding import count_rows, learn_array, learn_columns, transform
 from gpukeras.data.recipe.imputation import count_missing

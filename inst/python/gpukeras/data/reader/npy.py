@@ -1,33 +1,29 @@
-"""Arrays in files: users' `.npy` files, and scratch files of rows that are encoded once.
+"""Arrays in files, read and encoded a block of rows at a time.
 
-    open_npy() --learn()/encode(): one pass over the file--> FileRows --gather()--> float32 rows
-    RowsWriter.write(block) ... finish() --> MemoryRows | DiskRows
+    open_npy() --> NpyFile --FileFeatures: one pass over the file--> FileRows --> float32 rows
 
 Each read maps only a part of the file and unmaps it afterwards: mapped pages count as memory of
 this process, and shuffled rows touch all pages. Each read first checks that the file is unchanged
-since it was opened, because a mapped file that shrinks kills the process. The operating system's
-page cache serves a scratch file nearly as fast as memory, and shrinks when memory is needed.
+since it was opened, because a mapped file that shrinks kills the process.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from gpukeras.core.errors import DataError
-from gpukeras.core.memory import aligned_empty, populate
+from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import mib
-from gpukeras.core.progress import count_pass, count_rows
 from gpukeras.data.arrays import (
     ALL_ROWS,
     FLOAT32_MAX,
@@ -48,19 +44,25 @@ from gpukeras.data.files.files import (
     store_reason,
 )
 from gpukeras.data.files.paths import check_file
-from gpukeras.data.reader.rows import Features, MemoryRows, Rows, RowSource, row_numbers
+from gpukeras.data.files.scratch import check_disk, disk_full, scratch_folder
+from gpukeras.data.reader.rows import (
+    ArraySchema,
+    Features,
+    Reader,
+    Rows,
+    RowSource,
+    row_numbers,
+)
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
 from gpukeras.data.stage_timer import end_stage
-from gpukeras.system import host
 
 # Memory maps --------------------------------------------------------------------------------------
 
 MAP_BYTES = 16 * 2**20  # mapped at once; 32 MiB was no faster and took 18 MiB more memory
 
 
-@dataclass(frozen=True)
-class NpyFile(Features):
+class NpyFile(Reader):
     """An array in a file, as described by the file's header.
 
     Args:
@@ -68,85 +70,55 @@ class NpyFile(Features):
         arg: Name of the user's argument, for error messages.
         shape: Shape, rows first; a vector becomes one column.
         dtype: The dtype in the file.
+        stamp: Size and modification time when the file was opened.
         offset: Bytes before the first value.
         fortran: Whether the file is in column-major (Fortran) order.
-        stamp: Size and modification time when the file was opened.
     """
 
-    path: Path
-    arg: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    offset: int
-    fortran: bool
-    stamp: Stamp
-    _ends: list[np.ndarray] = field(default_factory=list, repr=False, compare=False)
+    def __init__(
+        self,
+        path: Path,
+        arg: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        stamp: Stamp,
+        *,
+        offset: int = 0,
+        fortran: bool = False,
+    ) -> None:
+        """Stores the arguments; reads no data."""
+        super().__init__("npy", ArraySchema(shape[1:], dtype), arg)
+        self.path = path
+        self.files = (path,)
+        self.shape = shape
+        self.dtype = dtype
+        self.offset = offset
+        self.fortran = fortran
+        self.stamp = stamp
 
     @property
     def width(self) -> int:
         """Number of values per row."""
         return int(np.prod(self.shape[1:], dtype=np.int64))
 
-    # Features
-
-    refuses = "a file"
-
     @property
-    def rows(self) -> int:
+    def known_rows(self) -> int:
         """Number of rows in the file."""
         return self.shape[0]
 
     @property
-    def row_shape(self) -> tuple[int, ...]:
-        """Shape of one row."""
-        return self.shape[1:]
+    def streamed(self) -> str:  # type: ignore[override] # of this file
+        """Why each block of rows is read on access."""
+        return self.describe(self.path.name)
 
-    def learn(self, how: Learning) -> ArrayEncoding:
-        """Learns the encoding; statistics come from the rows where `keep` is true."""
-        statistics = self.scan(how.keep if how.spec.scale else None)
-        if not how.spec.scale:
-            return ArrayEncoding(self.row_shape)
-        center, scale = tuple(statistics.mean), tuple(statistics.deviation)
-        return ArrayEncoding(self.row_shape, center=center, scale=scale)
+    def describe(self, name: str) -> str:
+        """Returns how rows are read, for the plan; `name` is what the file is called there."""
+        slow = "; it is in Fortran order, which reads slowly" if self.fortran else ""
+        return f"a block at a time from {name}, {mib(self.stamp[0], 1)}{slow}"
 
-    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> FileRows:
-        """Returns the encoded rows."""
-        encoding = check_array(encoding, self.row_shape, self.arg)
-        if not self._ends:
-            self.scan(None)
-        source = FileRows(self, self.path.name, np.float32, encoding)
-        with np.errstate(over="ignore"):
-            ends = np.abs([source.standardise(end) for end in self._ends])
-        if ends.max() > FLOAT32_MAX:
-            column = int(ends.max(axis=0).argmax()) + 1
-            hint = "Rescale the values first."
-            raise self.error(f"has values too large for float32 in column {column}.", hint)
-        return source
-
-    def scan(self, keep: np.ndarray | None) -> RunningStats:
-        """Reads the whole file once; returns the moments of the rows where `keep` is true.
-
-        Raises:
-            DataError: if values are missing or infinite; with their counts and the first such row.
-        """
-        width, bad = self.row_shape[-1], _Bad()
-        moments = RunningStats()
-        low = np.full(width, np.inf)
-        high = np.full(width, -np.inf)
-        blocks = row_blocks(self.rows, 8 * self.width)
-        for rows in count_pass(blocks, "reading", self.rows, count_rows):
-            block = self.read_range(rows).astype(np.float64, copy=False)
-            bad.count(block, rows.start)
-            if not bad.row:
-                cells = block.reshape(-1, width)
-                low, high = np.minimum(low, cells.min(axis=0)), np.maximum(high, cells.max(axis=0))
-                if keep is not None:
-                    moments.add(block[keep[rows]].reshape(-1, width))
-        bad.refuse(self)
-        self._ends[:] = low, high
-        return moments
-
-    # Reading
+    def batches(self) -> Iterator[np.ndarray]:
+        """Yields all rows in order, unchanged."""
+        return map(self.read_range, row_blocks(self.known_rows, 8 * self.width))
 
     def read_range(self, rows: slice) -> np.ndarray:
         """Returns consecutive rows unchanged."""
@@ -167,20 +139,15 @@ class NpyFile(Features):
             yield slice(start, end), self._read_near(ascending[start:end])
 
     def gather(
-        self,
-        numbers: np.ndarray,
-        dtype: Any,
-        encode: Callable[[np.ndarray], np.ndarray] | None = None,
+        self, rows: Rows, dtype: Any, encode: Callable[[np.ndarray], np.ndarray] | None = None
     ) -> np.ndarray:
-        """Returns rows by number in the order requested; reads them in file order.
-
-        Args:
-            numbers: Row numbers.
-            dtype: The dtype of the result.
-            encode: Function applied to the values read, or None.
-        """
+        """Returns rows by number in the order requested; reads them in file order."""
+        plain = encode is None and not self.fortran
+        if plain and isinstance(rows, slice) and rows.step in (None, 1):
+            return self._copy_range(rows, dtype)
+        numbers = row_numbers(rows, self.known_rows)
         order = np.argsort(numbers, kind="stable")
-        out = aligned_empty((len(numbers), *self.row_shape), dtype)
+        out = aligned_empty((len(numbers), *self.shape[1:]), dtype)
         end_stage("gather")
         for part, values in self.read(numbers[order]):
             end_stage("read")
@@ -191,13 +158,17 @@ class NpyFile(Features):
             end_stage("gather")
         return out
 
-    def blocks(self, start: int, stop: int) -> Iterator[np.ndarray]:
-        """Yields consecutive rows, read-only, of a file that is not in Fortran order."""
+    def _copy_range(self, rows: slice, dtype: Any) -> np.ndarray:
+        """Returns consecutive rows, of a file that is not in Fortran order."""
+        start, stop, _ = rows.indices(self.known_rows)
+        out, done = aligned_empty((max(0, stop - start), *self.shape[1:]), dtype), 0
         step = max(1, MAP_BYTES // (self.dtype.itemsize * self.width))
         for first in range(start, stop, step):
             with self._reading():
                 block = self._map_rows(slice(first, min(first + step, stop)))
-            yield block
+            out[done : done + len(block)] = block
+            done += len(block)
+        return out
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -216,19 +187,19 @@ class NpyFile(Features):
         # As opaque items, of which NumPy copies whole rows instead of values.
         items = near.reshape(len(near), -1).view(f"V{self.width * self.dtype.itemsize}")[:, 0]
         chosen = items[rows - rows[0]]
-        return chosen.view(self.dtype).reshape(len(rows), *self.row_shape)
+        return chosen.view(self.dtype).reshape(len(rows), *self.shape[1:])
 
     def _map_rows(self, rows: slice) -> np.ndarray:
         count = rows.stop - rows.start
         mapped = self._map(rows.start * self.width, count * self.width)
-        return mapped.reshape(count, *self.row_shape)
+        return mapped.reshape(count, *self.shape[1:])
 
     def _read_columns(self, rows: np.ndarray) -> np.ndarray:
         first, count = int(rows[0]), int(rows[-1] - rows[0]) + 1
-        values = np.empty((len(rows), *self.row_shape), self.dtype)
+        values = np.empty((len(rows), *self.shape[1:]), self.dtype)
         for column in range(self.width):
-            mapped = self._map(column * self.rows + first, count)
-            cell: tuple[Any, ...] = np.unravel_index(column, self.row_shape, order="F")
+            mapped = self._map(column * self.known_rows + first, count)
+            cell: tuple[Any, ...] = np.unravel_index(column, self.shape[1:], order="F")
             values[(slice(None), *cell)] = mapped[rows - first]
         return values
 
@@ -243,23 +214,27 @@ class NpyFile(Features):
 
 
 class FileRows(RowSource):
-    """Rows of a file, gathered one block at a time.
+    """Rows of a reader of an array, gathered one block at a time.
 
     Args:
-        file: The file.
-        name: What to call the file in the plan.
-        dtype: The dtype of the rows; None for the file's.
+        reader: The reader, whose rows have numbers.
+        streamed: Why each block is read on access, for the plan.
+        dtype: The dtype of the rows; None for the reader's.
         encoding: By what they are standardised, or None.
     """
 
     def __init__(
-        self, file: NpyFile, name: str, dtype: Any = None, encoding: ArrayEncoding | None = None
+        self,
+        reader: Reader,
+        streamed: str,
+        dtype: Any = None,
+        encoding: ArrayEncoding | None = None,
     ) -> None:
         """Stores the arguments; reads no data."""
-        slow = "; it is in Fortran order, which reads slowly" if file.fortran else ""
-        reason = f"a block at a time from {name}, {mib(file.stamp[0], 1)}{slow}"
-        super().__init__(file.shape, dtype or file.dtype, reason)
-        self.file = file
+        schema: ArraySchema = reader.schema
+        shape = (reader.known_rows or 0, *schema.row_shape)
+        super().__init__(shape, dtype or schema.dtype, streamed)
+        self.reader = reader
         learned = (None, None) if encoding is None else (encoding.center, encoding.scale)
         self._center, self._scale = (None if part is None else np.array(part) for part in learned)
 
@@ -268,17 +243,88 @@ class FileRows(RowSource):
         return standardise(values, self._center, self._scale)
 
     def gather(self, rows: Rows) -> np.ndarray:
-        """Returns the given rows in the order requested; reads them in file order."""
+        """Returns the given rows in the order requested."""
         scaled = self._center is not None or self._scale is not None
-        if scaled or self.file.fortran or not isinstance(rows, slice) or rows.step not in (None, 1):
-            encode = self.standardise if scaled else None
-            return self.file.gather(row_numbers(rows, len(self)), self.dtype, encode)
-        start, stop, _ = rows.indices(len(self))
-        out, done = aligned_empty((max(0, stop - start), *self.shape[1:]), self.dtype), 0
-        for block in self.file.blocks(start, stop):
-            out[done : done + len(block)] = block
-            done += len(block)
-        return out
+        return self.reader.gather(rows, self.dtype, self.standardise if scaled else None)
+
+
+class FileFeatures(Features):
+    """An array of a reader whose rows have numbers: they are read and encoded on access.
+
+    Args:
+        reader: The reader, with an `ArraySchema` and a number of rows.
+    """
+
+    refuses = "a file"
+
+    def __init__(self, reader: Reader) -> None:
+        """Stores the reader; reads no data."""
+        self.reader = reader
+        self.arg = reader.arg
+        self._ends: list[np.ndarray] = []
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.reader.known_rows or 0
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        schema: ArraySchema = self.reader.schema
+        return schema.row_shape
+
+    def learn(self, how: Learning) -> ArrayEncoding:
+        """Learns the encoding; statistics come from the rows where `keep` is true."""
+        statistics = self.scan(how.keep if how.spec.scale else None)
+        if not how.spec.scale:
+            return ArrayEncoding(self.row_shape)
+        center, scale = tuple(statistics.mean), tuple(statistics.deviation)
+        return ArrayEncoding(self.row_shape, center=center, scale=scale)
+
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> FileRows:
+        """Returns the encoded rows."""
+        encoding = check_array(encoding, self.row_shape, self.arg)
+        if not self._ends:
+            self.scan(None)
+        source = FileRows(self.reader, self.reader.streamed, np.float32, encoding)
+        with np.errstate(over="ignore"):
+            ends = np.abs([source.standardise(end) for end in self._ends])
+        if ends.max() > FLOAT32_MAX:
+            column = int(ends.max(axis=0).argmax()) + 1
+            problem = f"has values too large for float32 in column {column}."
+            raise self.error(problem, "Rescale the values first.")
+        return source
+
+    def scan(self, keep: np.ndarray | None) -> RunningStats:
+        """Reads all rows once; returns the moments of the rows where `keep` is true.
+
+        Raises:
+            DataError: if values are missing or infinite; with their counts and the first such row.
+        """
+        width, bad = self.row_shape[-1], _Bad()
+        moments = RunningStats()
+        low = np.full(width, np.inf)
+        high = np.full(width, -np.inf)
+        start = 0
+        for batch in self.reader.counted(self.reader.batches()):
+            block = batch.astype(np.float64, copy=False)
+            bad.count(block, start)
+            if not bad.row:
+                cells = block.reshape(-1, width)
+                low, high = np.minimum(low, cells.min(axis=0)), np.maximum(high, cells.max(axis=0))
+                if keep is not None:
+                    kept = block[keep[start : start + len(block)]]
+                    moments.add(kept.reshape(-1, width))
+            start += len(block)
+        bad.refuse(self)
+        self._ends = [low, high]
+        return moments
+
+    def error(self, problem: str, hint: str, **details: Any) -> DataError:
+        """Returns an error about the rows; the message names their file, if there is one."""
+        path = self.reader.files[0] if self.reader.files else None
+        return file_error(path, self.arg, problem, hint, **details)
 
 
 def open_npy(path: str, arg: str) -> NpyFile:
@@ -304,12 +350,12 @@ def open_npy(path: str, arg: str) -> NpyFile:
         raise file_error(file, arg, f"has no values: its shape is {mapped.shape}.", hint)
     shape = mapped.shape if mapped.ndim > 1 else (len(mapped), 1)
     fortran = not mapped.flags.c_contiguous
-    return NpyFile(file, arg, shape, mapped.dtype, mapped.offset, fortran, stamp)
+    return NpyFile(file, arg, shape, mapped.dtype, stamp, offset=mapped.offset, fortran=fortran)
 
 
 def read_npy_labels(file: NpyFile) -> dict[str, Any]:
     """Reads labels from a file into memory, in the form that R passes labels."""
-    values = file.read_range(slice(0, file.rows))
+    values = file.read_range(slice(0, file.known_rows))
     kind = {"b": "logical", "f": "numeric"}.get(file.dtype.kind, "integer")
     single = file.width == 1
     return {
@@ -337,264 +383,16 @@ class _Bad:
         self.infinite += int(bad.sum()) - missing
         self.row = self.row or start + int(bad.reshape(len(bad), -1).any(axis=1).argmax()) + 1
 
-    def refuse(self, file: NpyFile) -> None:
+    def refuse(self, features: FileFeatures) -> None:
         if self.row:
             counts = {"missing": self.missing, "infinite": self.infinite}
             found = " and ".join(f"{number:,} {what}" for what, number in counts.items() if number)
-            raise file.error(
+            raise features.error(
                 f"has values that cannot be trained on: {found}, the first in row {self.row:,}.",
                 "Remove or impute those rows first.",
                 row=self.row,
                 **counts,
             )
-
-
-# Encoded rows -------------------------------------------------------------------------------------
-
-MEMORY_BYTES = 256 * 2**20  # limit of memory for `keep="auto"`; see the module docstring
-STORAGES = {"host": "memory", "disk": "disk"}  # of rows that are encoded once, by `cache`
-SPARE_BYTES = 256 * 2**20  # free disk space that a scratch file leaves
-
-
-class DiskRows(FileRows):
-    """Rows in a scratch file, which is deleted with the object.
-
-    Args:
-        file: The file.
-    """
-
-    def __init__(self, file: NpyFile) -> None:
-        """Takes ownership of the file."""
-        super().__init__(file, "a scratch file")
-        weakref.finalize(self, file.path.unlink, missing_ok=True)
-
-
-class RowsWriter:
-    """Collects rows in order.
-
-    Args:
-        row_shape: Shape of one row.
-        dtype: The dtype of the rows.
-        keep: "memory", "disk", or "auto": in memory up to `MEMORY_BYTES`, on disk beyond.
-        arg: Name of the user's argument, for error messages.
-        rows: Number of rows to come, or None; a known number is allocated at once.
-    """
-
-    def __init__(
-        self,
-        row_shape: tuple[int, ...],
-        dtype: Any = np.float32,
-        keep: str = "auto",
-        arg: str = "x",
-        rows: int | None = None,
-    ) -> None:
-        """Chooses the storage, if the number of rows is known."""
-        self._shape = row_shape
-        self._dtype = np.dtype(dtype)
-        self._keep = keep
-        self._arg = arg
-        self._row_bytes = int(np.prod(row_shape, dtype=np.int64)) * self._dtype.itemsize
-        self._rows, self._count = rows, 0
-        self._blocks: list[np.ndarray] = []
-        self._whole: np.ndarray | None = None
-        self._disk: BinaryIO | None = None
-        self._room: np.ndarray | None = None  # last result of room()
-        self._buffer: np.ndarray | None = None  # reused by room() for rows that go to disk
-        if keep == "disk" or (rows is not None and self._overflows(rows)):
-            self._open_disk()
-        elif rows is not None:
-            self._check_memory(rows)
-            self._whole = aligned_empty((rows, *row_shape), dtype)
-            populate(self._whole)
-
-    def __enter__(self) -> RowsWriter:
-        """Returns the writer; `__exit__` cleans up after an error."""
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """Removes the scratch file after an error; otherwise `finish()` returns the rows."""
-        if error is not None:
-            self.close()
-
-    def room(self, rows: int) -> np.ndarray:
-        """Returns aligned memory for the next rows; the caller fills it and calls `write()`."""
-        if self._whole is not None:
-            self._room = self._whole[self._count : self._count + rows]
-        elif self._disk is None:  # the block stays in memory
-            self._room = aligned_empty((rows, *self._shape), self._dtype)
-        else:
-            if self._buffer is None or len(self._buffer) < rows:
-                self._buffer = aligned_empty((rows, *self._shape), self._dtype)
-            self._room = self._buffer[:rows]
-        return self._room
-
-    def write(self, block: np.ndarray) -> None:
-        """Appends rows of the row shape; does not copy those made in `room()`."""
-        own, self._room = block is self._room, None
-        start, self._count = self._count, self._count + len(block)
-        if self._whole is not None:
-            if not own:
-                self._whole[start : self._count] = block
-        elif self._disk is not None:
-            self._write_disk(block)
-        else:
-            self._blocks.append(block if own else np.array(block, self._dtype))
-            if self._overflows(self._count):
-                self._spill()
-
-    def finish(self) -> RowSource:
-        """Returns the rows and closes the writer."""
-        if self._disk is not None:
-            self._disk.close()
-            shape, path = (self._count, *self._shape), Path(self._disk.name)
-            file = NpyFile(path, self._arg, shape, self._dtype, 0, False, read_stamp(path))
-            return DiskRows(file)
-        if self._whole is None:
-            self._check_memory(self._count)
-            self._whole = aligned_empty((self._count, *self._shape), self._dtype)
-            start = 0
-            while self._blocks:  # frees each block's memory after its copy
-                block = self._blocks.pop(0)
-                self._whole[start : start + len(block)] = block
-                start += len(block)
-        return MemoryRows(self._whole[: self._count])
-
-    def close(self) -> None:
-        """Discards the rows and removes the scratch file, if any."""
-        if self._disk is not None:
-            self._disk.close()
-            Path(self._disk.name).unlink(missing_ok=True)
-
-    def _overflows(self, rows: int) -> bool:
-        return self._keep == "auto" and rows * self._row_bytes > MEMORY_BYTES
-
-    def _check_memory(self, rows: int) -> None:
-        needed, free = rows * self._row_bytes, host.read_free_memory()
-        if free is not None and needed > free:
-            raise DataError(
-                f"`{self._arg}` takes {mib(needed)} as a whole, more than the {mib(free)} free.",
-                hint='Use `cache = "disk"` or `cache = "auto"`.',
-                arg=self._arg,
-            )
-
-    def _open_disk(self) -> None:
-        path = make_scratch(".rows", (self._rows or 0) * self._row_bytes, self._arg)
-        self._disk = path.open("wb")
-
-    def _spill(self) -> None:
-        blocks, self._blocks = self._blocks, []
-        self._open_disk()
-        for block in blocks:
-            self._write_disk(block)
-
-    def _write_disk(self, block: np.ndarray) -> None:
-        assert self._disk is not None  # opened before
-        try:
-            np.ascontiguousarray(block, self._dtype).tofile(self._disk)
-        except OSError as error:
-            self.close()
-            raise disk_full(Path(self._disk.name).parent, self._arg) from error
-
-
-def keep_rows(
-    blocks: Iterable[np.ndarray],
-    row_shape: tuple[int, ...],
-    dtype: Any = np.float32,
-    **how: Any,
-) -> RowSource:
-    """Returns rows that come in blocks as `RowsWriter` keeps them; for `how` see there."""
-    with RowsWriter(row_shape, dtype, **how) as writer:
-        for block in blocks:
-            writer.write(block)
-    return writer.finish()
-
-
-def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
-    """Moves rows to the requested storage: to memory or to a scratch file.
-
-    Rows that are already there, or have no requested storage, stay as they are.
-
-    Args:
-        source: The rows.
-        cache: The option `cache` of the dataset.
-        arg: Name of the user's argument, for error messages.
-
-    Raises:
-        DataError: if they do not fit.
-    """
-    streamed = source.streamed and cache in ("host", "device")
-    if isinstance(source, DiskRows) or not (streamed or cache == "disk"):
-        return source
-    kept = keep_rows(
-        source.blocks(),
-        source.shape[1:],
-        source.dtype,
-        keep=STORAGES.get(cache, "memory"),
-        arg=arg,
-        rows=len(source),
-    )
-    kept.texts = source.texts
-    return kept
-
-
-def make_scratch(suffix: str, needed: int, arg: str) -> Path:
-    """Returns a new scratch file, which is empty.
-
-    Args:
-        suffix: How its name ends.
-        needed: What it will take at least, in bytes.
-        arg: Name of the user's argument, for error messages.
-
-    Raises:
-        DataError: if that does not fit on the disk.
-    """
-    folder = scratch_folder()
-    check_disk(folder, needed, arg)
-    handle, path = tempfile.mkstemp(prefix="gpukeras-", suffix=suffix, dir=folder)
-    os.close(handle)
-    return Path(path)
-
-
-def scratch_folder() -> Path:
-    """Returns the folder for scratch files.
-
-    It is R's session folder, which R removes, or the system's temporary folder. Both follow the
-    environment variable TMPDIR at the start of the session.
-    """
-    return Path(os.environ.get("R_SESSION_TMPDIR") or tempfile.gettempdir())
-
-
-def check_disk(folder: Path, needed: int, arg: str) -> None:
-    """Checks that a scratch file fits on the disk.
-
-    Args:
-        folder: The folder for the file.
-        needed: Size of the file in bytes.
-        arg: Name of the user's argument, for error messages.
-
-    Raises:
-        DataError: if it does not fit; with the bytes needed and free.
-    """
-    free = shutil.disk_usage(folder).free
-    if needed + SPARE_BYTES > free:
-        raise disk_full(folder, arg, f"{mib(needed)} of {mib(free)} free")
-
-
-def disk_full(folder: Path, arg: str, sizes: str = "") -> DataError:
-    """Returns the error for a scratch file that does not fit.
-
-    Args:
-        folder: The folder for the file.
-        arg: Name of the user's argument, for error messages.
-        sizes: The bytes needed and free as text, if known, or "".
-    """
-    asked = f": it needs {sizes}" if sizes else ""
-    return DataError(
-        f"`{arg}` does not fit into the temporary folder{asked}.",
-        hint="Set the environment variable TMPDIR to a larger disk before the session starts.",
-        arg=arg,
-        path=str(folder),
-    )
 
 
 # Opening ------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from gpukeras.data.reader.image.files import list_column
 from gpukeras.data.reader.image.source import ImageFeatures
 from gpukeras.data.reader.inputs import InputsFeatures, each_input, split_columns
 from gpukeras.data.reader.memory import ArrayFeatures, ColumnFeatures, StoredArray, StringFeatures
-from gpukeras.data.reader.npy import open_npy_anywhere, read_npy_labels
+from gpukeras.data.reader.npy import FileFeatures, open_npy_anywhere, read_npy_labels
 from gpukeras.data.reader.rows import FeatureRequest, Features
 from gpukeras.data.reader.sparse import open_sparse
 from gpukeras.data.reader.windows import WindowFeatures
@@ -75,7 +75,7 @@ OPENERS: dict[str, Callable[[FeatureRequest], Features]] = {
     "columns": _open_columns,
     "strings": StringFeatures,
     "stored": StoredArray,
-    "npy": lambda asked: open_npy_anywhere(asked.features["path"], asked.arg),
+    "npy": lambda asked: FileFeatures(open_npy_anywhere(asked.features["path"], asked.arg)),
     "sparse": lambda asked: open_sparse(asked.features, asked.arg),
     "table": _open_table,
     "records": _open_records,

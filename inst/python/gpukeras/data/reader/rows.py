@@ -1,4 +1,6 @@
-"""What all readers give: features to learn from and to encode, and stores of encoded rows.
+"""What rows of all kinds are: as they are stored, as features, and as encoded rows.
+
+    Reader --batches()--> Features --learn(), encode()--> RowSource --gather()--> rows on a device
 
 A store's rows lie in host memory, in a file, or are computed on each access. It gives rows as a
 NumPy array, or as tensors on a device; some stores are views of others.
@@ -13,7 +15,7 @@ import weakref
 import zlib
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +26,9 @@ from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
+from gpukeras.core.progress import count_pass
 from gpukeras.data.arrays import ALL_ROWS, BLOCK_BYTES, EncodeOptions, row_blocks
+from gpukeras.data.files.files import AnyFile, Skipped
 from gpukeras.data.recipe.columns import Learning, note_numbers
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding
 from gpukeras.data.recipe.text_vectorization import TextSpec
@@ -284,6 +288,94 @@ class SelectedRows(RowSource):
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows."""
         return self._base.gather(self._rows[rows])
+
+
+# Readers ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ArraySchema:
+    """What the rows of an array are.
+
+    Args:
+        row_shape: Shape of one row.
+        dtype: The dtype of its values.
+    """
+
+    row_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Reader(ABC):
+    """Rows as they are stored: of columns in Arrow's record batches, of arrays in NumPy's arrays.
+
+    Args:
+        format: What is read, such as "csv".
+        schema: Arrow's schema of the batches, or an `ArraySchema`.
+        arg: Name of the user's argument, for error messages.
+        notes: Sentences for the user.
+
+    Attributes:
+        files: The files; none of rows that come once.
+        skipped: Rows and files that the latest pass has left out so far.
+        streamed: Why each block of rows is read on access, of rows that have numbers.
+    """
+
+    files: tuple[AnyFile, ...] = ()
+    streamed = ""
+
+    def __init__(self, format: str, schema: Any, arg: str, notes: Iterable[str] = ()) -> None:
+        """Stores the arguments; reads no data."""
+        self.format = format
+        self.schema = schema
+        self.arg = arg
+        self.skipped = Skipped()
+        self._notes = dict.fromkeys(notes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns, in order."""
+        return tuple(self.schema.names)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the user, including the findings of passes so far."""
+        return tuple(self._notes)
+
+    @property
+    def known_rows(self) -> int | None:
+        """Number of rows, or None if only reading reveals it."""
+        return None
+
+    @abstractmethod
+    def batches(self) -> Iterator[Any]:
+        """Yields all rows in order, in batches of a few MiB; each call reads them again.
+
+        Raises:
+            DataError: for rows that cannot be read; names file, row and column, where they are
+                known.
+        """
+
+    def gather(
+        self, rows: Rows, dtype: Any, encode: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> np.ndarray:
+        """Returns rows by number in the order requested, where rows have numbers.
+
+        Args:
+            rows: Row numbers, or a range of them.
+            dtype: The dtype of the result.
+            encode: Function applied to the values read, or None.
+        """
+        raise NotImplementedError(f"The rows of `{self.arg}` have no numbers.")
+
+    def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yields the batches of a pass, and tells the call's listener how far it has come."""
+        return count_pass(batches, "reading", self.known_rows, len)
+
+    def note_rounded(self, name: str) -> None:
+        """Notes that a column has integers beyond 2^53, which float64 (R, models) cannot hold."""
+        said = f"Column `{name}` of `{self.arg}` has whole numbers beyond 2^53: they are rounded."
+        self._notes.setdefault(said)
 
 
 # Features -----------------------------------------------------------------------------------------

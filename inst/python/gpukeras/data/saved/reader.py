@@ -37,8 +37,9 @@ from gpukeras.core.safe_files import open_regular
 from gpukeras.data.dataset.map_dataset import MapDataset, Request, take_shard
 from gpukeras.data.files.files import path_error, read_stamp
 from gpukeras.data.plan import choose_batch_size
-from gpukeras.data.reader.npy import MEMORY_BYTES, FileRows, NpyFile, place_rows
+from gpukeras.data.reader.npy import FileRows, NpyFile
 from gpukeras.data.reader.rows import RowSource, SelectedRows
+from gpukeras.data.reader.storage import MEMORY_BYTES, place_rows
 from gpukeras.data.recipe.serialization import from_portable
 
 # Folders of saved rows ----------------------------------------------------------------------------
@@ -239,7 +240,8 @@ def open_folder(folder: Path, manifest: Manifest, spec: DatasetSpec, arg: str) -
     files = open_files(manifest, folder, arg)
     whole, skipped = check_rows(manifest, files, spec.on_error, arg)
     sources: dict[str, RowSource] = {
-        name: FileRows(file, f"the saved {file.path.name}") for name, file in files.items()
+        name: FileRows(file, file.describe(f"the saved {file.path.name}"))
+        for name, file in files.items()
     }
     marks = sources.pop("validation", None)
     held = np.zeros(len(whole), bool) if marks is None else marks.gather(slice(None)) != 0
@@ -350,7 +352,7 @@ def _open_file(manifest: Manifest, path: Path, arg: str) -> NpyFile:
         if file.read(len(header)) != header:
             raise _fault(path, arg, "is damaged: its header is not the one that was saved")
     dtype = np.dtype(DTYPES[field.dtype])
-    return NpyFile(path, arg, (rows, *field.shape), dtype, len(header), False, stamp)
+    return NpyFile(path, arg, (rows, *field.shape), dtype, stamp, offset=len(header))
 
 
 def check_rows(

@@ -6,8 +6,8 @@ from pictures import write
 from tabled import SIZE, build, counts, image_features, mask_labels, square, write_table
 
 from gpukeras import DataError, SpecError
-from gpukeras.data.reader.npy import DiskRows
 from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.reader.storage import DiskRows
 
 pytestmark = pytest.mark.tf
 

@@ -27,8 +27,8 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.reader.image import decode as image_rows
 from gpukeras.data.reader.image import files as image_files
 from gpukeras.data.reader.image import source as images
-from gpukeras.data.reader.npy import DiskRows
 from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.reader.storage import DiskRows
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
 from gpukeras.data.recipe.serialization import same_encoding

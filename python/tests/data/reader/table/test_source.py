@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError, GpuKerasError
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.reader import npy
+from gpukeras.data.reader import storage
 from gpukeras.data.reader.table import scan
 from gpukeras.data.reader.table.columnar import TableReader
 from gpukeras.data.reader.table.schema import to_column
@@ -386,10 +386,10 @@ def test_what_does_not_fit_is_the_same(tmp_path, monkeypatch, suffix, cache):
     monkeypatch.delenv("R_SESSION_TMPDIR", raising=False)
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(scan, "MEMORY_BYTES", 10_000)
-    monkeypatch.setattr(npy, "MEMORY_BYTES", 10_000)
+    monkeypatch.setattr(storage, "MEMORY_BYTES", 10_000)
     found = build(features(path, label="y"), {**options, "cache": cache})
     check_same(found, expected)
-    assert isinstance(found.sources[0], npy.DiskRows)
+    assert isinstance(found.sources[0], storage.DiskRows)
     assert [file.suffix for file in (tmp_path / "scratch").iterdir()] == [".rows"]  # no spool
     del found
     assert not list((tmp_path / "scratch").iterdir())

@@ -41,8 +41,8 @@ from gpukeras.data.reader.image.files import (
     read_headers,
     require_tifffile,
 )
-from gpukeras.data.reader.npy import STORAGES, RowsWriter, keep_rows
 from gpukeras.data.reader.rows import FeatureRequest, Features, RowSource
+from gpukeras.data.reader.storage import STORAGES, RowsWriter, keep_rows
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import Encoding, ImageEncoding, check_kind
 from gpukeras.data.recipe.targets import LabelRule

@@ -1,4 +1,4 @@
-"""Readers of record batches, and files of typed columns.
+"""Tables in files, and files of typed columns.
 
 A format is a module with `NAME`, `read_facts(path)`, which returns a file's schema, its number of
 rows, None if only reading tells it, and a footer to read by, or None, and
@@ -9,7 +9,7 @@ raises FileFaultError.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -36,6 +36,7 @@ from gpukeras.data.files.files import (
     store_reason,
 )
 from gpukeras.data.files.paths import check_file
+from gpukeras.data.reader.rows import Reader
 from gpukeras.data.reader.table import feather, hdf5, parquet
 from gpukeras.data.reader.table.schema import (
     EXACT,
@@ -71,7 +72,7 @@ def _name_run(noun: str, run: range, units: int) -> str:
     return f"{which} of {units:,}"
 
 
-# Readers ------------------------------------------------------------------------------------------
+# Files --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -102,64 +103,6 @@ def _join_groups(parts: Sequence[Part]) -> Part:
     return replace(first, facts=sum(part.facts for part in parts), groups=groups)
 
 
-class Reader(ABC):
-    """Rows in record batches of one schema: what all readers of tables are to those who use them.
-
-    Args:
-        format: What is read, such as "csv".
-        schema: Schema of the batches.
-        arg: Name of the user's argument, for error messages.
-        notes: Sentences for the user.
-
-    Attributes:
-        files: The files; none of rows that come once.
-        skipped: Rows and files that the latest pass has left out so far.
-    """
-
-    files: tuple[AnyFile, ...] = ()
-
-    def __init__(self, format: str, schema: pa.Schema, arg: str, notes: Iterable[str] = ()) -> None:
-        """Stores the arguments; reads no data."""
-        self.format = format
-        self.schema = schema
-        self.arg = arg
-        self.skipped = Skipped()
-        self._notes = dict.fromkeys(notes)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns, in order."""
-        return tuple(self.schema.names)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for the user, including the findings of passes so far."""
-        return tuple(self._notes)
-
-    @property
-    def known_rows(self) -> int | None:
-        """Number of rows, or None if only reading reveals it."""
-        return None
-
-    @abstractmethod
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields all rows in order, in batches of a few MiB; each call reads them again.
-
-        Raises:
-            DataError: for rows that cannot be read; names file, row and column, where they are
-                known.
-        """
-
-    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the batches of a pass, and tells the call's listener how far it has come."""
-        return count_pass(batches, "reading", self.known_rows, lambda batch: batch.num_rows)
-
-    def note_rounded(self, name: str) -> None:
-        """Notes that a column has integers beyond 2^53, which float64 (R, models) cannot hold."""
-        said = f"Column `{name}` of `{self.arg}` has whole numbers beyond 2^53: they are rounded."
-        self._notes.setdefault(said)
-
-
 class TableReader(Reader):
     """A table in files of one format.
 
@@ -171,6 +114,7 @@ class TableReader(Reader):
         notes: Sentences for the user.
 
     Attributes:
+        skipped: Rows and files that the latest pass has left out so far.
         bytes_read: Bytes of the files that the latest pass has read so far, where only reading
             reveals the number of rows.
     """

@@ -25,9 +25,9 @@ from gpukeras.core.progress import count_pass
 from gpukeras.data.arrays import ALL_ROWS, FLOAT32_MAX, EncodeOptions, column_error
 from gpukeras.data.files.files import AnyFile, Skipped
 from gpukeras.data.files.paths import find_files
-from gpukeras.data.reader.npy import STORAGES, RowsWriter
-from gpukeras.data.reader.rows import FeatureRequest, Features, RowSource
-from gpukeras.data.reader.table.columnar import Reader, TableReader, open_columnar
+from gpukeras.data.reader.rows import FeatureRequest, Features, Reader, RowSource
+from gpukeras.data.reader.storage import STORAGES, RowsWriter
+from gpukeras.data.reader.table.columnar import TableReader, open_columnar
 from gpukeras.data.reader.table.columns import Encoder, LevelUnion, TableLearner
 from gpukeras.data.reader.table.csv import open_delimited
 from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column

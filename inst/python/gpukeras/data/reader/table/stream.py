@@ -24,7 +24,8 @@ import numpy as np
 from gpukeras.core.errors import DataError, GeneratorError, GpuKerasError, SpecError
 from gpukeras.core.messages import find_reason, hide_credentials
 from gpukeras.data.files.arrow import batch_rows, pa
-from gpukeras.data.reader.table.columnar import Reader, convert, note_rounded, validated
+from gpukeras.data.reader.rows import Reader
+from gpukeras.data.reader.table.columnar import convert, note_rounded, validated
 from gpukeras.data.reader.table.schema import check_types, choose_columns, unify
 
 # PostgreSQL ---------------------------------------------------------------------------------------

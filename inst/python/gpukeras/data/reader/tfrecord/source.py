@@ -20,8 +20,8 @@ from gpukeras.data.arrays import (
     standardise,
 )
 from gpukeras.data.reader.image.source import ImageSpec, choose_form
-from gpukeras.data.reader.npy import STORAGES, RowsWriter, keep_rows
 from gpukeras.data.reader.rows import FeatureRequest, Features, RowSource
+from gpukeras.data.reader.storage import STORAGES, RowsWriter, keep_rows
 from gpukeras.data.reader.tfrecord.schema import (
     Description,
     RecordField,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.data.files.arrow import pa
-from gpukeras.data.reader.table.columnar import Reader
+from gpukeras.data.reader.rows import Reader
 from gpukeras.data.reader.table.features import TableFeatures
 from gpukeras.data.reader.tfrecord.schema import (
     Arrays,
