@@ -7,8 +7,7 @@ from sparse_slots import slots
 from gpukeras import DataError
 from gpukeras.data import arrays
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.dataset.iterable_dataset import Chunk, encode_chunk
-from gpukeras.data.dataset.streams import _Array
+from gpukeras.data.dataset.chunks import Chunk, _Array, encode_chunk
 from gpukeras.data.reader import registry
 from gpukeras.data.recipe import targets
 from gpukeras.data.recipe.recipe import ArrayEncoding, Input, InputsEncoding, Recipe

@@ -12,7 +12,7 @@ from trialled import SETTINGS, build, trace_of, tune
 from gpukeras import CheckpointError, GeneratorError, PreemptedError, SpecError
 from gpukeras.core.errors import NotSavedWarning
 from gpukeras.core.preemption import REQUEUE_STATUS
-from gpukeras.data.dataset.iterable_dataset import GeneratorInterrupt
+from gpukeras.data.dataset.chunks import GeneratorInterrupt
 from gpukeras.search.search import judge
 from gpukeras.search.trials import Outcome
 

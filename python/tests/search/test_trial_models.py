@@ -7,7 +7,7 @@ from trialled import build
 
 from gpukeras import GeneratorError, ModelError, SpecError
 from gpukeras.backend import runtime
-from gpukeras.data.dataset.iterable_dataset import GeneratorInterrupt
+from gpukeras.data.dataset.chunks import GeneratorInterrupt
 from gpukeras.search.trial_models import build_model
 from gpukeras.search.trials import Trial
 

@@ -20,7 +20,7 @@ from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED
 from gpukeras.core.preemption import catch_preemption
 from gpukeras.core.progress import OnEvent
-from gpukeras.data.dataset.iterable_dataset import GeneratorInterrupt
+from gpukeras.data.dataset.chunks import GeneratorInterrupt
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.many.resamples import (
     Resample,

@@ -20,7 +20,7 @@ from gpukeras.core.errors import CheckpointError, GeneratorError, warn_not_saved
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import system_reason
 from gpukeras.core.safe_files import find_disk_fault
-from gpukeras.data.dataset.iterable_dataset import GeneratorInterrupt
+from gpukeras.data.dataset.chunks import GeneratorInterrupt
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.distributed import session
 from gpukeras.many.fits import make_initial

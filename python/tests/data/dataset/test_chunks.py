@@ -83,11 +83,11 @@ def test_steps_end_an_endless_function_that_is_cached():
 
 
 def test_an_endless_function_without_steps_is_named(monkeypatch):
-    from gpukeras.data.dataset import streams
+    from gpukeras.data.dataset import chunks
     from gpukeras.data.files import scratch
     from gpukeras.system import host
 
-    monkeypatch.setattr(streams, "MEMORY_BYTES", 10_000)
+    monkeypatch.setattr(chunks, "MEMORY_BYTES", 10_000)
     monkeypatch.setattr(scratch, "SPARE_BYTES", 2**62)
     with pytest.raises(DataError, match="fill the place there is.*Give `steps`"):
         stream(Function(X, CODES, [50, 50], ends=False), cache=True)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpukeras.data.dataset.rebatch import BlockMemory, Rebatcher, shuffle_rows
+from gpukeras.data.dataset.iterable_dataset import BlockMemory, Rebatcher, shuffle_rows
 
 
 def chunks_of(sizes):

@@ -9,7 +9,7 @@ from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime
 from gpukeras.core.errors import GeneratorError, SpecError
-from gpukeras.data.dataset.iterable_dataset import GeneratorInterrupt
+from gpukeras.data.dataset.chunks import GeneratorInterrupt
 from gpukeras.engine.engine_facts import find_batch_hook
 from gpukeras.training import fit
 from gpukeras.training.callbacks.functions import FunctionHooks, check_hooks

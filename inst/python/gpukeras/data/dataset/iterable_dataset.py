@@ -1,353 +1,227 @@
-"""Datasets whose rows come in sequence: from a function of the user's, or from tf.data.
-
-The function may be an R function, so it is called only on R's main thread, the one that called
-`api.invoke()`, and never inside a step: the loader requests chunks between two calls of the engine,
-until a block of batches is full. That block is the bounded queue between the function and the
-device. On a GPU an engine's call returns before the device is done, so the next block's chunks are
-made while the device works on the previous block; on a CPU a call uses the cores until it returns,
-and the two take turns.
-
-A chunk is `{features, labels, weights}`, as `reader`, `targets` and R's `as_features()` describe
-them. None marks the end of an epoch. A function that failed returns `{failed: True}`; R keeps the
-condition and raises it again when Python has ended cleanly. An interrupt returns
-`{interrupted: True}`.
+"""Datasets whose rows come in sequence, from a function or a pipeline of the user's, as blocks.
 
     the user's function --------chunks--> encode --> Rebatcher --> blocks of batches
     the user's tf.data.Dataset -----------------------TensorFlow--> blocks of batches
 
+The loader requests chunks between two calls of the engine, until a block of batches is full. That
+block is the bounded queue between the function and the device. On a GPU an engine's call returns
+before the device is done, so the next block's chunks are made while the device works on the
+previous block; on a CPU a call uses the cores until it returns, and the two take turns.
+
 The recipe is learned from the first chunk. With `cache = TRUE` all chunks are collected once into
 a dataset of rows by number, with a full shuffle and every plan; the user's code is not called
 again.
+
+Chunks of any number of rows are regrouped with NumPy only, each row copied once, into memory that
+TensorFlow adopts without another copy:
+
+    chunks --shuffle_rows() (optional)--> Rebatcher --> blocks of full batches, a short last one
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
+import sys
+import time
+from abc import ABC, abstractmethod
 from collections import abc
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from gpukeras.core.errors import DataError, GeneratorError, SpecError, warn_ended_early
-from gpukeras.core.memory import aligned_copy
-from gpukeras.core.options import DatasetSpec, check_count
-from gpukeras.data.arrays import EncodeOptions, check_some
-from gpukeras.data.dataset.map_dataset import Dataset, Request
-from gpukeras.data.dataset.rebatch import (
-    Arrays,
-    BlockOptions,
-    HostBlock,
-    Pass,
-    Rebatcher,
-    shuffle_rows,
-)
-from gpukeras.data.dataset.tfdata import TfStream
+from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.memory import aligned_copy, aligned_empty
+from gpukeras.core.options import DatasetSpec
+from gpukeras.core.pulling import Puller
+from gpukeras.data.dataset.chunks import Arrays, Chunk, Generator, Parts, check_parts, encode_chunk
+from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.plan import PipelinePlan, StreamFacts, plan_stream
-from gpukeras.data.reader.registry import open_features
-from gpukeras.data.reader.rows import Features, MemoryRows
-from gpukeras.data.recipe.columns import Learning
-from gpukeras.data.recipe.encoding import group_columns
-from gpukeras.data.recipe.imputation import check_labels, miss_labels
-from gpukeras.data.recipe.multi_output import (
-    Weights,
-    check_label_rows,
-    check_weights,
-    each_weights,
-    encode_labels,
-    learn_labels,
-    measure_ranges,
-    pack_weights,
-    take_labels,
-    weigh_outputs,
-    widen_labels,
-)
+from gpukeras.data.reader.rows import MemoryRows
+from gpukeras.data.recipe.multi_output import widen_labels
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.stage_timer import end_stage
 
-# Functions ----------------------------------------------------------------------------------------
+# Blocks -------------------------------------------------------------------------------------------
 
-Call = Callable[[int, int], Mapping[str, Any] | None]
+FILL_S = 0.2  # seconds after which a block is sent if it has a full batch, so that progress shows
 
-
-class GeneratorInterrupt(GeneratorError, KeyboardInterrupt):
-    """An interrupt of the function by the user.
-
-    A training run stops cleanly; elsewhere R raises the interrupt.
-    """
+HostBlock = tuple[Arrays, int, bool]  # arrays, full batches to train, whether it is the tail
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """The result of one call of the function.
+class BlockOptions:
+    """How the rows of a pass become blocks.
 
     Args:
-        features: The features as they come from R.
-        labels: The labels as they come from R, or None.
-        weights: The weights of each row, see `preprocessing.weights`, or None.
-        epoch: The number of the epoch, from 1.
-        batch: The number of the call in its epoch, from 1.
+        batch_size: Rows per batch.
+        capacity: Batches per block.
+        drop_last: Leave out the short last batch, if there is a full one.
+        buffer: Rows of the shuffle buffer, or None to keep the order.
+        seed: Seed of the shuffle buffer; each epoch adds its number.
     """
 
-    features: Mapping[str, Any]
-    labels: Mapping[str, Any] | None
-    weights: Weights | None
-    epoch: int
-    batch: int
-
-    def blame(self, error: DataError) -> DataError:
-        """Returns the error with the numbers of batch and epoch added."""
-        return DataError(
-            f"Batch {self.batch} of epoch {self.epoch}: {error.message}",
-            hint=error.hint,
-            **{**error.details, "batch": self.batch, "epoch": self.epoch},
-        )
+    batch_size: int
+    capacity: int
+    drop_last: bool = False
+    buffer: int | None = None
+    seed: int = 0
 
 
-class Generator:
-    """A user's function that makes the batches of successive epochs.
+class Pass(ABC):
+    """Successive epochs of rows in sequence, in blocks.
+
+    Attributes:
+        stage: The last stage on the host, see `loader.profile.WHAT`.
+        whole: Why the last batch goes to Keras' train function unchanged, or "".
+        dropped: Rows of the epoch that were dropped for missing values.
+        idle: Called now and then while the pass waits for rows.
+    """
+
+    stage = "pull"  # one stage, as TensorFlow's threads overlap its parts
+    whole = ""
+    dropped = 0
+
+    def __init__(self) -> None:
+        """Reads nothing."""
+        self.idle: Callable[[], None] = lambda: None
+        self._puller: Puller | None = None
+
+    @abstractmethod
+    def blocks(self, epoch: int) -> abc.Generator[HostBlock, None, None]:
+        """Yields the blocks of an epoch, counted from 1."""
+
+    def close(self) -> None:
+        """Stops reading; the next epoch starts anew."""
+        if self._puller is not None:
+            self._puller.close()
+        self._puller = None
+
+
+class BlockMemory:
+    """A pool of block memory, reused as soon as no other reference to it exists.
+
+    TensorFlow adopts a block's arrays and keeps a reference to them as long as a tensor, or a
+    pending copy to a device, needs them. The reference count therefore shows when a block is free.
+    """
+
+    def __init__(self, most: int = 3) -> None:
+        """Keeps at most `most` blocks: one being filled, one in training, one in transfer."""
+        self._most = most
+        self._kept: list[list[np.ndarray]] = []
+
+    def take(self, arrays: Arrays, rows: int) -> list[np.ndarray]:
+        """Returns arrays of `rows` rows, otherwise with the shapes and dtypes of `arrays`."""
+        for kept in self._kept:
+            if all(sys.getrefcount(kept[index]) == 2 for index in range(len(kept))):
+                for array in kept:
+                    array.flags.writeable = True  # adoption made it read-only
+                return kept
+        made = [aligned_empty((rows, *array.shape[1:]), array.dtype) for array in arrays]
+        if len(self._kept) < self._most:
+            self._kept.append(made)
+        return made
+
+
+@dataclass
+class Rebatcher:
+    """A converter of chunks into blocks.
 
     Args:
-        call: Called with the numbers, from 1, of the epoch and of the batch in it.
-        steps: Calls per epoch, or None to call until the function returns None.
+        batch_size: Rows per batch.
+        capacity: Batches per block.
+        drop_last: Leave out the short last batch, if there is a full one.
+        fill_s: Seconds after which a partly filled block with at least one batch is sent.
     """
 
-    def __init__(self, call: Call, steps: Any = None) -> None:
-        """Stores the function without calling it."""
-        self._call = call
-        self.steps = None if steps is None else check_count("steps", steps)
-        self._first: Chunk | None = None
+    batch_size: int
+    capacity: int
+    drop_last: bool = False
+    fill_s: float = FILL_S
+    _memory: BlockMemory = field(default_factory=BlockMemory)
 
-    def peek(self) -> Chunk:
-        """Returns the first chunk, which the first epoch yields too, so that no chunk is lost.
+    def blocks(self, chunks: Iterable[Arrays]) -> Iterator[HostBlock]:
+        """Yields blocks of one shape, padded after their full batches, then the short last batch.
 
-        Raises:
-            DataError: if the function returns none.
+        The next chunk is requested only after the previous block has been taken.
         """
-        if self._first is None:
-            self._first = self._next(1, 1)
-        if self._first is None:
-            raise _nothing(1)
-        return self._first
+        room = self.batch_size * self.capacity
+        filled = 0
+        full = 0
+        block: list[np.ndarray] = []
+        began = time.perf_counter()
+        for chunk in chunks:
+            start, rows = 0, len(chunk[0])
+            while start < rows:
+                block = block or self._memory.take(chunk, room)
+                count = min(room - filled, rows - start)
+                _copy(chunk, start, block, filled, count)
+                start, filled = start + count, filled + count
+                late = start == rows and time.perf_counter() - began > self.fill_s
+                if filled == room or (late and filled >= self.batch_size):
+                    batches, block, before = filled // self.batch_size, [], block
+                    yield _full(before, filled, batches)
+                    full, began = full + batches, time.perf_counter()
+                    filled -= batches * self.batch_size
+                    if filled:
+                        block = self._memory.take(chunk, room)
+                        _copy(tuple(before), batches * self.batch_size, block, 0, filled)
+                    del before
+        yield from self._end(block, filled, full)
 
-    def chunks(self, epoch: int) -> Iterator[Chunk]:
-        """Yields the chunks of an epoch, counted from 1; each is made on demand.
-
-        Raises:
-            DataError: if there is none.
-            GeneratorError: if the function failed.
-            GeneratorInterrupt: if the user interrupted it.
-        """
-        batch = 0
-        while self.steps is None or batch < self.steps:
-            batch += 1
-            first, self._first = self._first, None
-            chunk = first or self._next(epoch, batch)
-            if chunk is None:
-                self._check_end(epoch, batch)
-                return
-            yield chunk
-
-    def _next(self, epoch: int, batch: int) -> Chunk | None:
-        made = self._call(epoch, batch)
-        if made is None:
-            return None
-        if made.get("failed"):
-            raise GeneratorError(f"The function failed at batch {batch} of epoch {epoch}.")
-        if made.get("interrupted"):
-            raise GeneratorInterrupt(f"Interrupted at batch {batch} of epoch {epoch}.")
-        _refuse_text(made["features"], epoch, batch)
-        return Chunk(made["features"], made.get("labels"), made.get("weights"), epoch, batch)
-
-    def _check_end(self, epoch: int, batch: int) -> None:
-        if batch == 1:
-            raise _nothing(epoch)
-        if self.steps is not None:
-            warn_ended_early("The function", batch, epoch)
+    def _end(self, block: list[np.ndarray], filled: int, full: int) -> Iterator[HostBlock]:
+        batches = filled // self.batch_size
+        rest = slice(batches * self.batch_size, filled)
+        tail = tuple(aligned_copy(array[rest], array.dtype) for array in block)
+        if batches:
+            yield _full(block, filled, batches)
+        if rest.stop > rest.start and not (self.drop_last and full + batches):
+            yield tail, 1, True
 
 
-def _refuse_text(features: Mapping[str, Any], epoch: int, batch: int) -> None:
-    """Refuses texts, whose codes need all rows at once."""
-    parts = [part["features"] for part in features.get("inputs") or ()] or [features]
-    if any(part["kind"] == "strings" for part in parts):
-        raise DataError(
-            f"Batch {batch} of epoch {epoch}: a function's batches cannot hold text.",
-            hint="Give a tf.data pipeline, or a data frame whose text columns `text` names.",
-            arg="x",
-            batch=batch,
-            epoch=epoch,
-        )
+def _full(block: list[np.ndarray], filled: int, batches: int) -> HostBlock:
+    for array in block:
+        array[filled:] = 0  # clears rows of an earlier use or uninitialised memory
+    return tuple(block), batches, False  # holds no reference to `block`: see BlockMemory
 
 
-def _nothing(epoch: int) -> DataError:
-    if epoch == 1:
-        return DataError(
-            "The function gave no batch.",
-            hint="It must give list(x, y) at its first call.",
-            arg="x",
-        )
-    return DataError(
-        f"The function gave no batch in epoch {epoch}.",
-        hint="After its end it must start again; or use `cache = TRUE`, which needs one pass.",
-        arg="x",
-        epoch=epoch,
-        batch=1,
-    )
+def _copy(chunk: Arrays, start: int, block: list[np.ndarray], filled: int, count: int) -> None:
+    for array, out in zip(chunk, block, strict=True):
+        out[filled : filled + count] = array[start : start + count]
 
 
-# Encoding -----------------------------------------------------------------------------------------
+def shuffle_rows(chunks: Iterable[Arrays], rows: int, seed: list[int]) -> Iterator[Arrays]:
+    """Yields rows in the random order of a shuffle buffer.
 
-# Whether there are labels; the shapes of a row's weights by the user's name for them.
-Parts = tuple[bool, dict[str, tuple[int, ...]]]
-
-
-def read_parts(chunk: Chunk) -> Parts:
-    """Returns whether a chunk has labels, and the shapes of its rows' weights."""
-    weights = [] if chunk.weights is None else each_weights(chunk.weights)
-    return chunk.labels is not None, {arg: values.shape[1:] for _, arg, values in weights}
-
-
-def check_parts(before: Parts | None, chunk: Chunk) -> None:
-    """Checks that a chunk has labels and weights if, and only if, the first one had them.
-
-    Raises:
-        DataError: if it differs from the first one.
-    """
-    if before is None:
-        return
-    now = read_parts(chunk)
-    shown = zip(("labels", "weights"), map(bool, before), strict=True)
-    for (name, had), has in zip(shown, map(bool, now), strict=True):
-        if had != has:
-            found, requested = ("no ", "some") if had else ("", "none")
-            raise DataError(f"There are {found}{name}, the first batch had {requested}.", arg="x")
-    if now != before:
-        raise DataError(
-            f"`weights` has {_say_shapes(now)}, in the first batch it had {_say_shapes(before)}.",
-            arg="weights",
-        )
-
-
-def _say_shapes(parts: Parts) -> str:
-    shapes = [f"{shape}" + f" of `{arg}`" * (arg != "weights") for arg, shape in parts[1].items()]
-    return f"the shape {', '.join(shapes)} a row"
-
-
-def learn_chunk(first: Chunk, request: Request, groups: Any = None) -> Recipe:
-    """Learns the recipe from the first chunk.
+    Each new row replaces a random row of the buffer; at the end the buffer is shuffled.
 
     Args:
-        first: The first chunk.
-        request: How the dataset is to be made.
-        groups: See `encoding.group_columns()`.
-
-    Raises:
-        DataError: for rows that cannot be trained on.
+        chunks: The rows in order.
+        rows: Rows of the buffer.
+        seed: Seed of the shuffle.
     """
-    spec = request.spec
-    na = request.na
-    arg = request.arg
-    opened = open_features(first.features, arg, spec, None, request.text)
-    opened.check_policy(na)
-    check_chunk(first, opened.rows, arg)
-    complete = None
-    if na == "drop":
-        names = [column["name"] for column in first.features.get("columns", ())]
-        complete = _find_complete(opened, first.labels, names)
-    keep = np.ones(opened.rows if complete is None else int(complete.sum()), dtype=bool)
-    if not keep.any():
-        raise DataError("Each row lacks a value.", arg=arg)
-    label = None
-    if first.labels is not None:
-        label = learn_labels(take_labels(first.labels, complete), keep)
-    features = group_columns(opened.learn(Learning(keep, spec, complete)), groups, arg)
-    return Recipe(features, label=label, na=na)
+    generator = np.random.default_rng(seed)
+    buffer: list[np.ndarray] = []
+    filled = 0
+    for chunk in chunks:
+        buffer = buffer or [np.empty((rows, *a.shape[1:]), a.dtype) for a in chunk]
+        count = min(rows - filled, len(chunk[0]))
+        _copy(chunk, 0, buffer, filled, count)
+        filled += count
+        for start in range(count, len(chunk[0]), rows):
+            piece = tuple(array[start : start + rows] for array in chunk)
+            yield _swap(piece, buffer, generator.permutation(rows)[: len(piece[0])])
+    if filled:
+        order = generator.permutation(filled)
+        yield tuple(array[order] for array in buffer)
 
 
-def measure_labels(recipe: Recipe, head: Arrays) -> Recipe:
-    """Returns the recipe with the range of the labels in an encoded chunk."""
-    if recipe.label is None or len(head) < 2:
-        return recipe
-    return replace(recipe, label=measure_ranges(recipe.label, head[1]))
-
-
-def weigh_chunk(recipe: Recipe, first: Chunk) -> Recipe:
-    """Returns the recipe with the shape of each output's weights in the first chunk."""
-    if recipe.label is None:
-        return recipe
-    return replace(recipe, label=weigh_outputs(recipe.label, first.weights))
-
-
-def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, int]:
-    """Encodes features, labels and weights of a chunk, and counts the rows that were dropped.
-
-    Args:
-        chunk: The chunk.
-        recipe: The encoding.
-        na: The policy for missing values; "drop" drops rows that lack a value.
-        arg: The user's name for the features, for messages.
-
-    Raises:
-        DataError: for rows that the recipe does not fit, or that cannot be trained on.
-    """
-    opened = open_features(chunk.features, arg, None, recipe.features)
-    rows, labels = opened.rows, chunk.labels
-    check_chunk(chunk, rows, arg)
-    complete = _find_complete(opened, labels, recipe.features.known) if na == "drop" else None
-    if complete is not None and not complete.any():
-        return tuple(np.empty((0, *shape)) for shape in (recipe.features.staged_shape, ())), rows
-    if na == "impute" and labels is not None:
-        check_labels(labels)
-    arrays = [opened.encode(recipe.features, EncodeOptions(complete)).gather(slice(None))]
-    if labels is not None:
-        arrays.append(_encode_labels(recipe, labels, complete))
-    if chunk.weights is not None and recipe.label is not None:
-        arrays.append(pack_weights(recipe.label, chunk.weights, complete))
-    check_rows(*(*arrays[1:], np.empty(0), np.empty(0))[:2])
-    return tuple(arrays), 0 if complete is None else int(rows - complete.sum())
-
-
-def check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
-    """Checks that a chunk has rows, and a label and a weight for each of them, if any."""
-    check_some(rows, arg)
-    if chunk.labels is not None:
-        check_label_rows(chunk.labels, rows, arg)
-    if chunk.weights is not None:
-        if chunk.labels is None:
-            raise DataError("`weights` needs labels to weigh.", hint="Give `y`.", arg="weights")
-        check_weights(chunk.weights, rows, arg)
-
-
-def _find_complete(
-    opened: Features, labels: Mapping[str, Any] | None, known: Collection[str]
-) -> np.ndarray | None:
-    """Returns a mask of the rows complete in the columns `known` and in `y`, or None for all."""
-    complete = opened.find_complete(known)
-    if labels is not None:
-        complete &= ~miss_labels(labels)
-    return None if complete.all() else complete
-
-
-def _encode_labels(
-    recipe: Recipe, labels: Mapping[str, Any], complete: np.ndarray | None
-) -> np.ndarray:
-    if recipe.label is None:
-        raise DataError("`y` was given, but training had no labels.", arg="y")
-    return encode_labels(recipe.label, take_labels(labels, complete))
-
-
-def check_rows(labels: np.ndarray, weights: np.ndarray) -> None:
-    """Checks that encoded labels are finite, and that weights are finite and at least 0.
-
-    Raises:
-        DataError: if they are not.
-    """
-    if not np.isfinite(labels).all():
-        raise DataError("`y` has missing or infinite values.", arg="y")
-    if len(weights) and not (np.isfinite(weights).all() and weights.min() >= 0):
-        raise DataError("`weights` must be finite and at least 0.", arg="weights")
+def _swap(piece: Arrays, buffer: list[np.ndarray], slots: np.ndarray) -> Arrays:
+    drawn = tuple(array[slots] for array in buffer)
+    for array, out in zip(piece, buffer, strict=True):
+        out[slots] = array
+    return drawn
 
 
 # Rows in sequence ---------------------------------------------------------------------------------
@@ -565,25 +439,3 @@ class GeneratorPass(Pass):
             if len(arrays[0]):
                 yield arrays
                 end_stage("gather")  # into a block, or first into the shuffle buffer
-
-
-# Datasets of pipelines ----------------------------------------------------------------------------
-
-
-class PipelineDataset(IterableDataset):
-    """The encoded rows of a `tf.data.Dataset`.
-
-    Args:
-        learned: See `IterableDataset`.
-        stream: The user's dataset.
-        rows: Rows per epoch if `steps` is given, or None.
-    """
-
-    def __init__(self, learned: Learned, stream: TfStream, rows: int | None) -> None:
-        """Stores the parts."""
-        super().__init__(learned)
-        self._stream, self._rows = stream, rows
-
-    def open_blocks(self, how: BlockOptions) -> Pass:
-        """Opens a pass of blocks that TensorFlow assembles."""
-        return self._stream.open(self.recipe.features, self._rows, how)

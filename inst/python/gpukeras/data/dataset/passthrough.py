@@ -28,8 +28,13 @@ from gpukeras.backend.keras_batches import KerasBatches
 from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.options import DatasetSpec, check_flag
 from gpukeras.core.pulling import Puller
-from gpukeras.data.dataset.iterable_dataset import IterableDataset, Learned
-from gpukeras.data.dataset.rebatch import BlockOptions, HostBlock, Pass
+from gpukeras.data.dataset.iterable_dataset import (
+    BlockOptions,
+    HostBlock,
+    IterableDataset,
+    Learned,
+    Pass,
+)
 from gpukeras.data.dataset.tfdata import (
     check_steps,
     choose_batched,

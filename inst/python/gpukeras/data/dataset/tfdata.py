@@ -7,8 +7,8 @@ or a dict or tuple of tensors. Those of a tuple are named "input_1", "output_1" 
 TensorFlow packs them side by side in the user's pipeline, so that all later code handles one tensor
 of features and one of labels (see `inputs` and `multi_output`).
 
-TensorFlow assembles the elements into blocks (`rebatch`), so that Python handles no row, and makes
-the next block while the current one is trained. The dataset determines the order.
+TensorFlow assembles the elements into blocks, see `TfStream.open()`, so that Python handles no row,
+and makes the next block while the current one is trained. The dataset determines the order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import check_count, check_flag, refused_value
 from gpukeras.core.pulling import Puller
 from gpukeras.data.arrays import side_by_side
-from gpukeras.data.dataset.rebatch import BlockOptions, HostBlock, Pass
+from gpukeras.data.dataset.iterable_dataset import (
+    BlockOptions,
+    HostBlock,
+    IterableDataset,
+    Learned,
+    Pass,
+)
 from gpukeras.data.recipe.multi_output import Weights
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, Recipe
 from gpukeras.data.recipe.targets import SEVERAL
@@ -551,6 +557,25 @@ class TfPass(Pass):
             yield _give(pad_rows(array, room) for array in arrays), full, False
         if rows % size and not (self._how.drop_last and (full or not first)):
             yield _give(array[full * size :] for array in arrays), 1, True
+
+
+class PipelineDataset(IterableDataset):
+    """The encoded rows of a `tf.data.Dataset`.
+
+    Args:
+        learned: See `IterableDataset`.
+        stream: The user's dataset.
+        rows: Rows per epoch if `steps` is given, or None.
+    """
+
+    def __init__(self, learned: Learned, stream: TfStream, rows: int | None) -> None:
+        """Stores the parts."""
+        super().__init__(learned)
+        self._stream, self._rows = stream, rows
+
+    def open_blocks(self, how: BlockOptions) -> Pass:
+        """Opens a pass of blocks that TensorFlow assembles."""
+        return self._stream.open(self.recipe.features, self._rows, how)
 
 
 def check_steps(steps: Any, cardinality: int, batched: bool = True) -> int | None:

@@ -18,7 +18,8 @@ import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import SpecError
-from gpukeras.data.dataset.iterable_dataset import IterableDataset, check_rows
+from gpukeras.data.dataset.chunks import check_rows
+from gpukeras.data.dataset.iterable_dataset import IterableDataset
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.dataset.passthrough import count_rows
 from gpukeras.data.loader.sharding import BatchSharding, round_batch_size

@@ -45,14 +45,7 @@ from gpukeras.data.files.files import (
 )
 from gpukeras.data.files.paths import check_file
 from gpukeras.data.files.scratch import check_disk, disk_full, scratch_folder
-from gpukeras.data.reader.rows import (
-    ArraySchema,
-    Features,
-    Reader,
-    Rows,
-    RowSource,
-    row_numbers,
-)
+from gpukeras.data.reader.rows import ArraySchema, Features, Reader, Rows, RowSource, row_numbers
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
 from gpukeras.data.stage_timer import end_stage

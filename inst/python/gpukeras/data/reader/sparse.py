@@ -15,13 +15,7 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import mib
-from gpukeras.data.arrays import (
-    ALL_ROWS,
-    EncodeOptions,
-    column_error,
-    order_names,
-    standardise,
-)
+from gpukeras.data.arrays import ALL_ROWS, EncodeOptions, column_error, order_names, standardise
 from gpukeras.data.reader.rows import Features, Rows, RowSource, row_numbers
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array

@@ -15,7 +15,7 @@ from typing import Any
 from gpukeras.core.errors import GeneratorError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
-from gpukeras.data.dataset.iterable_dataset import GeneratorInterrupt
+from gpukeras.data.dataset.chunks import GeneratorInterrupt
 from gpukeras.distributed import session
 
 HOOKS = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_train_end")

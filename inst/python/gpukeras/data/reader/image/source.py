@@ -22,14 +22,7 @@ import numpy as np
 from gpukeras.backend.features import require_feature
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of, list_some
-from gpukeras.core.options import (
-    Spec,
-    check_choice,
-    check_counts,
-    check_flag,
-    describe,
-    option,
-)
+from gpukeras.core.options import Spec, check_choice, check_counts, check_flag, describe, option
 from gpukeras.data.arrays import ALL_ROWS, EncodeOptions
 from gpukeras.data.reader.image.decode import FLOATS, MASK, ImageForm, ImageRows, decode_all
 from gpukeras.data.reader.image.files import (

@@ -38,13 +38,7 @@ from gpukeras.data.files.files import (
 from gpukeras.data.files.paths import check_file
 from gpukeras.data.reader.rows import Reader
 from gpukeras.data.reader.table import feather, hdf5, parquet
-from gpukeras.data.reader.table.schema import (
-    EXACT,
-    Opening,
-    check_types,
-    reaches,
-    unify_schema,
-)
+from gpukeras.data.reader.table.schema import EXACT, Opening, check_types, reaches, unify_schema
 
 # Shares of workers --------------------------------------------------------------------------------
 

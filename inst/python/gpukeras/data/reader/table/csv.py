@@ -38,13 +38,7 @@ from gpukeras.data.reader.table.csv_records import (
     read_blocks,
     record_ends,
 )
-from gpukeras.data.reader.table.schema import (
-    EXACT,
-    WORDS,
-    Opening,
-    family_of,
-    reaches,
-)
+from gpukeras.data.reader.table.schema import EXACT, WORDS, Opening, family_of, reaches
 
 # Types --------------------------------------------------------------------------------------------
 
