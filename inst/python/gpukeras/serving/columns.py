@@ -18,7 +18,7 @@ import numpy as np
 from gpukeras.core.messages import count_of
 from gpukeras.data.arrays import column_error, column_fault
 from gpukeras.data.recipe.columns import ColumnRule
-from gpukeras.data.recipe.zones import read_zone
+from gpukeras.data.recipe.datetimes import read_zone
 
 Column = dict[str, Any]
 EPOCH = date(1970, 1, 1)

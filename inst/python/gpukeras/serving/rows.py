@@ -18,9 +18,9 @@ from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.messages import count_of
 from gpukeras.data.arrays import column_error
 from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.datetimes import read_zone
 from gpukeras.data.recipe.imputation import is_missing
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe, TableEncoding, lacking_column
-from gpukeras.data.recipe.zones import read_zone
 from gpukeras.serving.columns import json_kind, to_column
 
 ROWS, COLUMNS, ARRAY = "rows", "columns", "x"

@@ -9,7 +9,7 @@ from sparse_slots import slots
 
 from gpukeras import DataError
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.reader import sparse
+from gpukeras.data.reader import memory
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.models import model_recipes
 from gpukeras.training import evaluate, fit, predict
@@ -42,7 +42,7 @@ matrices = npst.arrays(
 @given(matrices, st.data())
 def test_gathering_is_indexing(dense, data):
     rows = np.array(data.draw(st.lists(st.integers(0, len(dense) - 1))), dtype=np.int32)
-    given_matrix = sparse.open_sparse(slots(dense), "x")
+    given_matrix = memory.open_sparse(slots(dense), "x")
     source = given_matrix.encode(given_matrix.learn(Learning(np.ones(len(dense), bool), plain())))
     np.testing.assert_array_equal(source.gather(rows), dense.astype(np.float32)[rows])
     np.testing.assert_array_equal(source.gather(slice(1, 4)), dense.astype(np.float32)[1:4])
@@ -53,7 +53,7 @@ def test_gathering_is_indexing(dense, data):
 def test_by_rows_keeps_every_value_at_its_place(dense):
     found = slots(dense)
     columns = np.repeat(np.arange(dense.shape[1]), np.diff(found["p"]))
-    stored = sparse.by_rows(len(dense), found["i"], columns, found["x"])
+    stored = memory.by_rows(len(dense), found["i"], columns, found["x"])
     again = np.zeros_like(dense)
     for row in range(len(dense)):
         part = slice(stored.starts[row], stored.starts[row + 1])
@@ -68,7 +68,7 @@ def plain(**options):
 
 @given(matrices)
 def test_scaled_by_the_standard_deviation_without_centring(dense):
-    found = sparse.open_sparse(slots(dense), "x")
+    found = memory.open_sparse(slots(dense), "x")
     keep = np.arange(len(dense)) % 3 != 1
     recipe = found.learn(Learning(keep, plain(scale=True)))
     spread = dense[keep].std(axis=0)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras import DataError
-from gpukeras.data.recipe.zones import utc_offsets
+from gpukeras.data.recipe.datetimes import utc_offsets
 
 ZONES = ["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"]
 

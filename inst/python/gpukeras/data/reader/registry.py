@@ -9,10 +9,15 @@ from gpukeras.core.options import DatasetSpec
 from gpukeras.data.reader.image.files import list_column
 from gpukeras.data.reader.image.source import ImageFeatures
 from gpukeras.data.reader.inputs import InputsFeatures, each_input, split_columns
-from gpukeras.data.reader.memory import ArrayFeatures, ColumnFeatures, StoredArray, StringFeatures
+from gpukeras.data.reader.memory import (
+    ArrayFeatures,
+    ColumnFeatures,
+    StoredArray,
+    StringFeatures,
+    open_sparse,
+)
 from gpukeras.data.reader.npy import FileFeatures, open_npy_anywhere, read_npy_labels
 from gpukeras.data.reader.rows import FeatureRequest, Features
-from gpukeras.data.reader.sparse import open_sparse
 from gpukeras.data.reader.windows import WindowFeatures
 from gpukeras.data.recipe.recipe import Encoding, InputsEncoding, TextEncoding
 from gpukeras.data.recipe.targets import MASKS, SEVERAL

@@ -26,6 +26,7 @@ from gpukeras.data.reader.rows import (
     RowSource,
 )
 from gpukeras.data.recipe.columns import Learning, take_rows, transform_column
+from gpukeras.data.recipe.datetimes import utc_offsets
 from gpukeras.data.recipe.encoding import learn_columns
 from gpukeras.data.recipe.recipe import (
     ColumnsEncoding,
@@ -42,7 +43,6 @@ from gpukeras.data.recipe.windows import (
     last_windows,
     order_series,
 )
-from gpukeras.data.recipe.zones import utc_offsets
 
 Index = Callable[[np.ndarray], Any]  # maps the first rows of windows to their row numbers
 

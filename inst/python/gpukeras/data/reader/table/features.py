@@ -41,7 +41,7 @@ from gpukeras.data.recipe.columns import (
     take_rows,
     transform_column,
 )
-from gpukeras.data.recipe.datetimes import read_number
+from gpukeras.data.recipe.datetimes import read_number, utc_offsets
 from gpukeras.data.recipe.encoding import learn_columns
 from gpukeras.data.recipe.imputation import count_missing, is_missing
 from gpukeras.data.recipe.recipe import (
@@ -53,7 +53,6 @@ from gpukeras.data.recipe.recipe import (
     check_names,
 )
 from gpukeras.data.recipe.targets import SEVERAL, count_codes, recode
-from gpukeras.data.recipe.zones import utc_offsets
 
 # Opening ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa, pc
 from gpukeras.data.files.files import AnyFile, Skipped, file_error
-from gpukeras.data.recipe.zones import utc_offsets
+from gpukeras.data.recipe.datetimes import utc_offsets
 
 # Types --------------------------------------------------------------------------------------------
 
