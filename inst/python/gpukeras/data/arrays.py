@@ -246,10 +246,10 @@ def column_name(names: Sequence[str], column: int) -> str:
     return names[column] if column < len(names) else str(column + 1)
 
 
-def count_bad(values: np.ndarray, largest: float = FLOAT32_MAX) -> dict[str, int]:
+def count_bad(values: np.ndarray) -> dict[str, int]:
     """Counts values that are missing, infinite, and otherwise larger than a number."""
     with np.errstate(invalid="ignore"):
-        beyond = int((np.abs(values) > largest).sum())
+        beyond = int((np.abs(values) > FLOAT32_MAX).sum())
     infinite = int(np.isinf(values).sum())
     return {
         "missing": int(np.isnan(values).sum()),

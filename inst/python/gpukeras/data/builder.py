@@ -292,10 +292,11 @@ def _vary(
             hint="Apply it in the tf.data pipeline, by its own map().",
             arg=arg,
         )
+    recipe = data.recipe
     if augment:
         data.augment = AugmentSpec.from_dict({"seed": data.spec.seed, **augment})
         _check_displaced(data)
-    recipe = choose_augmented(data.recipe, data.augment)
+        recipe = choose_augmented(recipe, data.augment)
     if recipe.mixed and recipe.label is not None and recipe.label.outputs:
         raise SpecError(
             "`mixup` mixes the labels of a single output.",

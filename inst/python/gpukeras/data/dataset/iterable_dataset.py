@@ -45,6 +45,7 @@ from gpukeras.data.stage_timer import end_stage
 
 # Blocks -------------------------------------------------------------------------------------------
 
+MOST_BLOCKS = 3  # in memory: one being filled, one in training, one in transfer
 FILL_S = 0.2  # seconds after which a block is sent if it has a full batch, so that progress shows
 
 HostBlock = tuple[Arrays, int, bool]  # arrays, full batches to train, whether it is the tail
@@ -106,9 +107,8 @@ class BlockMemory:
     pending copy to a device, needs them. The reference count therefore shows when a block is free.
     """
 
-    def __init__(self, most: int = 3) -> None:
-        """Keeps at most `most` blocks: one being filled, one in training, one in transfer."""
-        self._most = most
+    def __init__(self) -> None:
+        """Starts without blocks."""
         self._kept: list[list[np.ndarray]] = []
 
     def take(self, arrays: Arrays, rows: int) -> list[np.ndarray]:
@@ -119,7 +119,7 @@ class BlockMemory:
                     array.flags.writeable = True  # adoption made it read-only
                 return kept
         made = [aligned_empty((rows, *array.shape[1:]), array.dtype) for array in arrays]
-        if len(self._kept) < self._most:
+        if len(self._kept) < MOST_BLOCKS:
             self._kept.append(made)
         return made
 

@@ -25,7 +25,6 @@ from gpukeras.data.recipe.augmentation import (
     choose_value_range,
     draw_numbers,
     draws_moves,
-    image_encoding,
 )
 from gpukeras.data.recipe.multi_output import each_place, each_weight_place
 from gpukeras.data.recipe.recipe import ImageEncoding, Part, PixelEncoding, Recipe
@@ -87,7 +86,7 @@ def build_device_transform(
     """
     if training and spec is not None and (spec.moves or spec.mixup):
         return _Varying(recipe, spec, batch_size)
-    image = image_encoding(recipe)
+    image = recipe.image
     cropped = isinstance(image, PixelEncoding) and image.crop is not None
     if isinstance(image, ImageEncoding) or cropped or recipe.mixes_classes:
         return _DeviceTransform(recipe)
@@ -100,7 +99,7 @@ class _DeviceTransform:
     stage = "cast"
 
     def __init__(self, recipe: Recipe) -> None:
-        self._recipe, self._image = recipe, image_encoding(recipe)
+        self._recipe, self._image = recipe, recipe.image
         self._program = tensor_ops.traced(self._run)
 
     def __call__(self, arrays: Arrays, key: tuple[int, int] = (0, 0)) -> Arrays:

@@ -191,7 +191,7 @@ def choose_augmented(recipe: Recipe, spec: AugmentSpec | None) -> Recipe:
     mixed = recipe.mixed or spec.mixup > 0
     if spec.crop is None:
         return replace(recipe, mixed=mixed)
-    image = image_encoding(recipe)
+    image = recipe.image
     assert isinstance(image, PixelEncoding)  # as `_check_rows()` found
     whole = image.row_shape
     if spec.crop[0] > whole[0] or spec.crop[1] > whole[1]:
@@ -204,12 +204,6 @@ def choose_augmented(recipe: Recipe, spec: AugmentSpec | None) -> Recipe:
     if isinstance(label, (BinaryLabel, NumberLabel)) and label.pixels:
         label = replace(label, shape=spec.crop)
     return replace(recipe, features=features, mixed=mixed, label=label)
-
-
-def image_encoding(recipe: Recipe) -> Encoding:
-    """Returns the encoding of the input of image files, or of the rows themselves."""
-    images = recipe.features.images
-    return recipe.features if images is None else images.encoding
 
 
 def _replace_images(encoding: Encoding, images: Encoding) -> Encoding:
@@ -230,7 +224,7 @@ def draws_moves(spec: AugmentSpec, recipe: Recipe) -> bool:
 
 
 def _check_rows(recipe: Recipe, spec: AugmentSpec) -> None:
-    image = image_encoding(recipe)
+    image = recipe.image
     if spec.moves and not (isinstance(image, PixelEncoding) and len(image.shape) == 3):
         raise SpecError(
             f"`augment` needs image files or an array of 4 dimensions, not rows of {recipe.shape}.",
@@ -261,7 +255,7 @@ def choose_value_range(recipe: Recipe, spec: AugmentSpec) -> tuple[float, float]
     """
     if spec.value_range is not None:
         return spec.value_range
-    image = image_encoding(recipe)
+    image = recipe.image
     if not isinstance(image, ImageEncoding) and (spec.brightness or spec.contrast):
         name = "brightness" if spec.brightness else "contrast"
         raise SpecError(
@@ -301,7 +295,7 @@ def draw_numbers(
     }
     draws = {"seeds": streams["layers"].integers(2**31 - 1, size=8, dtype=np.int32)}
     if draws_moves(spec, recipe):
-        image = image_encoding(recipe)
+        image = recipe.image
         assert isinstance(image, PixelEncoding)  # as `_check_rows()` found
         moves = _draw_moves(spec, image, rows, streams)
         draws["moves"] = flatten(moves)

@@ -480,6 +480,12 @@ class Recipe:
         return self.features.parts
 
     @property
+    def image(self) -> Encoding:
+        """The encoding of the input of image files, or of the rows themselves."""
+        images = self.features.images
+        return self.features if images is None else images.encoding
+
+    @property
     def keeps_values(self) -> bool:
         """Whether values reach the model unchanged."""
         return self.features.keeps_values and not self.mapped

@@ -52,9 +52,9 @@ def count_numbers(texts: Collection[str]) -> int:
     return sum(NUMBER.fullmatch(text) is not None for text in texts)
 
 
-def are_numbers(texts: Collection[str], least: int = LEAST) -> bool:
+def are_numbers(texts: Collection[str]) -> bool:
     """Whether most different texts are numbers, also with other signs; gaps do not count."""
-    return bool(explain_conversion(texts, "x", least))
+    return bool(explain_conversion(texts, "x"))
 
 
 def explain_conversion(

@@ -367,60 +367,46 @@ def find_medians(
 Blocks = Callable[[Sequence[str]], Iterator[tuple[Mapping[str, Any], np.ndarray | None]]]
 
 
-class TableLearner:
+def learn_table(
+    columns: Sequence[Mapping[str, Any]],
+    how: Learning,
+    *,
+    category: Callable[[str], Mapping[str, Any]],
+    early: Mapping[str, NumberSummary],
+    read: Blocks,
+) -> list[ColumnRule]:
     """Learns the rules of a table's columns; reads the rows needed for all of them once.
 
     Args:
+        columns: The columns without rows.
+        how: The options and rows to learn from.
         category: Returns a whole category column by its name.
         early: The statistics of numeric columns that are known already.
         read: Yields blocks of columns, each with a mask of its training rows, None for all.
+
+    Raises:
+        DataError: as `recipe.columns.learn_column()` raises.
     """
-
-    def __init__(
-        self,
-        category: Callable[[str], Mapping[str, Any]],
-        early: Mapping[str, NumberSummary],
-        read: Blocks,
-    ) -> None:
-        """Stores the arguments; reads no data."""
-        self._category = category
-        self._early = early
-        self._read = read
-
-    def learn(self, columns: Sequence[Mapping[str, Any]], how: Learning) -> list[ColumnRule]:
-        """Returns the rules of columns, which are passed without rows.
-
-        Raises:
-            DataError: as `recipe.columns.learn_column()` raises.
-        """
-        numbers = self._summarise(columns, how)
-        return [self._learn(column, numbers, how) for column in columns]
-
-    def _learn(
-        self, column: Mapping[str, Any], numbers: Mapping[str, NumberSummary], how: Learning
-    ) -> ColumnRule:
-        if kind_of(column) == "category":
-            return learn_column(self._category(column["name"]), how)
-        summary = numbers[column["name"]]
-        if summary.needed:
-            summary.check()
-        return summary.rule()
-
-    def _summarise(
-        self, columns: Sequence[Mapping[str, Any]], how: Learning
-    ) -> dict[str, NumberSummary]:
-        """Returns the statistics of all numeric columns, found by one pass where any lack."""
-        summaries = {
-            column["name"]: self._early.get(column["name"]) or NumberSummary(column, how)
-            for column in columns
-            if kind_of(column) != "category"
-        }
-        late = [each for each in summaries.values() if each.needed and each.name not in self._early]
-        for block, keep in self._read([each.name for each in late]) if late else ():
-            for summary in late:
-                summary.add(block[summary.name], keep)
-        find_medians([each for each in summaries.values() if each.needed], self._read)
-        return summaries
+    numbers = {
+        column["name"]: early.get(column["name"]) or NumberSummary(column, how)
+        for column in columns
+        if kind_of(column) != "category"
+    }
+    late = [each for each in numbers.values() if each.needed and each.name not in early]
+    for block, keep in read([each.name for each in late]) if late else ():
+        for summary in late:
+            summary.add(block[summary.name], keep)
+    find_medians([each for each in numbers.values() if each.needed], read)
+    rules: list[ColumnRule] = []
+    for column in columns:
+        name = column["name"]
+        if name not in numbers:
+            rules.append(learn_column(category(name), how))
+            continue
+        if numbers[name].needed:
+            numbers[name].check()
+        rules.append(numbers[name].rule())
+    return rules
 
 
 # Encoding -----------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from gpukeras.data.files.paths import find_files
 from gpukeras.data.reader.rows import FeatureRequest, Features, Reader, RowSource
 from gpukeras.data.reader.storage import STORAGES, RowsWriter
 from gpukeras.data.reader.table.columnar import TableReader, open_columnar
-from gpukeras.data.reader.table.columns import Encoder, LevelUnion, TableLearner
+from gpukeras.data.reader.table.columns import Encoder, LevelUnion, learn_table
 from gpukeras.data.reader.table.csv import open_delimited
 from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column
 from gpukeras.data.reader.table.schema import Asked, Opening
@@ -381,9 +381,11 @@ class TableFeatures(Features):
 
         watch = self._scanned().watch
         early = {} if some or complete is not None else dict(watch.numbers)
-        learner = TableLearner(lambda name: watch.unions[name].column(), early, read)
+        learn = partial(
+            learn_table, category=lambda name: watch.unions[name].column(), early=early, read=read
+        )
         try:
-            return learn_columns([*map(self.empty, self.columns)], how, learner.learn)
+            return learn_columns([*map(self.empty, self.columns)], how, learn)
         except DataError as error:
             raise self._located(error, complete) from error
 

@@ -212,17 +212,16 @@ def _to_labels(
     return {"kind": kind, "name": "y", "values": values, "levels": []}
 
 
-def describe_records(features: Mapping[str, Any], arg: str = "x") -> dict[str, str]:
+def describe_records(features: Mapping[str, Any]) -> dict[str, str]:
     """Returns the kind of features in TFRecord files, inferred from their first record.
 
     Args:
         features: See `open_records()`.
-        arg: Name of the user's argument, for error messages.
 
     Returns:
         `{kind}`: "columns", "array" or "images".
     """
-    description, _ = read_description(features, open_files(features, arg, "skip"), arg)
+    description, _ = read_description(features, open_files(features, "x", "skip"), "x")
     if description.array is None:
         return {"kind": "columns"}
     image = description.fields[description.array].dtype == "image"
