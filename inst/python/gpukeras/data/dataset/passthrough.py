@@ -44,6 +44,7 @@ from gpukeras.data.dataset.tfdata import (
     prefetch_one,
     pull_element,
     pull_first,
+    unname_pairs,
 )
 from gpukeras.data.plan import PipelinePlan, StreamFacts
 from gpukeras.data.recipe.recipe import BatchesEncoding, Recipe
@@ -266,9 +267,7 @@ def _refuse(name: str, why: str) -> SpecError:
 
 def _as_batches(features: Mapping[str, Any], why: str) -> Any:
     """Returns the user's dataset; elements that are rows are batched."""
-    dataset = disable_prefetch(features["dataset"])
-    if isinstance(dataset.element_spec, Mapping) and set(dataset.element_spec) == {"x", "y"}:
-        dataset = dataset.map(lambda element: (element["x"], element["y"]))
+    dataset = unname_pairs(disable_prefetch(features["dataset"]), None)
     if _are_batches(dataset.element_spec, features.get("batched")):
         return dataset
     if why != "text" or any(None in tuple(part.shape) for part in _leaves(dataset.element_spec)):

@@ -27,7 +27,7 @@ from gpukeras.data.dataset.chunks import (
 )
 from gpukeras.data.dataset.iterable_dataset import GeneratorDataset, IterableDataset, Learned
 from gpukeras.data.dataset.map_dataset import Dataset, Request, build_rows
-from gpukeras.data.dataset.passthrough import build_as_is, why_not_batchable
+from gpukeras.data.dataset.passthrough import UNBATCHED_ROWS, build_as_is, why_not_batchable
 from gpukeras.data.dataset.tfdata import PipelineDataset, TfStream
 from gpukeras.data.plan import StreamFacts
 from gpukeras.data.reader.registry import open_features
@@ -158,12 +158,10 @@ def _build_tfdata(features: Mapping[str, Any], request: Request) -> IterableData
     if plain_bytes:  # they are sent to the device as bytes
         head = (aligned_copy(first.features["values"], np.uint8), *head[1:])
     chunk_rows = len(head[0])
-    size = chunk_rows if stream.elements.batched else 32
-    size = size if spec.batch_size == "auto" else int(spec.batch_size)
-    rows = None if stream.steps is None else stream.steps * size
+    rows = _epoch_rows(stream, spec, chunk_rows)
     facts = StreamFacts(
         what="by the user's tf.data pipeline",
-        chunk_rows=chunk_rows if stream.elements.batched else 32,
+        chunk_rows=chunk_rows if stream.elements.batched else UNBATCHED_ROWS,
         rows=rows or stream.expect_rows(chunk_rows) or 0,
         row_bytes=sum(array[:1].nbytes for array in head),
         na=na,
@@ -175,6 +173,14 @@ def _build_tfdata(features: Mapping[str, Any], request: Request) -> IterableData
 
 def _open_tf(features: Mapping[str, Any], recipe: Recipe | None) -> TfStream:
     return TfStream(features["dataset"], features.get("steps"), features.get("batched"), recipe)
+
+
+def _epoch_rows(stream: TfStream, spec: DatasetSpec, first: int) -> int | None:
+    """Returns the rows of `steps` batches, of which the first has so many; None without `steps`."""
+    if stream.steps is None:
+        return None
+    size = first if stream.elements.batched else UNBATCHED_ROWS
+    return stream.steps * (size if spec.batch_size == "auto" else int(spec.batch_size))
 
 
 def _as_chunk(stream: TfStream, arrays: tuple[np.ndarray, ...], batch: int) -> Chunk:
@@ -217,10 +223,7 @@ def _drain(
 def _tf_chunks(features: Mapping[str, Any], spec: DatasetSpec) -> Iterator[Chunk]:
     require_feature("pipeline")
     stream = _open_tf(features, None)
-    size = stream.elements.batch_rows or len(stream.peek()[0])
-    size = size if stream.elements.batched else 32
-    size = size if spec.batch_size == "auto" else int(spec.batch_size)
-    left = None if stream.steps is None else stream.steps * size
+    left = _epoch_rows(stream, spec, stream.elements.batch_rows or len(stream.peek()[0]))
     for number, arrays in enumerate(stream.batches(), 1):
         arrays = arrays if left is None else tuple(array[:left] for array in arrays)
         yield _as_chunk(stream, arrays, number)

@@ -49,6 +49,8 @@ from gpukeras.data.recipe.recipe import (
     check_names,
     lacking_column,
 )
+from gpukeras.data.recipe.targets import CATEGORIES
+from gpukeras.data.recipe.windows import NUMBERS
 
 # Kinds of features that an input may have, beside a column of images.
 INSIDE = ("array", "columns", "sparse", "npy", "stored", "strings")
@@ -285,9 +287,6 @@ class InputRows(RowSource):
 
 # Columns as they are ------------------------------------------------------------------------------
 
-NUMBERS = ("numeric", "integer", "logical")
-TEXTS = ("character", "factor")
-
 
 def split_columns(asked: FeatureRequest) -> FeatureRequest:
     """Returns columns that stay unencoded as one input if all are strings, else as one for each.
@@ -300,7 +299,7 @@ def split_columns(asked: FeatureRequest) -> FeatureRequest:
     check_names([column["name"] for column in asked.features["columns"]], arg)
     columns = _choose(asked.features["columns"], arg, encoding)
     single = isinstance(encoding, TextEncoding)
-    if single or (encoding is None and all(each["kind"] in TEXTS for each in columns)):
+    if single or (encoding is None and all(each["kind"] in CATEGORIES for each in columns)):
         return replace(asked, features=_join_texts(columns, arg))
     inputs = [
         {"name": column["name"], "features": _as_input(column, arg), "scale": False}
@@ -322,7 +321,7 @@ def _choose(
 
 
 def _as_input(column: Mapping[str, Any], arg: str) -> dict[str, Any]:
-    if column["kind"] in TEXTS:
+    if column["kind"] in CATEGORIES:
         return _join_texts([column], f"{arg}${column['name']}")
     if column["kind"] not in NUMBERS:
         raise _refuse(column, arg, "numbers or texts")
@@ -334,7 +333,7 @@ def _join_texts(columns: Sequence[Mapping[str, Any]], arg: str) -> dict[str, Any
     levels: dict[str, int] = {}
     parts = []
     for column in columns:
-        if column["kind"] not in TEXTS:
+        if column["kind"] not in CATEGORIES:
             raise _refuse(column, arg, "texts, as in training")
         own = [levels.setdefault(level, len(levels) + 1) for level in column["levels"]]
         codes = np.asarray(column["values"]).reshape(-1).astype(np.int64)
