@@ -50,7 +50,7 @@ def end_stage(stage: str, arrays: Sequence[Any] = ()) -> None:
     """Reports the end of a stage, which began at the previous stage's end or the block's start.
 
     Args:
-        stage: One of `loading.profile.WHAT`; a block may report it several times.
+        stage: One of `loader.profile.WHAT`; a block may report it several times.
         arrays: Tensors that a device may still be working on; none if the host made all.
     """
     _clock.get().stop(stage, arrays)

@@ -69,7 +69,7 @@ class Chunk:
     Args:
         features: The features as they come from R.
         labels: The labels as they come from R, or None.
-        weights: The weights of each row, see `preprocessing.weights`, or None.
+        weights: The weights of each row, see `multi_output`, or None.
         epoch: The number of the epoch, from 1.
         batch: The number of the call in its epoch, from 1.
     """

@@ -79,7 +79,7 @@ class Dataset(ABC):
     Attributes:
         augment: The options of augmentation in training, or None.
         map: The user's function on a block's features on the device, or None.
-        wrapped: Whether rows without labels came as `(x,)`, see `block.as_data()`.
+        wrapped: Whether rows without labels came as `(x,)`, see `transforms.as_data()`.
         variable_axes: Axes of a row along which the model takes any length.
         dropped: Rows that were dropped for missing values; they have no number.
         skipped: Text on what `on_error = "skip"` left out, or "".

@@ -44,8 +44,8 @@ def build_stream(features: Mapping[str, Any], request: Request) -> Dataset:
     """Builds a dataset of rows in sequence, or with `cache = TRUE` collects them by number.
 
     Args:
-        features: `{kind: "generator", call, steps}`, see `generator`, or
-            `{kind: "tfdata", dataset, steps, batched}`, see `tfdata`.
+        features: `{kind: "generator", call, steps}`, see `Generator`, or
+            `{kind: "tfdata", dataset, steps, batched}`, see `TfStream`.
         request: How the dataset is to be made; class weights need `cache = TRUE`.
 
     Raises:

@@ -93,7 +93,7 @@ OPENERS: dict[str, Callable[[FeatureRequest], Features]] = {
 def open_labels(labels: Given | None) -> Given | None:
     """Returns labels in the form of `multi_output.learn_labels()`; reads those in files.
 
-    Masks are only listed: `masks.read_masks()` reads them with the size of their images.
+    Masks are only listed: `read_masks()` reads them with the size of their images.
     """
     if not labels or labels["kind"] not in ("npy", MASKS, SEVERAL):
         return labels

@@ -1,7 +1,7 @@
 """The options of augmentation, the recipe of augmented rows, and the random numbers of a block.
 
 The random numbers depend only on the seed, the epoch and the block's number: each epoch varies the
-images anew, and a training run can be repeated. `augmentation_transform` applies them.
+images anew, and a training run can be repeated. `loader.transforms` applies them.
 
 NumPy draws the numbers of the resampling and of mixup, so both are the same on TensorFlow and JAX;
 Keras' layers draw theirs by the backend's own generator.
@@ -287,7 +287,7 @@ def draw_numbers(
 
     Returns:
         `seeds` (int32) for Keras' layers; if rows are resampled, `moves` (float32, 8 per row, see
-        `augmentation_geometry`); with mixup, `share` (float32, the weight of the row itself) and
+        `flatten()`); with mixup, `share` (float32, the weight of the row itself) and
         `partner` (int32, row numbers).
     """
     streams = {

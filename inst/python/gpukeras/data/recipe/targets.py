@@ -6,7 +6,7 @@ per row, in any shape, such as a mask's height and width; a factor with `ordered
 meaningful order, and a matrix with `survival` holds times and status.
 They are read in blocks, so that the extra
 memory beside labels and encoding does not grow with the number of rows. Labels of the kind "masks"
-are image files, see `sources.image.masks`.
+are image files, see `image.source`.
 
 Labels of several outputs are `{kind: "outputs", outputs: [{name, labels}], listed}`: see
 `multi_output`.

@@ -200,7 +200,7 @@ def find_row(files: Sequence[AnyFile], row: int, table: Any) -> tuple[AnyFile, i
     Args:
         files: The files in order.
         row: Row number over all files, from 1.
-        table: Their reader, see `files.table.open_table()`.
+        table: Their reader, see `open_table()`.
 
     Returns:
         The path and the row number, or None if the rows cannot be counted.

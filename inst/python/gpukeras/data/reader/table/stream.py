@@ -471,8 +471,8 @@ def open_stream(asked: Any, arg: str) -> StreamReader:
         asked: An object with an Arrow C stream or a reader of record batches (a table of pyarrow or
             polars, a `pyarrow.dataset.Dataset`, a relation of DuckDB); `{connection, query}` with a
             connection of ADBC or DuckDB; `{address}` of an Arrow C stream as text, which is moved;
-            or `{call}` with an R function, see `r_chunks`. `{source, here}` reads an object's rows
-            on the calling thread if `here` is true.
+            or `{call}` with an R function, see `ChunkReader`. `{source, here}` reads the rows
+            of an object on the calling thread if `here` is true.
         arg: Name of the user's argument, for error messages.
 
     Raises:
