@@ -13,8 +13,7 @@ from children import PATIENCE_S
 
 from gpukeras import api
 from gpukeras.core import progress
-from gpukeras.data.files import scratch as scratch_files
-from gpukeras.data.reader import npy
+from gpukeras.data.reader import npy, storage
 from gpukeras.data.reader.table import csv_records as records
 from gpukeras.data.reader.table import scan
 
@@ -109,7 +108,7 @@ def test_kept_batches_of_a_function_are_counted(steps):
 def test_what_a_listener_ends_leaves_no_files(tmp_path, monkeypatch, name, verb):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    monkeypatch.setattr(scratch_files, "scratch_folder", lambda: scratch)
+    monkeypatch.setattr(storage, "scratch_folder", lambda: scratch)
     monkeypatch.setattr(scan, "MEMORY_BYTES", 0)
     path = write(tmp_path / name)
     seen = []

@@ -84,11 +84,11 @@ def test_steps_end_an_endless_function_that_is_cached():
 
 def test_an_endless_function_without_steps_is_named(monkeypatch):
     from gpukeras.data.dataset import chunks
-    from gpukeras.data.files import scratch
+    from gpukeras.data.reader import storage
     from gpukeras.system import host
 
     monkeypatch.setattr(chunks, "MEMORY_BYTES", 10_000)
-    monkeypatch.setattr(scratch, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(storage, "SPARE_BYTES", 2**62)
     with pytest.raises(DataError, match="fill the place there is.*Give `steps`"):
         stream(Function(X, CODES, [50, 50], ends=False), cache=True)
     monkeypatch.setattr(host, "read_free_memory", lambda: 5_000)

@@ -9,8 +9,9 @@ from object_servers import objects
 from gpukeras import DataError
 from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.data.files import stores
-from gpukeras.data.reader import npy
-from gpukeras.data.reader.npy import open_npy, open_npy_anywhere
+from gpukeras.data.reader import storage
+from gpukeras.data.reader.npy import open_npy
+from gpukeras.data.reader.storage import open_npy_anywhere
 
 ARRAY = np.random.default_rng(1).normal(size=(500, 3))
 
@@ -25,14 +26,14 @@ def written(array=ARRAY):
 def scratch(tmp_path, monkeypatch):
     monkeypatch.setenv("R_SESSION_TMPDIR", str(tmp_path))
     monkeypatch.setattr(stores, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(npy, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(storage, "CHUNK_BYTES", 2000)
     return tmp_path
 
 
 def test_a_path_is_opened_where_it_lies(scratch):
     (scratch / "x.npy").write_bytes(written())
     path = str(scratch / "x.npy")
-    assert vars(open_npy_anywhere(path, "x")) == vars(open_npy(path, "x"))
+    assert open_npy_anywhere(path, "x") == open_npy(path, "x")
 
 
 def test_a_remote_array_gives_its_rows_and_leaves_with_its_dataset(scratch):
@@ -84,7 +85,7 @@ def test_what_is_no_array_is_an_error_and_leaves_nothing(scratch, content, messa
 
 
 def test_a_copy_that_does_not_fit_is_not_begun(scratch, monkeypatch):
-    monkeypatch.setattr("gpukeras.data.files.scratch.SPARE_BYTES", 2**60)
+    monkeypatch.setattr("gpukeras.data.reader.storage.SPARE_BYTES", 2**60)
     with (
         objects({"/x.npy": written()}) as (url, answers),
         pytest.raises(DataError, match="does not fit into the temporary folder"),

@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras import DataError
-from gpukeras.data.files import scratch
 from gpukeras.data.reader import npy, storage
 from gpukeras.data.reader.rows import MemoryRows
 
@@ -97,7 +96,7 @@ def test_rows_that_do_not_fit_are_refused(folder, monkeypatch):
     monkeypatch.setattr(storage.host, "read_free_memory", lambda: 10.0)
     with pytest.raises(DataError, match="more than the 10 bytes free"):
         storage.RowsWriter((2,), keep="memory", rows=100)
-    monkeypatch.setattr(scratch, "SPARE_BYTES", 2**60)
+    monkeypatch.setattr(storage, "SPARE_BYTES", 2**60)
     with pytest.raises(DataError, match="does not fit into the temporary folder"):
         storage.RowsWriter((2,), keep="disk", rows=100)
     assert not list(folder.iterdir())

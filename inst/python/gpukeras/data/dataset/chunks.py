@@ -26,10 +26,9 @@ from gpukeras.core.messages import mib
 from gpukeras.core.options import check_count
 from gpukeras.data.arrays import EncodeOptions, check_features, check_some, order_columns
 from gpukeras.data.dataset.map_dataset import Request
-from gpukeras.data.files.scratch import check_disk, scratch_folder
 from gpukeras.data.reader.registry import open_features
 from gpukeras.data.reader.rows import Features, MemoryRows
-from gpukeras.data.reader.storage import MEMORY_BYTES, RowsWriter
+from gpukeras.data.reader.storage import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
 from gpukeras.data.reader.table.columns import WholeColumn
 from gpukeras.data.recipe.columns import Learning, kind_of
 from gpukeras.data.recipe.encoding import group_columns

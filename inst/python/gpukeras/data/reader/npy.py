@@ -9,9 +9,6 @@ since it was opened, because a mapped file that shrinks kills the process.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,17 +31,12 @@ from gpukeras.data.arrays import (
 )
 from gpukeras.data.files.files import (
     AGAIN,
-    RemoteFile,
     Stamp,
     check_unchanged,
     file_error,
-    is_url,
     opening_error,
     read_stamp,
-    store_reason,
 )
-from gpukeras.data.files.paths import check_file
-from gpukeras.data.files.scratch import check_disk, disk_full, scratch_folder
 from gpukeras.data.reader.rows import ArraySchema, Features, Reader, Rows, RowSource, row_numbers
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
@@ -55,6 +47,7 @@ from gpukeras.data.stage_timer import end_stage
 MAP_BYTES = 16 * 2**20  # mapped at once; 32 MiB was no faster and took 18 MiB more memory
 
 
+@dataclass
 class NpyFile(Reader):
     """An array in a file, as described by the file's header.
 
@@ -68,26 +61,18 @@ class NpyFile(Reader):
         fortran: Whether the file is in column-major (Fortran) order.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        arg: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        stamp: Stamp,
-        *,
-        offset: int = 0,
-        fortran: bool = False,
-    ) -> None:
-        """Stores the arguments; reads no data."""
-        super().__init__("npy", ArraySchema(shape[1:], dtype), arg)
-        self.path = path
-        self.files = (path,)
-        self.shape = shape
-        self.dtype = dtype
-        self.offset = offset
-        self.fortran = fortran
-        self.stamp = stamp
+    path: Path
+    arg: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stamp: Stamp
+    offset: int = 0
+    fortran: bool = False
+
+    def __post_init__(self) -> None:
+        """Says what a reader of the rows has to know; reads no data."""
+        super().__init__("npy", ArraySchema(self.shape[1:], self.dtype), self.arg)
+        self.files = (self.path,)
 
     @property
     def width(self) -> int:
@@ -386,55 +371,3 @@ class _Bad:
                 row=self.row,
                 **counts,
             )
-
-
-# Opening ------------------------------------------------------------------------------------------
-
-CHUNK_BYTES = 8 * 2**20
-
-
-def open_npy_anywhere(path: str, arg: str) -> NpyFile:
-    """Opens a `.npy` file; a copy of a remote one is removed with the object returned.
-
-    Args:
-        path: Path or address.
-        arg: Name of the user's argument, for error messages.
-
-    Raises:
-        DataError: as `open_npy()` raises; if the store fails, the object changes meanwhile, or its
-            copy does not fit into the temporary folder.
-    """
-    if not is_url(path):
-        return open_npy(path, arg)
-    from gpukeras.data.files.stores import find_objects  # imports pyarrow
-
-    objects = find_objects(path, arg)
-    if len(objects) != 1:
-        raise file_error(
-            objects[0], arg, "is one of several: they cannot be one array.", "Give one."
-        )
-    folder = Path(tempfile.mkdtemp(prefix="gpukeras-", suffix=".npy", dir=scratch_folder()))
-    try:
-        file = open_npy(str(_copy(objects[0], folder, arg)), arg)
-        weakref.finalize(file, shutil.rmtree, folder, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return file
-
-
-def _copy(remote: RemoteFile, folder: Path, arg: str) -> Path:
-    stamp = check_file(remote, arg)
-    check_disk(folder, stamp[0], arg)
-    copy = folder / remote.name
-    copy.touch(mode=0o600)
-    try:
-        with remote.open() as source, copy.open("wb") as file:
-            shutil.copyfileobj(source, file, CHUNK_BYTES)
-    except OSError as error:
-        check_unchanged(remote, arg, stamp)
-        if not store_reason(error):  # the disk's
-            raise disk_full(folder, arg) from error
-        raise opening_error(remote, arg, error) from None
-    check_unchanged(remote, arg, stamp)
-    return copy

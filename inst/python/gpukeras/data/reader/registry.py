@@ -16,8 +16,9 @@ from gpukeras.data.reader.memory import (
     StringFeatures,
     open_sparse,
 )
-from gpukeras.data.reader.npy import FileFeatures, open_npy_anywhere, read_npy_labels
+from gpukeras.data.reader.npy import FileFeatures, read_npy_labels
 from gpukeras.data.reader.rows import FeatureRequest, Features
+from gpukeras.data.reader.storage import open_npy_anywhere
 from gpukeras.data.reader.windows import WindowFeatures
 from gpukeras.data.recipe.recipe import Encoding, InputsEncoding, TextEncoding
 from gpukeras.data.recipe.targets import MASKS, SEVERAL

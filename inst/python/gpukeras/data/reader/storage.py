@@ -1,4 +1,4 @@
-"""Keeps rows that are encoded once, in memory or in a scratch file.
+"""Scratch files: of rows that are encoded once and do not stay in memory, and of remote arrays.
 
     RowsWriter.write(block) ... finish() --> MemoryRows | DiskRows
 
@@ -8,6 +8,9 @@ memory is needed.
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,11 +21,86 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.memory import aligned_empty, populate
 from gpukeras.core.messages import mib
-from gpukeras.data.files.files import read_stamp
-from gpukeras.data.files.scratch import disk_full, make_scratch
-from gpukeras.data.reader.npy import FileRows, NpyFile
+from gpukeras.data.files.files import (
+    RemoteFile,
+    check_unchanged,
+    file_error,
+    is_url,
+    opening_error,
+    read_stamp,
+    store_reason,
+)
+from gpukeras.data.files.paths import check_file
+from gpukeras.data.reader.npy import FileRows, NpyFile, open_npy
 from gpukeras.data.reader.rows import MemoryRows, RowSource
 from gpukeras.system import host
+
+# Files --------------------------------------------------------------------------------------------
+
+SPARE_BYTES = 256 * 2**20  # free disk space that a scratch file leaves
+
+
+def make_scratch(suffix: str, needed: int, arg: str) -> Path:
+    """Returns a new scratch file, which is empty.
+
+    Args:
+        suffix: How its name ends.
+        needed: What it will take at least, in bytes.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: if that does not fit on the disk.
+    """
+    folder = scratch_folder()
+    check_disk(folder, needed, arg)
+    handle, path = tempfile.mkstemp(prefix="gpukeras-", suffix=suffix, dir=folder)
+    os.close(handle)
+    return Path(path)
+
+
+def scratch_folder() -> Path:
+    """Returns the folder for scratch files.
+
+    It is R's session folder, which R removes, or the system's temporary folder. Both follow the
+    environment variable TMPDIR at the start of the session.
+    """
+    return Path(os.environ.get("R_SESSION_TMPDIR") or tempfile.gettempdir())
+
+
+def check_disk(folder: Path, needed: int, arg: str) -> None:
+    """Checks that a scratch file fits on the disk.
+
+    Args:
+        folder: The folder for the file.
+        needed: Size of the file in bytes.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: if it does not fit; with the bytes needed and free.
+    """
+    free = shutil.disk_usage(folder).free
+    if needed + SPARE_BYTES > free:
+        raise disk_full(folder, arg, f"{mib(needed)} of {mib(free)} free")
+
+
+def disk_full(folder: Path, arg: str, sizes: str = "") -> DataError:
+    """Returns the error for a scratch file that does not fit.
+
+    Args:
+        folder: The folder for the file.
+        arg: Name of the user's argument, for error messages.
+        sizes: The bytes needed and free as text, if known, or "".
+    """
+    asked = f": it needs {sizes}" if sizes else ""
+    return DataError(
+        f"`{arg}` does not fit into the temporary folder{asked}.",
+        hint="Set the environment variable TMPDIR to a larger disk before the session starts.",
+        arg=arg,
+        path=str(folder),
+    )
+
+
+# Encoded rows -------------------------------------------------------------------------------------
 
 MEMORY_BYTES = 256 * 2**20  # limit of memory for `keep="auto"`
 STORAGES = {"host": "memory", "disk": "disk"}  # of rows that are encoded once, by `cache`
@@ -210,3 +288,55 @@ def place_rows(source: RowSource, cache: str, arg: str) -> RowSource:
     )
     kept.texts = source.texts
     return kept
+
+
+# Remote arrays ------------------------------------------------------------------------------------
+
+CHUNK_BYTES = 8 * 2**20
+
+
+def open_npy_anywhere(path: str, arg: str) -> NpyFile:
+    """Opens a `.npy` file; a copy of a remote one is removed with the object returned.
+
+    Args:
+        path: Path or address.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: as `open_npy()` raises; if the store fails, the object changes meanwhile, or its
+            copy does not fit into the temporary folder.
+    """
+    if not is_url(path):
+        return open_npy(path, arg)
+    from gpukeras.data.files.stores import find_objects  # imports pyarrow
+
+    objects = find_objects(path, arg)
+    if len(objects) != 1:
+        raise file_error(
+            objects[0], arg, "is one of several: they cannot be one array.", "Give one."
+        )
+    folder = Path(tempfile.mkdtemp(prefix="gpukeras-", suffix=".npy", dir=scratch_folder()))
+    try:
+        file = open_npy(str(_copy(objects[0], folder, arg)), arg)
+        weakref.finalize(file, shutil.rmtree, folder, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return file
+
+
+def _copy(remote: RemoteFile, folder: Path, arg: str) -> Path:
+    stamp = check_file(remote, arg)
+    check_disk(folder, stamp[0], arg)
+    copy = folder / remote.name
+    copy.touch(mode=0o600)
+    try:
+        with remote.open() as source, copy.open("wb") as file:
+            shutil.copyfileobj(source, file, CHUNK_BYTES)
+    except OSError as error:
+        check_unchanged(remote, arg, stamp)
+        if not store_reason(error):  # the disk's
+            raise disk_full(folder, arg) from error
+        raise opening_error(remote, arg, error) from None
+    check_unchanged(remote, arg, stamp)
+    return copy

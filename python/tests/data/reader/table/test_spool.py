@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpukeras import DataError
-from gpukeras.data.files import scratch
+from gpukeras.data.reader import storage
 from gpukeras.data.reader.table import scan
 
 SCHEMA = pa.schema([("x", pa.int64()), ("f", pa.dictionary(pa.int8(), pa.string()))])
@@ -104,7 +104,7 @@ def test_a_scratch_file_that_was_harmed_is_named(folder, monkeypatch, harm):
 
 
 def test_a_full_disk_is_said(folder, monkeypatch):
-    monkeypatch.setattr(scratch, "SPARE_BYTES", 2**60)
+    monkeypatch.setattr(storage, "SPARE_BYTES", 2**60)
     with pytest.raises(DataError, match="does not fit into the temporary folder"):
         scan.Spool(SCHEMA, "x", expected=10**12)
     assert not list(folder.iterdir())

@@ -15,8 +15,8 @@ from gpukeras.data.arrays import check_some
 from gpukeras.data.files.arrow import ipc, pa, row_bytes
 from gpukeras.data.files.files import any_remote, read_stamp
 from gpukeras.data.files.paths import compression_of
-from gpukeras.data.files.scratch import disk_full, make_scratch
 from gpukeras.data.reader.rows import Reader
+from gpukeras.data.reader.storage import disk_full, make_scratch
 from gpukeras.data.reader.table.columns import LevelUnion, NumberSummary, WholeColumn
 from gpukeras.data.reader.table.schema import to_column
 from gpukeras.data.reader.table.stream import R_CHUNKS
