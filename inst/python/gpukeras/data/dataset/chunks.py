@@ -249,18 +249,20 @@ def learn_chunk(first: Chunk, request: Request, groups: Any = None) -> Recipe:
     return Recipe(features, label=label, na=na)
 
 
-def measure_labels(recipe: Recipe, head: Arrays) -> Recipe:
-    """Returns the recipe with the range of the labels in an encoded chunk."""
-    if recipe.label is None or len(head) < 2:
-        return recipe
-    return replace(recipe, label=measure_ranges(recipe.label, head[1]))
+def encode_first(first: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, Recipe]:
+    """Encodes the first chunk; returns it, and the recipe with its labels' range and weights.
 
-
-def weigh_chunk(recipe: Recipe, first: Chunk) -> Recipe:
-    """Returns the recipe with the shape of each output's weights in the first chunk."""
-    if recipe.label is None:
-        return recipe
-    return replace(recipe, label=weigh_outputs(recipe.label, first.weights))
+    Raises:
+        DataError: as `encode_chunk()` raises, or if each row lacks a value.
+    """
+    if recipe.label is not None:
+        recipe = replace(recipe, label=weigh_outputs(recipe.label, first.weights))
+    head, _ = encode_chunk(first, recipe, na, arg)
+    if not len(head[0]):
+        raise DataError("Each row lacks a value.", arg=arg)
+    if recipe.label is not None and len(head) > 1:
+        recipe = replace(recipe, label=measure_ranges(recipe.label, head[1]))
+    return head, recipe
 
 
 def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, int]:

@@ -19,11 +19,9 @@ from gpukeras.data.dataset.chunks import (
     Generator,
     Materializer,
     Record,
-    encode_chunk,
+    encode_first,
     learn_chunk,
-    measure_labels,
     read_parts,
-    weigh_chunk,
 )
 from gpukeras.data.dataset.iterable_dataset import GeneratorDataset, IterableDataset, Learned
 from gpukeras.data.dataset.map_dataset import Dataset, Request, build_rows
@@ -111,13 +109,9 @@ def _build_generator(features: Mapping[str, Any], request: Request) -> IterableD
             recipe = learn_chunk(first, request, groups)
         else:
             check_settled(recipe.features, groups)
-        recipe = weigh_chunk(recipe, first)
-        head, _ = encode_chunk(first, recipe, request.na, arg)
-        if not len(head[0]):
-            raise DataError("Each row lacks a value.", arg=arg)
+        head, recipe = encode_first(first, recipe, request.na, arg)
     except DataError as error:
         raise first.blame(error) from error
-    recipe = measure_labels(recipe, head)
     rows = open_features(first.features, arg).rows
     facts = StreamFacts(
         what="a batch at a time from a function",
@@ -146,14 +140,12 @@ def _build_tfdata(features: Mapping[str, Any], request: Request) -> IterableData
     stream = _open_tf(features, recipe)
     first = _as_chunk(stream, stream.peek(), 1)
     recipe = recipe or learn_chunk(first, request, features.get("groups"))
-    recipe = weigh_chunk(recipe, first)
     encoding = recipe.features
     if stream.elements.x.several:
         check_plain(check_kind(encoding, InputsEncoding, "x"), spec.scale)
     else:
         check_array(encoding, stream.elements.x.shape, "x")
-    head, _ = encode_chunk(first, recipe, na, "x")
-    recipe = measure_labels(recipe, head)
+    head, recipe = encode_first(first, recipe, na, "x")
     plain_bytes = stream.elements.dtype == "uint8" and encoding.keeps_values
     if plain_bytes:  # they are sent to the device as bytes
         head = (aligned_copy(first.features["values"], np.uint8), *head[1:])
