@@ -113,6 +113,20 @@ def test_weights_of_rows_count():
     assert not np.allclose(one, other)
 
 
+def test_weights_of_an_output_are_its_own():
+    from grouped import LABELS, OPTIONS, PRICE, SHAPES, X, two_heads
+
+    from gpukeras.data.dataset.map_dataset import build_dataset
+
+    weights = np.random.default_rng(1).uniform(0.1, 3, len(PRICE))
+    given = {"outputs": [{"name": "price", "values": weights}]}
+    data = build_dataset(X, {**OPTIONS, "batch_size": 9}, LABELS, weights=given)
+    fits = fit_many([two_heads(SHAPES)], data, folds=2, most=2, epochs=2)
+    assert fits.plan.stacks
+    assert len(fits.members[0].train) % 9
+    assert max(difference(fits, 2, epochs=2)) < ALONE
+
+
 def test_a_loss_that_is_no_number_ends_one_model_only():
     import keras
 

@@ -21,6 +21,31 @@ def test_a_loss_that_depends_on_the_batch_sees_the_batches_of_a_model_alone():
     assert max(difference(fits, 2, epochs=2)) < ALONE  # the baseline hazard is among the weights
 
 
+def make_adding():
+    import keras
+
+    class Adding(keras.layers.Layer):
+        def call(self, values):
+            self.add_loss(0.1 * keras.ops.mean(keras.ops.square(values)))
+            return values
+
+    return Adding()
+
+
+def make_penalised():
+    import keras
+
+    return keras.layers.Dense(4, activity_regularizer=keras.regularizers.L2(0.3))
+
+
+@pytest.mark.parametrize("make", [make_penalised, make_adding])
+def test_what_layers_add_to_the_loss_of_a_batch_counts(make):
+    model = make_model(layers=[make()])
+    fits = fit_many([model], make_dataset(rows=58), folds=2, most=2, epochs=2)
+    assert fits.plan.stacks == ((0, 1),)
+    assert max(difference(fits, 2, epochs=2)) < ALONE  # with short last batches
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("drop_last", few([False, True], False))
 def test_rates_are_those_of_each_model_s_own_steps(drop_last):

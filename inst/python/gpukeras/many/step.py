@@ -16,7 +16,7 @@ from typing import Any
 from gpukeras.backend import keras_private, keras_stateless, runtime, stacking
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.many.structure import Binding
-from gpukeras.models.losses import losses_of
+from gpukeras.models.losses import arrange_weights, losses_of
 
 State = dict[str, list[Any]]
 PARTS = WEIGHTS, REST, OPTIMIZER, METRICS = "weights", "rest", "optimizer", "metrics"
@@ -136,6 +136,7 @@ class StatelessModel:
         return self.model(x, training=training) if takes_training else self.model(x)
 
     def _loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
+        weights = arrange_weights(keras_private.compiled_loss(self.model), outputs, weights)
         return keras_private.compute_loss(
             self.model, x=x, y=y, y_pred=outputs, sample_weight=weights, training=training
         )
@@ -146,6 +147,8 @@ class StatelessModel:
         """Updates the mean loss, weighted by rows, and the metrics."""
         ops = runtime.keras().ops
         self._tracker.update_state(loss, sample_weight=ops.cast(rows, "float32"))
+        compiled = keras_private.compiled_loss(self.model)
+        own_weights = arrange_weights(compiled, outputs, own_weights)
         keras_stateless.update_metrics_by(self.model, y, outputs, filled, own_weights)
 
     def _keep(self, rows: Any, after: State, before: State) -> State:
@@ -165,7 +168,8 @@ class StatelessModel:
             for part, values in state.items()
             for pair in zip(self._variables[part], values, strict=True)
         ]
-        return runtime.keras().StatelessScope(state_mapping=pairs)
+        # With the losses that layers add in their call, which Keras drops else.
+        return runtime.keras().StatelessScope(state_mapping=pairs, collect_losses=True)
 
     @contextmanager
     def _bound(self, state: State, batch: Batch) -> Iterator[Any]:

@@ -171,8 +171,13 @@ def mixes_rows(model: Model) -> bool:
 
 
 def _may_mix(model: Model) -> bool:
-    """Whether outputs, loss or metrics of rows are not known to be the same in any batches."""
-    return bool(rowwise.find_unknown_layer(model) or rowwise.explain_results(model))
+    """Whether outputs, loss or metrics of rows are not known to be the same in any batches.
+
+    Penalties of outputs are those of all rows of a batch, also of rows that only fill it up.
+    """
+    layers = keras_private.list_layers(model)
+    penalised = any(getattr(layer, "activity_regularizer", None) is not None for layer in layers)
+    return bool(penalised or rowwise.find_unknown_layer(model) or rowwise.explain_results(model))
 
 
 def _read_history(begun: ModelProgress | None) -> ModelHistory:
@@ -205,7 +210,10 @@ class StackTraining:
         short = task.data.spec.drop_last
         steps = [count_steps(len(member.train), task.batch_size, short) for member in self._members]
         self._rates = StackRates(models, steps, task.spec.epochs, task.spec.schedule)
-        self._exact, self._batched = mixes_rows(models[0]), _may_mix(models[0])
+        # Of weights by output only some outputs may have any, which could mark rows.
+        label = task.data.recipe.label
+        self._batched = _may_mix(models[0]) or (label is not None and label.weighed)
+        self._exact = self._batched or mixes_rows(models[0])
         self._divergence = as_callback(Divergence, self._histories)
         stopping, plateau = task.spec.early_stopping, self._rates.schedule
         directions = keras_private.metric_directions(models[0])
