@@ -82,10 +82,11 @@ def test_classes_are_those_of_the_mean_probability(fits):
     assert (np.asarray(classes["values"]) == mean.argmax(axis=1) + 1).all()
 
 
-def make_logit(bias):
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1, name="out")])
+def make_logit(bias, activation=None):
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1, activation, name="out")])
     model.set_weights([np.zeros((5, 1)), np.array([bias])])
-    model.compile(keras.optimizers.SGD(0.0), keras.losses.BinaryCrossentropy(from_logits=True))
+    loss = keras.losses.BinaryCrossentropy(from_logits=activation is None)
+    model.compile(keras.optimizers.SGD(0.0), loss)
     return model
 
 
@@ -101,6 +102,46 @@ def test_the_mean_of_classes_is_that_of_probabilities_where_outputs_are_logits()
     assert np.mean(logits) > 0
     assert np.mean(1 / (1 + np.exp(-np.array(logits)))) < 0.5
     assert (found["levels"], found["values"].tolist()) == (["a", "b"], [1] * 4)
+
+
+def test_classes_are_read_by_the_loss_of_each_model():
+    from gpukeras.many.ensemble import predict_many
+    from gpukeras.many.fit_many import fit_many
+
+    models = [make_logit(0.3), make_logit(-1.0, "sigmoid")]
+    fits = fit_many(models, make_dataset(rows=64, classes=2), {"epochs": 1})
+    rows = make_dataset(rows=4, classes=2)
+    read = [
+        predict_many(fits, data=rows, type="class", models=chosen)["values"][0]
+        for chosen in ([1], [2], [1, 2])
+    ]
+    assert read == [2, 1, 1]  # of the probabilities 0.57 and 0.27
+
+
+def test_new_rows_are_mapped_as_those_of_the_training():
+    from gpukeras.many.ensemble import predict_many
+    from gpukeras.many.fit_many import fit_many
+
+    data = make_dataset(rows=64)
+    data.map = lambda rows: 10 * rows
+    fits = fit_many([make_model()], data, {"epochs": 1}, seeds=[1, 2])
+    assert fits.plan.stacks
+    x = data.sources[0].gather(slice(None))
+    each = [fits.model(number).predict(10 * x, verbose=0) for number in (1, 2)]
+    found = predict_many(fits, data=data)["values"]
+    np.testing.assert_allclose(found, np.mean(each, axis=0), atol=1e-6)
+
+
+def test_families_of_numbers_have_no_classes():
+    from familied import dataset, model_of
+
+    from gpukeras.many.ensemble import predict_many
+    from gpukeras.many.fit_many import fit_many
+
+    data = dataset("poisson")
+    fits = fit_many([model_of("poisson", data)], data, {"epochs": 1})
+    with pytest.raises(SpecError, match='is not known for a model of the family "poisson"'):
+        predict_many(fits, data=data, type="class")
 
 
 @pytest.mark.parametrize("type_", ["quantile", "classes"])
@@ -129,7 +170,7 @@ def test_the_interval_is_a_share(fits):
 def test_what_cannot_be_joined_is_named(fits, monkeypatch):
     from gpukeras.many import ensemble
 
-    monkeypatch.setattr(ensemble, "predict_outputs", lambda *_: {"one": 1, "two": 2})
+    monkeypatch.setattr(ensemble, "predict_outputs", lambda *_, **__: {"one": 1, "two": 2})
     with pytest.raises(
         ModelError, match="The models have several outputs, whose predictions cannot be joined."
     ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,7 @@ def predict_many(
     places = _group_places(fits, trained, groups)
     model = fits.encoder()
     recipe, rows, complete = open_rows(model, features, data)
+    function = None if data is None else data.map
     if not isinstance(rows, RowSource):
         raise DataError(
             "Many models predict rows with numbers, and `newdata` gives its rows in sequence.",
@@ -84,10 +85,15 @@ def predict_many(
     for code in np.unique(group_of):
         chosen = np.flatnonzero(group_of == code).astype(np.int32)
         some = rows if len(chosen) == len(rows) else SelectedRows(rows, chosen)
-        outputs = predict_outputs(fits, model, some, recipe, places[names[code]])
+        own = places[names[code]]
+        outputs = predict_outputs(fits, model, some, recipe, own, function=function)
         _check_single(outputs)
-        families = [fits.family(place) for place in places[names[code]]]
-        parts.append((chosen, _join(model, recipe, outputs, type, share, families)))
+        if type == "class":
+            record = _join_classes(fits, own, recipe.label, outputs)
+        else:
+            families = [fits.family(place) for place in own]
+            record = _join_numbers(recipe.label, outputs, share, families)
+        parts.append((chosen, record))
     record = _put_together(parts, len(group_of))
     return {**_keep_places(record, complete), "models": len(trained)}
 
@@ -201,12 +207,27 @@ def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[st
 
 
 def predict_outputs(
-    fits: FittedModels, model: Model, rows: RowSource, recipe: Recipe, trained: Sequence[int]
+    fits: FittedModels,
+    model: Model,
+    rows: RowSource,
+    recipe: Recipe,
+    trained: Sequence[int],
+    *,
+    function: Callable[[Any], Any] | None = None,
 ) -> np.ndarray | Any:
-    """Returns the outputs of models, by their places, for the same rows, (models, rows, ...)."""
+    """Returns the outputs of models for the same rows, (models, rows, ...).
+
+    Args:
+        fits: The models.
+        model: One of them, for its size.
+        rows: The rows.
+        recipe: Their encoding.
+        trained: Places of the models.
+        function: The user's function that is applied to features before the models, or None.
+    """
     size = choose_rows(len(rows), rows.row_bytes, count_row_bytes(model), fits.device)
     size = max(1, size // max(1, fits.plan.most))
-    encode = open_device_transform(recipe, size, None, rows.texts)
+    encode = open_device_transform(recipe, size, function, rows.texts)
     outputs = dict[int, Any]()
     for stacked in fits.plan.stacks:
         places = [place for place in stacked if place in trained]
@@ -231,29 +252,21 @@ def predict_outputs(
         for place, values in zip(places, joined, strict=True):
             outputs[place] = values
     for place in set(fits.plan.alone) & set(trained):
-        outputs[place] = predict_rows(fits.model(place + 1), rows, recipe, fits.data.map)
+        outputs[place] = predict_rows(fits.model(place + 1), rows, recipe, function)
         if not isinstance(outputs[place], np.ndarray):
             return outputs[place]
     return np.stack([outputs[place] for place in trained])
 
 
-def _join(
-    model: Model,
-    recipe: Recipe,
-    outputs: np.ndarray,
-    kind: str,
-    share: float,
-    families: Sequence[Family | None],
+def _join_numbers(
+    rule: LabelRule | None, outputs: np.ndarray, share: float, families: Sequence[Family | None]
 ) -> dict[str, Any]:
-    """Returns the mean of the models' predictions, with their spread for numbers."""
-    rule = recipe.label
-    if kind == "class":
-        return _join_classes(model.loss, rule, outputs)
+    """Returns the mean of the models' predictions, with their spread."""
     rules = {"": rule} if rule else {}
     records = [
         decode_outputs(rules, {"": output}, {})[0]
         if family is None
-        else predictions.read_output(family, output, kind)
+        else predictions.read_output(family, output, predictions.RESPONSE)
         for family, output in zip(families, outputs, strict=True)
     ]
     values = np.stack([np.asarray(record["values"], np.float64) for record in records])
@@ -268,13 +281,19 @@ def _join(
     }
 
 
-def _join_classes(loss: Any, rule: LabelRule | None, outputs: np.ndarray) -> dict[str, Any]:
-    """Returns the classes of the mean of the models' probabilities."""
-    reading = choose_reading(rule, loss, outputs.shape[-1])
-    if not reading:
-        raise refuse_classes([rule] if rule else [])
-    check_probabilities(reading, loss, outputs)
-    scale = name_scale(reading, reads_logits(loss))
-    mean = to_probabilities(outputs, scale).mean(axis=0)
+def _join_classes(
+    fits: FittedModels, places: Sequence[int], rule: LabelRule | None, outputs: np.ndarray
+) -> dict[str, Any]:
+    """Returns the classes of the mean of the models' probabilities, each read by its own loss."""
+    probabilities = []
+    for place, output in zip(places, outputs, strict=True):
+        predictions.check_type(predictions.CLASS, fits.family(place))
+        loss = fits.starts[place].model.loss
+        reading = choose_reading(rule, loss, outputs.shape[-1])
+        if not reading:
+            raise refuse_classes([rule] if rule else [])
+        check_probabilities(reading, loss, output)
+        probabilities.append(to_probabilities(output, name_scale(reading, reads_logits(loss))))
     reading = HIGHEST if reading == HIGHEST else HALF
+    mean = np.mean(probabilities, axis=0)
     return decode_outputs({"": rule} if rule else {}, {"": mean}, {"": reading})[0]
