@@ -81,6 +81,8 @@ def test_groups_take_their_columns_out_of_the_others():
     assert list(choose_groups(features, ["b"], {"size": "a"})) == ["size", "b"]
     with pytest.raises(SpecError, match="`groups` names `c`, which is no column that `model` was"):
         choose_groups(features, None, {"both": ["a", "c"]})
+    with pytest.raises(SpecError, match="The group `b` of `groups` has the name of a column that"):
+        choose_groups(features, None, {"b": ["a", "flag"]})
     with pytest.raises(SpecError, match="The group `both` of `groups` has no columns"):
         choose_groups(features, None, {"both": []})
 

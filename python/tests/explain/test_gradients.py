@@ -119,6 +119,20 @@ def test_the_class_that_is_explained_has_a_name():
         choose_target(numbers, outputs, None)
 
 
+def test_a_baseline_that_training_would_leave_out_is_none():
+    column = {"name": "a", "kind": "numeric", "levels": []}
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    given = {"kind": "columns", "columns": [{**column, "values": values}]}
+    labels = {"kind": "numeric", "values": values, "levels": []}
+    data = map_dataset.build_dataset(given, {"batch_size": 2, "na": "drop"}, labels)
+    model = make_model(1)
+    model_recipes.tie_recipe(model, data.recipe)
+    for rows, why in (([np.nan], "has a missing value"), ([], "must be a single row, not 0")):
+        other = {**given, "columns": [{**column, "values": np.array(rows)}]}
+        with pytest.raises(DataError, match=f"`baseline` {why}"):
+            attribute(model, given, baseline=other, output="1")
+
+
 def test_what_has_no_gradient_is_refused_or_noted():
     import keras
     from streamed import as_function

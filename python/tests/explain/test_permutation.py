@@ -121,10 +121,49 @@ def test_what_cannot_be_measured_is_refused(fitted):
 
     own = Own(model.layers)
     own.compile("sgd", "mse")
-    with pytest.raises(
-        ModelError, match=r"`test_step\(\)` of its own, whose loss is not known from"
-    ):
+    with pytest.raises(ModelError, match=r"a `test_step\(\)` of its own: its loss is not known"):
         measure_importance(own, data)
+
+
+def test_a_score_that_predictions_do_not_tell_is_refused(fitted):
+    import keras
+
+    _, data = fitted
+
+    class Rounded(keras.Sequential):
+        def predict_step(self, data):
+            return keras.ops.round(super().predict_step(data))
+
+    layers = keras.layers
+    own = Rounded([keras.Input((6,)), layers.Dense(1)])
+    penalised = keras.Sequential([keras.Input((6,)), layers.Dense(1, activity_regularizer="l2")])
+    for model, why in (
+        (own, r"a `predict_step\(\)` of its own"),
+        (penalised, "is not known from its predictions: its layers add to it"),
+    ):
+        model.compile("sgd", "mse", metrics=["mae"])
+        with pytest.raises(ModelError, match=why):
+            measure_importance(model, data)
+    metrics = evaluate.evaluate(penalised, data)["metrics"]
+    found = measure_importance(penalised, data, metric="mae", repeats=1)
+    assert found.baseline == pytest.approx(metrics["mae"], rel=1e-6)
+
+
+def test_steps_that_a_mask_leaves_out_of_the_loss_are_told():
+    import keras
+
+    layers, draw = keras.layers, np.random.default_rng(1)
+    codes, labels = draw.integers(0, 4, (40, 5)), draw.normal(size=(40, 5, 1))
+    data = map_dataset.build_dataset(
+        {"kind": "array", "values": codes.astype(float)},
+        {"batch_size": 20, "scale": False},
+        {"kind": "matrix", "values": labels},
+    )
+    embedding = layers.Embedding(4, 2, mask_zero=True)
+    model = keras.Sequential([keras.Input((5,)), embedding, layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(ModelError, match="not known from its predictions: masked steps do not"):
+        measure_importance(model, data)
 
 
 def test_all_steps_of_a_windows_column_are_permuted_together():

@@ -176,7 +176,8 @@ def choose_groups(
         groups: Columns that are permuted together, by the group's name.
 
     Raises:
-        SpecError: for an unknown column, or a group without columns; names it.
+        SpecError: for an unknown column, or a group without columns or with the name of a column
+            that is permuted alone; names it.
     """
     groups = groups or {}
     members = {name: check_names("groups", group, "columns") for name, group in groups.items()}
@@ -184,6 +185,13 @@ def choose_groups(
     if columns is None:
         columns = [name for name in features if name not in grouped]
     chosen = {name: (name,) for name in check_names("columns", columns, "columns")}
+    twice = [name for name in members if name in chosen]
+    if twice:
+        raise SpecError(
+            f"The group `{twice[0]}` of `groups` has the name of a column that is permuted alone.",
+            hint="Give the group another name.",
+            arg="groups",
+        )
     if not chosen and not members:
         raise no_columns()
     places = {}

@@ -172,10 +172,15 @@ def _open_baseline(
             some = rows.gather(slice(LOOKED))[:, offset.columns]
             zeros[:, offset.columns] = some.mean() if family is None else family.shift
         return MemoryRows(zeros)
-    opened = open_rows(model, baseline, None, recipe)[1]
-    if not isinstance(opened, RowSource) or len(opened) != 1:
-        count = len(opened) if isinstance(opened, RowSource) else "a sequence"
+    _, opened, complete = open_rows(model, baseline, None, recipe)
+    assert isinstance(opened, RowSource)  # only a dataset comes in sequence
+    count = len(opened) if complete is None else len(complete)
+    if count != 1:
         raise DataError(f"`baseline` must be a single row, not {count}.", arg="baseline")
+    if complete is not None:
+        raise DataError(
+            "`baseline` has a missing value, and training left out such rows.", arg="baseline"
+        )
     return opened
 
 

@@ -14,9 +14,9 @@ from gpukeras.core.errors import DataError, ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import read_metrics, split_components
 from gpukeras.data.dataset.map_dataset import Dataset
-from gpukeras.data.loader.loader import open_evaluation
+from gpukeras.data.loader.loader import open_evaluation, sample_rows
 from gpukeras.engine.batch_dependence import KERAS_ROWS, choose_batches
-from gpukeras.engine.batch_rows import model_device
+from gpukeras.engine.batch_rows import fixed_rows, model_device
 from gpukeras.models.losses import weighing_rows
 
 
@@ -95,7 +95,7 @@ def open_scorer(model: Model, data: Dataset, part: str, metric: str) -> Iterator
 
     Raises:
         DataError: if the rows have no labels.
-        ModelError: if the model evaluates itself by a step of its own.
+        ModelError: if the score is not known from the model's outputs.
     """
     if len(data.sources) < 2:
         raise DataError(
@@ -103,12 +103,7 @@ def open_scorer(model: Model, data: Dataset, part: str, metric: str) -> Iterator
             arg="data",
             hint="Give `y`.",
         )
-    if tensor_ops.overrides(model, "test_step"):
-        raise ModelError(
-            "`model` has a `test_step()` of its own, whose loss is not known from its outputs.",
-            hint="Override `compute_loss()` instead.",
-            arg="model",
-        )
+    _check_outputs(model, data, metric)
     labels, weights = read_labels(model, data, part)
     size, _ = choose_batches(model, data, part, KERAS_ROWS)
     try:
@@ -116,6 +111,37 @@ def open_scorer(model: Model, data: Dataset, part: str, metric: str) -> Iterator
             yield Scorer(model, labels, weights, metric, _build_loss(model), size)
     finally:
         model.reset_metrics()
+
+
+def _check_outputs(model: Model, data: Dataset, metric: str) -> None:
+    """Checks that a model's outputs, as predictions give them, are all that its score depends on.
+
+    Raises:
+        ModelError: if not: it has a step of its own, or its call adds to the loss or masks steps.
+    """
+    for step in ("test_step", "predict_step"):
+        if tensor_ops.overrides(model, step):
+            raise ModelError(
+                f"`model` has a `{step}()` of its own: its loss is not known from its predictions.",
+                hint="Override `call()` or `compute_loss()` instead.",
+                arg="model",
+            )
+    rows = np.zeros(fixed_rows(model) or 1, np.int32)
+    features = sample_rows(data, rows)[0]
+    takes = keras_private.takes_training(model)
+    with (
+        tensor_ops.device_scope(model_device(model)),
+        runtime.keras().StatelessScope(collect_losses=True) as scope,
+    ):
+        outputs = model(features, training=False) if takes else model(features)
+    masks = map(keras_private.mask_of, runtime.tree().flatten(outputs))
+    why = "masked steps do not count" if any(mask is not None for mask in masks) else ""
+    if scope.losses and metric == "loss":
+        why = "its layers add to it"
+    if why:
+        raise ModelError(
+            f"The {metric} of `model` is not known from its predictions: {why}.", arg="model"
+        )
 
 
 def _build_loss(model: Model) -> Callable[[Any, Any, Any], Any]:
