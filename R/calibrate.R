@@ -54,7 +54,8 @@
 #' @section Errors:
 #' A warning `gpukeras_warning_training_rows` for rows that trained the model.
 #' `gpukeras_error_data` for rows without labels or in sequence; `gpukeras_error_model` for a model
-#' that does not predict one number or one class a row; `gpukeras_error_spec` for bad `quantiles`.
+#' that does not predict one number or one class a row, or gives numbers outside of 0 to 1 for
+#' classes without a loss that takes logits; `gpukeras_error_spec` for bad `quantiles`.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(dist ~ speed, data = cars, validation = 0.4, batch_size = 8)
 #' model <- gpu_mlp(train)

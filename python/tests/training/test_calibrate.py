@@ -215,6 +215,36 @@ def test_classes_of_a_small_model_are_calibrated():
     np.testing.assert_allclose(predict(model, data=data)["values"].sum(1), 1, rtol=1e-6)
 
 
+def make_linear(units, loss):
+    import keras
+
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(units)])
+    model.set_weights([np.eye(5, units, dtype=np.float32) * 3, np.zeros(units, np.float32)])
+    model.compile("sgd", loss)
+    return model
+
+
+def test_numbers_are_not_taken_for_probabilities():
+    import keras
+
+    def own(labels, logits):
+        losses = keras.losses.sparse_categorical_crossentropy
+        return losses(labels, logits, from_logits=True)
+
+    for classes, units, loss in ((3, 3, own), (2, 1, "mse")):
+        model, data = make_linear(units, loss), make_dataset(300, classes=classes)
+        with pytest.raises(ModelError, match="`model` gives numbers outside of 0 to 1 for classes"):
+            calibrate(model, data)
+
+
+def test_a_family_of_numbers_has_intervals_for_labels_of_0_and_1():
+    x, y = make_numbers(200)
+    data = as_dataset(x, (y > 0).astype(float))
+    for family in ("poisson", "gaussian"):
+        model = mlp.build_mlp(data, {"units": [], "family": family})
+        assert calibrate(model, data).kind == "numbers"
+
+
 def test_quantiles_are_read_from_the_names_of_outputs():
     assert read_quantiles(["q0.05", "q0.5", "q0.95"]) == (0.05, 0.5, 0.95)
     assert (

@@ -248,9 +248,7 @@ def check_probabilities(reading: str, loss: Any, values: np.ndarray) -> None:
     Raises:
         ModelError: if some values are no probabilities.
     """
-    if reading != HALF or keras_name(loss):
-        return
-    if (values < -ROUNDING).any() or (values > 1 + ROUNDING).any():
+    if reading == HALF and not keras_name(loss) and not are_probabilities(values):
         raise ModelError(
             "`model` gives numbers outside of 0 to 1, and its loss does not say whether they are "
             "logits of classes.",
@@ -258,6 +256,11 @@ def check_probabilities(reading: str, loss: Any, values: np.ndarray) -> None:
             '`type = "response"`.',
             arg="model",
         )
+
+
+def are_probabilities(values: np.ndarray) -> bool:
+    """Whether all values lie between 0 and 1, but for rounding; NaN counts as one that does."""
+    return not ((values < -ROUNDING).any() or (values > 1 + ROUNDING).any())
 
 
 def _check_class_range(label: LabelRule, output: Shape, arg: str) -> None:

@@ -28,10 +28,11 @@ from gpukeras.models.calibration import (
     tie_calibration,
 )
 from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.predictions import WITH_CLASSES
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.targets import (
     SUPPORTS,
-    check_probabilities,
+    are_probabilities,
     choose_reading,
     loss_name,
     reads_logits,
@@ -236,8 +237,11 @@ def find_reading(model: Model, data: Dataset, outputs: np.ndarray) -> str:
     """Returns how probabilities are read from a model's outputs; "" for a regression.
 
     Raises:
-        ModelError: for classes of each step or pixel.
+        ModelError: for classes of each step or pixel, or outputs that are no probabilities.
     """
+    family = family_of(model)
+    if family is not None and family.name not in WITH_CLASSES:
+        return ""
     units = outputs.shape[-1] if outputs.ndim > 1 else 1
     loss = compatibility.losses_by_name(model, [""])[""]
     reading = choose_reading(data.recipe.label, loss, units)
@@ -245,8 +249,16 @@ def find_reading(model: Model, data: Dataset, outputs: np.ndarray) -> str:
         return ""
     if outputs.ndim > 2 or (reading != decoding.HIGHEST and units > 1):
         raise _refuse_output(f"outputs of {outputs[0].size} numbers a row")
-    check_probabilities(reading, loss, outputs)
-    return scaling.name_scale(reading, reads_logits(loss))
+    scale = scaling.name_scale(reading, reads_logits(loss))
+    if scale in (scaling.SOFTMAX, scaling.SIGMOID) and not are_probabilities(outputs):
+        raise ModelError(
+            "`model` gives numbers outside of 0 to 1 for classes, and its loss does not say that "
+            "they are logits.",
+            hint="Compile it with a cross-entropy of Keras, with from_logits = TRUE for logits; if "
+            "they are quantiles of one number, give `quantiles`.",
+            arg="model",
+        )
+    return scale
 
 
 def _refuse_output(what: str) -> ModelError:
