@@ -11,7 +11,13 @@ as_resamples <- function(resamples, data, arg = caller_arg(resamples), call = ca
     return(as_rsample_folds(resamples, data, arg, call))
   }
   check_no_na_options(rlang::set_names(list(resamples), arg), call)
-  if (rlang::is_bare_list(resamples)) lapply(resamples, as_fold) else resamples
+  if (rlang::is_bare_list(resamples)) as_folds(resamples, arg, call) else resamples
+}
+
+# Folds with names of their own, or without any.
+as_folds <- function(folds, arg, call) {
+  if (!is.null(names(folds))) check_options(folds, arg, "a list of folds, all with a name", call)
+  lapply(folds, as_fold)
 }
 
 # The rows that a fold holds out, or a list of `train` and `validation` rows.
@@ -41,12 +47,12 @@ as_rsample_folds <- function(resamples, data, arg, call) {
   }
   labels <- c(list(resamples$id), resamples[grepl("^id[0-9]+$", names(resamples))])
   names(splits) <- do.call(paste, c(lapply(labels, as.character), sep = "."))
-  lapply(splits, function(split) {
+  as_folds(lapply(splits, function(split) {
     list(
-      train = as_row_numbers(as.integer(split, data = "analysis")),
-      validation = as_row_numbers(as.integer(split, data = "assessment"))
+      train = as.integer(split, data = "analysis"),
+      validation = as.integer(split, data = "assessment")
     )
-  })
+  }), arg, call)
 }
 
 # Values that are compared only: for text and dates as they are, of bit64 as numbers.

@@ -53,10 +53,17 @@ check_no_na_options <- function(options, call = caller_env()) {
   options
 }
 
-# A list of options, each with a name.
+# A list of options, each with a name of its own: of two of one name Python would keep the last.
 check_options <- function(x, arg, expected, call = caller_env()) {
   if (!is.null(x) && !(is.list(x) && all(nzchar(rlang::names2(x))))) {
     abort_spec(x, arg, expected, call)
+  }
+  twice <- names(x)[duplicated(names(x))]
+  if (length(twice) > 0) {
+    abort_gpukeras(
+      sprintf("`%s` has `%s` more than once.", arg, twice[1]),
+      code = "spec", hint = "Give each a name of its own.", arg = arg, call = call
+    )
   }
   x
 }

@@ -8,6 +8,13 @@ test_that("row numbers cross as arrays, also a single one", {
   expect_identical(as_resamples(list("a"), NULL), list("a")) # which the core refuses
 })
 
+test_that("folds of one name, of which Python would keep the last, are refused", {
+  expect_snapshot(error = TRUE, {
+    as_resamples(list(a = 1:2, a = 3:4), NULL, "folds")
+    as_resamples(list(a = 1:2, 3:4, 5:6), NULL, "folds")
+  })
+})
+
 test_that("groups are numbers and times are ranks", {
   expect_null(as_group_codes(NULL))
   expect_null(as_times(NULL))

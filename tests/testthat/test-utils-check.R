@@ -19,6 +19,11 @@ test_that("what is wrong is refused", {
   }
 })
 
+test_that("options of one name, of which Python would keep the last, are refused", {
+  expect_identical(check_options(list(a = 1, b = 2), "groups", "a list"), list(a = 1, b = 2))
+  expect_snapshot(error = TRUE, check_options(list(a = 1, a = 2), "groups", "a list"))
+})
+
 test_that("descriptions never show a user's data", {
   expect_identical(describe(NULL), "NULL")
   expect_identical(describe(NA), "NA")

@@ -242,3 +242,4 @@ def test_labels_of_few_whole_numbers_are_classes():
     assert read("integer", [7, 2, 2, 5, 5, 5]).names == ("2", "5", "7")
     assert read("integer", [7, 2, 3, 4, 5, 6]) is None
     assert read("numeric", [7.5, 2, 2, 5, 5, 5]) is None
+    assert read_classes(label_dataset("numeric", [7.5, 2, 2], shape=(3, 4))) is None

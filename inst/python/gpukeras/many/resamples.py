@@ -200,12 +200,12 @@ def read_classes(data: MapDataset) -> Classes | None:
     Whole numbers of at most `FEW_VALUES` values count as classes, as for rsample's strata.
     """
     rule = data.recipe.label
-    if rule is None or rule.outputs or rule.shape or rule.kind not in ("class", "binary", "number"):
+    if rule is None or rule.outputs or rule.shape or not rule.whole or rule.kind == "matrix":
         return None
     values = np.asarray(data.sources[1].gather(slice(None))).reshape(-1)
     if rule.kind != "number":
         return Classes(values.astype(np.int64), name_classes(rule))
-    levels = np.unique(values) if rule.whole else values
+    levels = np.unique(values)
     if len(levels) > FEW_VALUES:
         return None
     return Classes(np.searchsorted(levels, values), tuple(f"{value:g}" for value in levels))
