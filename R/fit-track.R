@@ -13,7 +13,7 @@
 #'
 #' @section A folder:
 #' `"csv"` makes a folder `run` in `path`, with `parameters.json`, `metrics.csv` (a row for each
-#' epoch), `result.json`, `history.png` and `model.keras`, which [gpu_load()] loads. In the result
+#' epoch, empty where it has no such metric), `result.json`, `history.png` and `model.keras`, which [gpu_load()] loads. In the result
 #' `rows` is the number of rows of an epoch, `trained_rows` that of all epochs together, and
 #' `best_epoch` is null unless early stopping kept one.
 #'

@@ -88,13 +88,15 @@ def test_a_folder_holds_one_training(tmp_path):
     assert len(names) == 3
 
 
-def test_columns_are_those_of_the_first_epoch(tmp_path):
-    tracker = FolderTracker(str(tmp_path), "one")
+def test_every_metric_of_every_epoch_is_kept(tmp_path):
+    tracker, path = FolderTracker(str(tmp_path), "one"), tmp_path / "one/metrics.csv"
     tracker.start({"rate": float("nan"), "loss": "mse", "flag": True})
-    tracker.epoch(3, {"loss": 0.5, "val_loss": 0.25})
-    tracker.epoch(4, {"loss": 0.125, "late": 1.0})
-    text = (tmp_path / "one/metrics.csv").read_text()
-    assert text.splitlines() == ["epoch,loss,val_loss", "3,0.5,0.25", "4,0.125,"]
+    tracker.epoch(3, {"loss": 0.5})
+    assert path.read_text().splitlines() == ["epoch,loss", "3,0.5"]
+    tracker.epoch(4, {"loss": 0.25, "val_loss": 1.0})  # of `validation_freq = 2`
+    tracker.epoch(5, {"loss": 0.125})
+    expected = ["epoch,loss,val_loss", "3,0.5,", "4,0.25,1.0", "5,0.125,"]
+    assert path.read_text().splitlines() == expected
     kept = json.loads((tmp_path / "one/parameters.json").read_text())
     assert kept == {"rate": None, "loss": "mse", "flag": True}
 

@@ -42,6 +42,7 @@ class FolderTracker:
         name = run or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         self._folder = Path(path).absolute() / name
         self._columns: list[str] = []
+        self._rows: list[Mapping[str, float]] = []
         try:
             self._folder.mkdir(parents=True)
         except FileExistsError as error:
@@ -61,24 +62,32 @@ class FolderTracker:
         self._write("parameters.json", parameters)
 
     def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Adds a row to metrics.csv; the first epoch determines the columns."""
-        first = not self._columns
-        if first:
-            self._columns = ["epoch", *metrics]
+        """Adds a row to metrics.csv, and a column for a metric that earlier epochs did not have."""
         path = self._folder / "metrics.csv"
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, self._columns, extrasaction="ignore")
-        if first:
-            writer.writeheader()
-        writer.writerow({"epoch": number, **metrics})
-        before = path.stat().st_size if path.exists() else 0
+        row = {"epoch": number, **metrics}
+        new = [name for name in row if name not in self._columns]
+        self._rows.append(row)
+        if new:
+            self._columns += new
+            with partial_file(path) as partial:
+                partial.write_bytes(self._to_csv(self._rows, header=True))
+            return
+        before = path.stat().st_size
         try:
             with path.open("ab") as file:
-                file.write(text.getvalue().encode())
+                file.write(self._to_csv([row]))
         except OSError:
             with suppress(OSError):
                 os.truncate(path, before)  # no half row
             raise
+
+    def _to_csv(self, rows: Sequence[Mapping[str, float]], *, header: bool = False) -> bytes:
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._columns)
+        if header:
+            writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue().encode()
 
     def end(self, status: str, results: Mapping[str, Parameter], files: Sequence[Path]) -> None:
         """Writes result.json and copies the files."""
