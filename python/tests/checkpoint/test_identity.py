@@ -23,6 +23,7 @@ HERE = {
     "schedule": {"kind": "one_cycle", "max_rate": 0.1},
     "epochs": 10,
     "clip_norm": None,
+    "steps_per_epoch": None,
 }
 
 
@@ -34,6 +35,7 @@ HERE = {
         ({"shuffle": False}, "`shuffle` was FALSE and is TRUE"),
         ({"shard": [1, 2]}, "`shard` was (1, 2) and is (1, 1)"),
         ({"clip_norm": 0.5}, "`clip_norm` was 0.5 and is none"),
+        ({"steps_per_epoch": 3}, "`steps_per_epoch` was 3 and is none"),
         ({"loss": "mae", "batch_size": 1}, "the loss was mae and is mse"),
         ({"model": "cd"}, "an option of the model's layers is not the same"),
         ({"layers": ["Dense", "Dense"]}, "layer 2 of the model was Dense and is Dropout"),

@@ -32,6 +32,7 @@ WORDS = {
     "shuffle": "`shuffle`",
     "buffer": "`buffer`",
     "drop_last": "`drop_last`",
+    "steps_per_epoch": "`steps_per_epoch`",
     "shard": "`shard`",
     "shards": "the number of rows of a worker's shard",
     "augment": "`augment`",
