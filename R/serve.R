@@ -71,8 +71,9 @@
 #' @section Errors:
 #' `gpukeras_error_runtime_missing` if uvicorn or starlette is not installed, `gpukeras_error_spec`
 #' for a wrong option, a port in use, or a host that others can reach without a token;
-#' `gpukeras_error_model` for a file that is refused or a model that takes images, texts, windows or
-#' several inputs, or keeps a state between batches; `gpukeras_error_service` if the server does not
+#' `gpukeras_error_model` for a file that is refused or a model that takes images, texts, windows,
+#' several inputs or rows that a recipe of the package recipes prepares, or keeps a state between
+#' batches; `gpukeras_error_service` if the server does not
 #' start.
 #' @seealso [gpu_predict()], [gpu_save()].
 #' @examplesIf gpukeras:::can_run_examples(c("uvicorn", "starlette"), processes = TRUE)

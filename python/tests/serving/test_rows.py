@@ -141,6 +141,10 @@ def test_arrays_with_and_without_a_recipe():
         ),
         (Recipe(InputsEncoding((Input("one", MATRIX.features),))), "several inputs"),
         (dataclasses.replace(MATRIX, mapped=True), "rows after a function of yours"),
+        (
+            dataclasses.replace(FRAME, formula=f"recipe {'0' * 32}: normalize, pca"),
+            "rows after the steps of a recipe in R",
+        ),
     ],
 )
 def test_models_of_other_rows_are_refused(recipe, found):
@@ -150,7 +154,8 @@ def test_models_of_other_rows_are_refused(recipe, found):
 
 
 def test_frames_matrices_and_no_recipe_are_served():
-    for recipe in (None, FRAME, MATRIX):
+    stepless = dataclasses.replace(FRAME, formula=f"recipe {'0' * 32}: ")
+    for recipe in (None, FRAME, MATRIX, stepless):
         rows.check_servable(recipe)
     unknown = Recipe(TableEncoding((TimeRule("t", zone="Mars/Olympus"),)))
     with pytest.raises(DataError, match="Column `t` has the unknown time zone"):

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,8 @@ from gpukeras.serving.columns import json_kind, to_column
 ROWS, COLUMNS, ARRAY = "rows", "columns", "x"
 MOST_AXES = 5  # of an array: rows, depth, height, width and channels
 NUMBERS = {int, float, bool, type(None)}  # what JSON has for one
+# What stands in place of a formula where R's package recipes prepared the rows: its steps.
+PREPARED = re.compile("recipe [0-9a-f]{32}: .")
 Features = dict[str, Any]
 Shape = Sequence[int | None] | None
 
@@ -62,24 +65,33 @@ def check_servable(recipe: Recipe | None) -> None:
     """Refuses recipes whose rows a request cannot hold.
 
     Raises:
-        ModelError: for images, texts that stay texts, windows, several inputs and mapped rows.
+        ModelError: for images, texts that stay texts, windows, several inputs, mapped rows, and
+            rows that R prepares: their columns have the names of those that they are made of.
         DataError: for a time zone that this computer does not know.
     """
     if recipe is None:
         return
-    features = recipe.features
-    if not isinstance(features, (TableEncoding, ArrayEncoding)) or recipe.mapped:
-        kinds = {"images": "images", "strings": "texts", "windows": "windows of time series"}
-        takes = kinds.get(features.kind, "several inputs")
+    if takes := _name_others(recipe):
         raise ModelError(
-            f"`model` takes {'rows after a function of yours' if recipe.mapped else takes}, "
-            "but gpu_serve() serves models of a data frame or a matrix.",
+            f"`model` takes {takes}, but gpu_serve() serves models of a data frame or a matrix.",
             hint="Serve it by R itself, such as by the package plumber.",
             arg="model",
         )
-    for rule in features.columns:
+    for rule in recipe.features.columns:
         if rule.kind == "time":
             read_zone(rule.zone, rule.name)
+
+
+def _name_others(recipe: Recipe) -> str:
+    """Returns what a model takes that a request cannot hold, or ""."""
+    if recipe.mapped:
+        return "rows after a function of yours"
+    if PREPARED.match(recipe.formula):
+        return "rows after the steps of a recipe in R"
+    if isinstance(recipe.features, (TableEncoding, ArrayEncoding)):
+        return ""
+    kinds = {"images": "images", "strings": "texts", "windows": "windows of time series"}
+    return kinds.get(recipe.features.kind, "several inputs")
 
 
 def read_rows(recipe: Recipe | None, body: Mapping[str, Any], shape: Shape = None) -> GivenRows:
