@@ -1,12 +1,16 @@
 """What files of models need besides Keras: told at saving, given at loading."""
 
+import numpy as np
 import pytest
 from lazy_modules import keras, tf
+from small_fits import label_dataset
 
 from gpukeras.core.errors import ModelError
 from gpukeras.export.archive import load_archive, save_archive
 from gpukeras.export.custom_objects import Needs, parse_needs, spread_names
 from gpukeras.export.transfer import load_model, save_model
+from gpukeras.training import fit
+from gpukeras.training.predict import predict
 
 pytestmark = pytest.mark.tf
 
@@ -93,6 +97,25 @@ def test_a_model_whose_loss_nobody_knows_is_loaded_without_being_compiled(tmp_pa
     with pytest.raises(ModelError, match="needs my_loss, which Keras does not know here"):
         load_model(path)
     assert load_model(path, custom_objects={"my_loss": my_loss}).compiled
+
+
+def test_a_known_loss_says_how_outputs_are_read_though_a_metric_is_not_known(tmp_path):
+    def spread(y_true, y_pred):
+        return keras.ops.std(y_pred)
+
+    data = label_dataset("factor", [1, 2, 1, 2, 1, 2], ("no", "yes"))
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True), metrics=[spread])
+    fit.fit(model, data, {"epochs": 1, "engine": "keras"})
+    model.set_weights([np.zeros((4, 1)), np.full(1, 0.3)])  # logits of "yes"
+    path = str(tmp_path / "model.keras")
+    save_archive(model, path)
+    loaded = load_archive(path)
+    assert (loaded["compiled"], loaded["left"]) == (False, ("spread",))
+    for each in (model, loaded["model"]):
+        assert predict(each, data=data, type="class")["values"].tolist() == [2] * 6
+    loaded["model"].compile("sgd", "mse")
+    assert loaded["model"].loss == "mse"
 
 
 def test_a_layer_in_the_scope_of_custom_objects_is_known(tmp_path):

@@ -10,7 +10,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -228,7 +228,22 @@ def load_safely(
             "Classes and functions of one's own must be given by `custom_objects`, or registered "
             "by `keras.saving.register_keras_serializable()`.",
         ) from error
+    if left:
+        vars(model)["loss"] = _read_loss(source, objects, safe_mode)  # Keras would track a list
     return model, left
+
+
+def _read_loss(source: Path, objects: Mapping[str, Any], safe_mode: bool) -> Any:
+    """Returns the loss that a file's model was compiled with; None if it is not known here.
+
+    It says how outputs are read, such as logits of classes, also where the rest of `compile()` is
+    not known.
+    """
+    config = keras_files.read_settings(source)["compile_config"].get("loss")
+    deserialize = runtime.keras().saving.deserialize_keras_object
+    with suppress(TypeError, ValueError):  # what Keras raises for a name that it does not know
+        return deserialize(config, custom_objects=objects, safe_mode=safe_mode)
+    return None
 
 
 def lacking(source: Path, arg: str, names: Sequence[str]) -> ModelError:
