@@ -116,7 +116,9 @@ warn_shared_names <- function(names) {
 #' nothing is written.
 #'
 #' The exported model takes rows as the Keras model does: as encoded numbers. The recipe, which
-#' encodes a data frame and names the classes, stays in R ([gpu_recipe()]).
+#' encodes a data frame and names the classes, stays in R ([gpu_recipe()]). So does what
+#' [gpu_predict()] makes of the outputs: the mean of a [gpu_family()] from its parameters, and the
+#' probabilities of [gpu_calibrate()]. `$notes` say so where it changes values.
 #'
 #' @section What is needed:
 #' - `"savedmodel"`, `"litert"`: only TensorFlow. `ai-edge-litert` runs LiteRT files if it is

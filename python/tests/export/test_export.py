@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from familied import model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lazy_modules import keras
@@ -12,9 +13,10 @@ from small_disks import small_disk
 
 from gpukeras.core.errors import DataError, ModelError, RuntimeMissingError, SpecError
 from gpukeras.export import parity
-from gpukeras.export.export import _run, export_model
+from gpukeras.export.export import _run, explain_outputs, export_model
 from gpukeras.export.formats import FORMATS, Format, check_packages, choose_format
 from gpukeras.export.run_exported import match_inputs, order_outputs
+from gpukeras.models.calibration import Calibration, tie_calibration
 
 tf_test = pytest.mark.tf
 missing = [name for name, _ in FORMATS["onnx"].needs if importlib.util.find_spec(name) is None]
@@ -147,6 +149,19 @@ def test_a_saved_model_predicts_the_same(tmp_path, model, dataset):
         export_model(model, str(target))
 
 
+@tf_test
+def test_what_predictions_are_besides_the_outputs_of_the_file_is_told(model):
+    rows = np.random.default_rng(1).normal(size=(16, 2)).astype(np.float32)
+    assert explain_outputs(model, [rows]) == ()
+    tie_calibration(model, Calibration("classes", 9, reading="softmax", temperature=2.0))
+    (note,) = explain_outputs(model, [rows])
+    assert note.endswith("own probabilities, without what gpu_calibrate() learned.")
+    for name, told in [("gaussian", 0), ("poisson", 0), ("ordinal", 0), ("negative_binomial", 1)]:
+        made = model_of(name)
+        notes = explain_outputs(made, [np.asarray(made(rows))])
+        assert len(notes) == told, name
+
+
 @pytest.mark.nightly
 @tf_test
 def test_litert_predicts_the_same(tmp_path):
@@ -216,6 +231,11 @@ def test_places_are_respected(tmp_path, model):
     for overwrite in (False, True):
         with pytest.raises(DataError, match="mine is there already, something else"):
             export_model(model, str(tmp_path / "mine"), overwrite=overwrite)
+    for name in ("saved_model.pb", "labels.csv"):  # mine beside an earlier export
+        (tmp_path / "mine" / name).write_text("mine")
+    with pytest.raises(DataError, match="mine is there already, something else"):
+        export_model(model, str(tmp_path / "mine"), overwrite=True)
+    assert (tmp_path / "mine/labels.csv").read_text() == "mine"
     (tmp_path / "m.tflite").write_text("mine")
     with pytest.raises(DataError, match=r"m.tflite is there already"):
         export_model(model, str(tmp_path / "m.tflite"))

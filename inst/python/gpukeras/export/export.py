@@ -9,11 +9,12 @@ The file is moved to its path only if its predictions agree.
 from __future__ import annotations
 
 import io
+import os
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +50,14 @@ from gpukeras.export.parity import (
 from gpukeras.export.safe_load import refused
 from gpukeras.export.stablehlo import write_stablehlo
 from gpukeras.models import model_checks, model_recipes
+from gpukeras.models.calibration import CLASSES, calibration_of
+from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.registry import likelihood
+from gpukeras.models.families.spec import Family
 
 LIMIT_S = 300.0  # of the child process, which may have to import TensorFlow
 SAVED_MODEL = "saved_model.pb"
+WRITTEN = {SAVED_MODEL, "fingerprint.pb", "variables", "assets"}  # what a SavedModel consists of
 FLEX = b"Flex"  # prefix of the names of TensorFlow-only operations in LiteRT files
 SINGLE = (
     "The file takes one row at a time: for batches of any size, the model needs operations that "
@@ -141,7 +147,7 @@ def export_model(
     limit, reason = _read_tolerance(model, tolerance)
     requested, named = predict_samples(model, rows), name_rows(model, rows)
     with _new_place(target, form, overwrite) as partial:
-        notes = _write(model, partial, form)
+        notes = (*_write(model, partial, form), *explain_outputs(model, requested))
         outputs, answer = _run(name, partial, named, target)
         _check_agreement(agreement := compare_outputs(requested, outputs, limit), form, target)
     return ExportReport(
@@ -183,7 +189,7 @@ def _check_place(target: Path, form: Format, overwrite: bool) -> None:
     if form.suffix:
         check_target(target, overwrite)
         return
-    ours = (target / SAVED_MODEL).is_file()
+    ours = (target / SAVED_MODEL).is_file() and WRITTEN.issuperset(os.listdir(target))
     if target.exists() and not (overwrite and ours):
         hint = "Give another path, or `overwrite = TRUE`." if ours else "Give another path."
         kind = "a SavedModel" if ours else "something else, which is never replaced"
@@ -246,6 +252,32 @@ def _export(model: Model, path: Path, form: Format, **options: Any) -> None:
             hint="Layers may use operations that the format does not have.",
             arg="model",
         ) from error
+
+
+def explain_outputs(model: Model, outputs: Sequence[np.ndarray]) -> tuple[str, ...]:
+    """Returns notes on what gpu_predict() makes of a model's outputs, and the file does not.
+
+    Args:
+        model: The model.
+        outputs: What it gives for some rows.
+    """
+    notes = []
+    family, calibration = family_of(model), calibration_of(model)
+    if family is not None and not _are_means(family, outputs[0]):
+        notes.append(
+            f'The file gives the parameters of the family "{family.name}", of which gpu_predict() '
+            "gives the mean."
+        )
+    if calibration is not None and calibration.kind == CLASSES:
+        notes.append(
+            "The file gives the model's own probabilities, without what gpu_calibrate() learned."
+        )
+    return tuple(notes)
+
+
+def _are_means(family: Family, outputs: np.ndarray) -> bool:
+    means = likelihood(family).mean(family, outputs)
+    return means.size == outputs.size and np.allclose(means.ravel(), outputs.ravel())
 
 
 def _sign_single(model: Model) -> list[Any] | None:
