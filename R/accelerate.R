@@ -53,6 +53,7 @@
 #' | `evaluate()` and `predict()` of generators and `PyDataset`s | keras |
 #' | validation by a generator | keras |
 #' | `predict()` of missing values, of integers beyond 2^24, with `steps` | keras |
+#' | ... under another `floatx` of Keras than float32 | keras |
 #' | texts; ragged and sparse batches of pipelines | keras |
 #' | `predict()` of pipelines that do not tell the shape of rows | keras |
 #' | on JAX: all but arrays; several outputs with a short last batch | keras |

@@ -24,6 +24,7 @@ BATCHED = {
     "classes of a pipeline that are weighed": {"rows": "pipeline", "weighs_classes": True},
     "integers beyond 2^24": {"large": True},
     "integers for a model of a class of its own": {"integers": True},
+    "numbers of float64": {"floatx": "float64"},
     "batches in another order": {"shuffle": "batch"},
     "a number of steps": {"steps": True},
 }
@@ -57,7 +58,7 @@ KEPT = {
         "function": "predict",
         "unsteady": True,
     },
-    "a prediction of whole numbers that may be others in float32, or with `steps`": {
+    "a prediction of numbers that may be others in float32, or with `steps`": {
         "function": "predict",
         "large": True,
     },

@@ -195,6 +195,27 @@ def test_results_are_those_of_keras(name):
             np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6, err_msg=what)
 
 
+@pytest.mark.tensorflow
+def test_rows_of_float64_keep_their_digits():
+    import keras
+
+    def precise():
+        return chain(dense(4, "tanh"), dense()), 1e6 + X.astype(np.float64), Y.astype(np.float64)
+
+    before = keras.config.floatx()
+    keras.config.set_floatx("float64")
+    try:
+        known, _ = run(False, precise)
+        found, engines = run(True, precise)
+    finally:
+        keras.config.set_floatx(before)
+    assert engines == ["gpukeras", "gpukeras", "gpukeras", "keras"]
+    for what in ("fit", "evaluate", "predict"):
+        pairs = zip(keras.tree.flatten(found[what]), keras.tree.flatten(known[what]), strict=True)
+        for one, two in pairs:
+            np.testing.assert_allclose(one, two, rtol=1e-10, err_msg=what)
+
+
 def outline(value):
     """The structure of a result: its classes, shapes and names in their order."""
     if isinstance(value, dict):

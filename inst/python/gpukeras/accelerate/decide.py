@@ -46,6 +46,7 @@ class CallFacts:
         outputs: Number of the model's outputs, 1 if unknown.
         integers: Whether integers are rows of a model of its own class, whose code may need them.
         large: Whether the rows have integers that float32 cannot hold.
+        floatx: The type that Keras gives fractions, see `keras.config.floatx()`.
         text: Whether the rows have strings.
         shuffle: `shuffle` of `fit()`.
         steps: Whether a number of steps was given.
@@ -81,6 +82,7 @@ class CallFacts:
     outputs: int = 1
     integers: bool = False
     large: bool = False
+    floatx: str = "float32"
     text: bool = False
     shuffle: bool | str = True
     steps: bool = False
@@ -150,7 +152,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         lambda facts: _asks_keras(facts) and facts.function == "predict",
-        "a prediction of whole numbers that may be others in float32, or with `steps`",
+        "a prediction of numbers that may be others in float32, or with `steps`",
     ),
     (
         lambda facts: _needs_batches(facts) and facts.backend != "tensorflow",
@@ -183,7 +185,8 @@ def _averages_by_batch(facts: CallFacts) -> bool:
 
 def _asks_keras(facts: CallFacts) -> bool:
     """Whether Keras' batches of arrays are others than those that gpukeras gathers in float32."""
-    return facts.large or facts.integers or facts.steps or facts.shuffle == "batch"
+    other = facts.large or facts.integers or facts.floatx != "float32"
+    return other or facts.steps or facts.shuffle == "batch"
 
 
 def _needs_batches(facts: CallFacts) -> bool:

@@ -86,6 +86,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         test_hook=find_test_hook(callbacks) if function == "fit" else "",
         callbacks=function != "fit" and len(callbacks) > 0,
         own_list=is_list or bars,
+        floatx=keras.config.floatx(),
         together=int(getattr(model, "steps_per_execution", 1) or 1),
         limited=any(
             limit() for limit in (keras.config.max_epochs, keras.config.max_steps_per_epoch)
