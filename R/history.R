@@ -151,13 +151,11 @@ wide_frame <- function(x, epochs, values) {
   data.frame(lapply(columns, last_of, length(epochs)), check.names = FALSE)
 }
 
-# The numbers of the epochs that have values. If those before a checkpoint have none, counting
-# begins after them.
+# The numbers of the epochs that have values, the last ones: those before `initial_epoch`, or before
+# a checkpoint, may have none.
 epoch_numbers <- function(x) {
   count <- max(0L, vapply(x$history, NROW, 0L), length(x$epoch_s))
-  before <- x$resumed_epochs %||% 0L
-  first <- if (isTRUE(before + count <= x$epochs)) before else 0L
-  as.integer(first) + seq_len(count)
+  as.integer(max(0, x$epochs - count)) + seq_len(count)
 }
 
 # The values of the last epochs, with NA for earlier ones.

@@ -177,6 +177,8 @@ test_that("epochs before a checkpoint count", {
   expect_identical(as.data.frame(whole, wide = TRUE)$seconds, c(NA, 3.25, 3))
   rest <- history(resumed_epochs = 4L, epochs = 7L)
   expect_identical(as.data.frame(rest, wide = TRUE)$epoch, 5:7)
+  again <- history(resumed_epochs = 6L, epochs = 7L) # of `initial_epoch = 4`, resumed later
+  expect_identical(as.data.frame(again, wide = TRUE)$epoch, 5:7)
 })
 
 # Saves a record as the core does: what is not finite is null.
