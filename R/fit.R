@@ -144,9 +144,9 @@
 #'   [gpu_cluster()] for several computers; `vignette("training-well", package = "gpukeras")` and
 #'   `vignette("more-than-one-gpu", package = "gpukeras")`.
 #' @section When something goes wrong:
-#' A loss of NaN or infinity ends the training and restores earlier weights, at most a second or an
-#' epoch old. `$stopped` is then `"non_finite"`, a warning names the epoch and the step, and NaN
-#' never reaches the final weights. Under `mixed_float16`, `$skipped_steps` counts the steps that
+#' A loss of NaN or infinity, or an update that makes such weights, ends the training and restores
+#' earlier weights, at most a second or an epoch old. `$stopped` is then `"non_finite"`, a warning
+#' names the epoch and the step, and NaN never reaches the final weights. Under `mixed_float16`, `$skipped_steps` counts the steps that
 #' loss scaling skips.
 #'
 #' When the device runs out of memory, the model returns to its state before the failed step, and

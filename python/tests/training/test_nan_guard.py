@@ -4,10 +4,12 @@ from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime, tensor_ops
+from gpukeras.data.dataset.map_dataset import build_dataset
+from gpukeras.data.loader import loader
 from gpukeras.engine import engines
 from gpukeras.engine import train_step as engine_train_step
 from gpukeras.engine.trip_counts import LoopChoice
-from gpukeras.training import fit, nan_guard
+from gpukeras.training import fit, listener, nan_guard
 
 pytestmark = pytest.mark.tf
 
@@ -53,6 +55,41 @@ def test_the_epochs_before_stay_and_their_best_weights_too():
     assert "of epoch 4" in report.notes[0]
     assert f"the weights of its best epoch, {report.best_epoch}" in report.notes[0]
     assert np.isfinite(model.get_weights()[0]).all()
+
+
+def rooted(rows, batch_size):
+    """A model whose gradient is no number where its loss is 0, and rows that it fits at last."""
+    keras = runtime.keras()
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.compile(keras.optimizers.SGD(0.01), lambda y, p: keras.ops.norm(y - p))
+    features = {"kind": "array", "values": np.array(rows, np.float32)[:, None]}
+    labels = {"kind": "numeric", "values": np.array(rows) * 2, "levels": []}
+    options = {"batch_size": batch_size, "shuffle": False}
+    return model, build_dataset(features, options, labels)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_weights_that_are_no_numbers_are_taken_back_though_the_loss_is_one(epochs):
+    model, data = rooted([1, 1, 1, 1, 0, 0], 2)
+    before = model.get_weights()
+    report = fit.fit(model, data, {"epochs": epochs, "engine": "graph_loop"})
+    assert (report.stopped, report.epochs) == ("non_finite", 0)
+    said = "weights were no finite numbers after step 3 of epoch 1, whose loss was still one"
+    assert report.reasons["stopped"] == said
+    np.testing.assert_array_equal(model.get_weights(), before)
+
+
+def test_weights_that_are_no_numbers_are_not_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(listener, "EVENT_S", 0.0)
+    model, data = rooted([1, 1, 1, 1, 0, 0, 1, 1], 2)
+    monkeypatch.setattr(loader, "BLOCK_BATCHES", 1)
+    options = {"epochs": 1, "engine": "keras", "checkpoint": {"folder": str(tmp_path / "run")}}
+    options["checkpoint"]["every_s"] = 0
+    assert fit.fit(model, data, options).stopped == "non_finite"
+    for path in (tmp_path / "run").glob("*.npz"):
+        with np.load(path) as saved:
+            assert np.isfinite(saved["model/weights/0000"]).all(), path.name
 
 
 def scaled():

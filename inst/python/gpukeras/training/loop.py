@@ -201,7 +201,7 @@ class Calls:
         expected: Batches of an epoch where the loader is not exact, or None if unknown.
         record: Runs the work that it is given, and returns its result.
         check: Called before callbacks are told of the end of an epoch's last call, or of each one
-            where a callback works on batches.
+            where a callback works on batches, with whether no more follow.
     """
 
     runner: EpochLoop
@@ -210,7 +210,7 @@ class Calls:
     together: int | None = None
     expected: int | None = None
     record: Callable[[Callable[[], Any]], Any] = lambda work: work()
-    check: Callable[[], None] = lambda: None
+    check: Callable[[bool], None] = lambda ends: None
 
     def count(self) -> int | None:
         """Returns the batches of an epoch as callbacks are told of them; None if unknown."""
@@ -241,8 +241,9 @@ class Calls:
             return bool(runner.engines.model.stop_training)
 
         logs: Logs = self.record(partial(runner.advance, target, after_call))
-        if self.together is not None or runner.finished:
-            self.check()
+        ends = runner.finished or runner.stopped
+        if self.together is not None or ends:
+            self.check(ends)
         ended = self.together is not None and runner.ended and runner.position == before
         # No batch is left where the checkpoint was made after the epoch's last batch.
         return None if ended else logs or runner.engines.model.get_metrics_result()

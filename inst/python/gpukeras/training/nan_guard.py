@@ -1,4 +1,4 @@
-"""Checks whether a training still makes progress: finite losses, and updates that are made.
+"""Checks whether a training still makes progress: finite losses and weights, and updates.
 
 A model whose loss has become NaN never recovers: every later update is NaN too. Its state is
 copied to host memory at the start of an epoch, so that such a training can be stopped with earlier
@@ -8,6 +8,9 @@ weights.
 from __future__ import annotations
 
 import time
+from typing import Any
+
+import numpy as np
 
 from gpukeras.backend import devices
 from gpukeras.core.keras_types import Model
@@ -47,6 +50,7 @@ class DivergenceGuard:
             self.watch.ignore()
         self._more = [*self.watch.variables, *(averages.variables if averages else [])]
         self._model = model
+        self._finite = [weight for weight in model.trainable_weights if is_finite(weight)]
         self._epoch = 0
         self._first_step = 0
         self._repeats = devices.repeats()
@@ -82,11 +86,13 @@ class DivergenceGuard:
         apply_snapshot(self._model, self._kept, self._more)
         return True
 
-    def check(self, *, within: bool = False) -> None:
+    def check(self, *, within: bool = False, weights: bool = False) -> None:
         """Reads the results of the steps.
 
         Args:
             within: Whether a clock chose the step, in the middle of an epoch.
+            weights: Whether to read the weights too, which are kept, validated or saved next: the
+                loss of a step is that of the weights before its update.
 
         Raises:
             NonFiniteLoss: if the training cannot make progress any more.
@@ -98,6 +104,12 @@ class DivergenceGuard:
             raise NonFiniteLoss(
                 f"the loss was no finite number at step {bad - self._first_step:,} of epoch "
                 f"{self._epoch + 1} (learning rate {read_rate(self._model):.3g})"
+            )
+        if weights and not all(map(is_finite, self._finite)):
+            step = self._count_steps() - self._first_step
+            raise NonFiniteLoss(
+                f"weights were no finite numbers after step {step:,} of epoch {self._epoch + 1}, "
+                "whose loss was still one"
             )
         if (within and self._repeats) or not self._leaves_out():
             return
@@ -139,6 +151,11 @@ class DivergenceGuard:
 
     def _count_updates(self) -> int:
         return int(self._counter.numpy())
+
+
+def is_finite(variable: Any) -> bool:
+    """Whether all numbers of a variable are finite."""
+    return bool(np.isfinite(variable.numpy()).all())
 
 
 def explain_stop(why: str, which: str) -> str:

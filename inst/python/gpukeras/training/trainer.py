@@ -317,7 +317,7 @@ class Training:
             together=asked.model.steps_per_execution if self.facts.batch_hook else None,
             expected=self.loader.steps,
             record=asked.terms.run,
-            check=self.guard.check,
+            check=lambda ends: self.guard.check(weights=ends),
         )
         asked.terms.began = True
         run_epochs(

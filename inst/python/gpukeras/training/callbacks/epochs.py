@@ -332,7 +332,7 @@ class Pauses:
             "call", save=saves.saver.due(), emit=events.listener.due, end=ending.asked
         )
         if (due["save"] or due["end"]) and saves.possible:
-            self.guard.check(within=True)
+            self.guard.check(within=True, weights=True)
             saves.save(within=True)
             if due["end"]:
                 ending.end()
