@@ -7,7 +7,7 @@ from small_fits import make_dataset, make_model
 from gpukeras import DataError, ModelError, SpecError
 from gpukeras.data.dataset import map_dataset
 from gpukeras.export.archive import load_archive, save_archive
-from gpukeras.models import mlp
+from gpukeras.models import mlp, training_rows
 from gpukeras.models.calibration import calibration_of
 from gpukeras.training import fit
 from gpukeras.training.calibrate import calibrate, check_quantiles, predict_interval, read_quantiles
@@ -63,6 +63,18 @@ def test_the_margin_is_that_of_the_validation_rows(fitted):
     values = model.predict(data.arrays[0][rows], verbose=0)[:, 0]
     scores = np.sort(np.abs(values - data.arrays[1][rows].reshape(-1)))
     assert report.width == pytest.approx(scores[int(np.ceil(9601 * 0.9)) - 1], rel=1e-5)
+
+
+def test_a_training_that_does_not_begin_changes_nothing_of_the_model():
+    model, other = make_model(), make_dataset(50, seed=3)
+    data = make_dataset(validation=0.3)
+    fit.fit(model, data, {"epochs": 1, "engine": "graph_loop"})
+    calibrate(model, data)
+    before = calibration_of(model), training_rows.to_portable(model)
+    late = {"kind": "exponential", "warmup": 9.0}
+    with pytest.raises(SpecError, match="`warmup` is 9 epochs"):
+        fit.fit(model, other, {"epochs": 1, "schedule": late})
+    assert (calibration_of(model), training_rows.to_portable(model)) == before
 
 
 @pytest.mark.slow

@@ -25,8 +25,9 @@ from gpukeras.models.families import predictions
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.spec import Family
 from gpukeras.models.label_numbers import NOTHING, LabelNumbers, apply_numbers
-from gpukeras.training.fit import fill_baseline, tie_data
+from gpukeras.training.fit import fill_baseline
 from gpukeras.training.keras_functions import build_on
+from gpukeras.training.trainer import tie_data
 
 
 @dataclass

@@ -21,11 +21,9 @@ from gpukeras.distributed.session import propagate_failures
 from gpukeras.distributed.strategy import open_strategy
 from gpukeras.engine.predict import predict_rows
 from gpukeras.models import model_checks, model_recipes
-from gpukeras.models.calibration import tie_calibration
 from gpukeras.models.compilation import explaining_refusals
 from gpukeras.models.families.keras_classes import family_layer
 from gpukeras.models.families.survival import baseline_hazard
-from gpukeras.models.training_rows import tie_training_rows
 from gpukeras.training.callbacks.functions import Functions, check_hooks
 from gpukeras.training.history_registry import keep_history
 from gpukeras.training.keras_functions import jit_policy
@@ -78,7 +76,6 @@ def fit(
         model_checks.compile_model(model, compiling)
     _check_input(model, data, validation)
     _check_callbacks(callbacks, functions or {}, spec)
-    tie_data(model, data)
     strategy, terms = open_strategy(devices, trains=True), terms or KerasTerms()
     strategy.check(model, spec.engine)
     with (
@@ -106,13 +103,6 @@ def fit(
     return report
 
 
-def tie_data(model: Model, data: Dataset) -> None:
-    """Ties to a model what it is trained on, which predictions and summaries ask for."""
-    model_recipes.tie_recipe(model, data.recipe)
-    tie_training_rows(model, data)
-    tie_calibration(model, None)  # it was that of the weights before
-
-
 def _check_input(model: Model, data: Dataset, validation: Dataset | None) -> None:
     model_checks.check_model(model)
     model_checks.check_rows(model, data, fits=True)
@@ -120,6 +110,7 @@ def _check_input(model: Model, data: Dataset, validation: Dataset | None) -> Non
         model_checks.check_rows(model, data, step="test", fits=True)
     if validation is not None:
         _check_validation(model, data, validation)
+    model_recipes.check_encoding(model, data.recipe)
 
 
 def _check_callbacks(callbacks: Sequence[Any], functions: Functions, spec: FitSpec) -> None:

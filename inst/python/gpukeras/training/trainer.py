@@ -38,8 +38,10 @@ from gpukeras.engine.engine_facts import explain_test_hook, read_engine_facts
 from gpukeras.engine.engines import Engines
 from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.train_step import why_not_split
-from gpukeras.models import compatibility
+from gpukeras.models import compatibility, model_recipes
+from gpukeras.models.calibration import tie_calibration
 from gpukeras.models.state import apply_snapshot, read_held, take_snapshot
+from gpukeras.models.training_rows import tie_training_rows
 from gpukeras.training.batch_size import explain_size, plan_batches
 from gpukeras.training.callbacks import epochs as own
 from gpukeras.training.callbacks.functions import FunctionHooks, Functions, end_callbacks
@@ -215,6 +217,13 @@ def check_steps(asked: Trainer, plan: PipelinePlan, notes: list[str]) -> int | N
     return steps
 
 
+def tie_data(model: Model, data: Dataset) -> None:
+    """Ties to a model what it is trained on, which predictions and summaries ask for."""
+    model_recipes.tie_recipe(model, data.recipe)
+    tie_training_rows(model, data)
+    tie_calibration(model, None)  # it was that of the weights before
+
+
 # Training -----------------------------------------------------------------------------------------
 
 
@@ -319,6 +328,7 @@ class Training:
             record=asked.terms.run,
             check=lambda ends: self.guard.check(weights=ends),
         )
+        tie_data(asked.model, asked.data)  # not before: a training may fail to begin
         asked.terms.began = True
         run_epochs(
             asked.model,
