@@ -11,6 +11,7 @@ from nightly import few
 from small_fits import make_dataset
 
 from gpukeras import CheckpointError
+from gpukeras.backend import runtime
 from gpukeras.training import fit as training_fit
 from gpukeras.training import listener
 
@@ -143,3 +144,24 @@ def test_other_data_is_refused_before_anything_is_trained(tmp_path):
         training_fit.fit(model, data, options)
     for one, other in zip(before, model.get_weights(), strict=True):
         assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.varies
+@pytest.mark.parametrize("at", [("epoch", 2, 9), ("progress", 2, 1)])
+def test_an_epoch_has_the_rate_that_a_callback_gives_it(tmp_path, monkeypatch, at):
+    monkeypatch.setattr(listener, "EVENT_S", 0.0)
+    keras = runtime.keras()
+
+    def train(stop=None):
+        model, data = make_model(20, 3), make_dataset(ROWS, 20, 3, drop_last=True)
+        halving = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
+        options = {"epochs": 4, "engine": "graph_loop"}
+        options["checkpoint"] = {"folder": str(tmp_path / "run"), "every_s": 0}
+        return training_fit.fit(model, data, options, callbacks=[halving], on_event=stop)
+
+    assert train(Stop(at)).epochs < 4
+    report = train()
+    where = "batch" if at[0] == "progress" else "epoch 2,"
+    assert report.notes[0].startswith(f"Resumed after {where}")
+    rates = report.learning_rate
+    assert [rate / rates[0] for rate in rates] == [1, 0.5, 0.25, 0.125]

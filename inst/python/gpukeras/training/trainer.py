@@ -357,12 +357,17 @@ class Training:
         events = self.events
         checkpoints, preemption = self.preemption.checkpoints, self.preemption
         measured = as_callback(own.Measurement, progress, self.manager)
+        resumption = as_callback(own.Resumption, progress, self.state)
+        # What others do where an epoch begins, such as to set its rate, is in a state within it,
+        # and not in one between two epochs.
+        within = self.state is not None and self.state.position > 0
         return [
             measured,  # an epoch's time and rate; shows the averages to all that follow
+            *([] if within else [resumption]),
             *self.asked.callbacks,
             *self.manager.callbacks,  # early stopping and the best weights, rates on a plateau
             functions,  # R functions
-            as_callback(own.Resumption, progress, self.state),
+            *([resumption] if within else []),
             as_callback(own.Guarding, self.guard, progress),
             as_callback(own.Pauses, self.guard, checkpoints, events, preemption),
             as_callback(own.Recording, measured, runner),

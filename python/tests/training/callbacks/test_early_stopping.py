@@ -206,6 +206,21 @@ def test_early_stopping_goes_on_from_its_state(cut):
 
 
 @pytest.mark.tf
+def test_a_training_that_was_stopped_goes_on_with_more_patience_or_another_metric():
+    first = as_callback(EarlyStopping, EarlyStoppingSpec(2, "error"))
+    walk(a_walker(), [first], 5, [1, 2, 2])
+    state = first.get_state()
+    known = {"patience": 2, "monitor": "error"}
+    for change, stopped, wait in [({}, True, 2), ({"patience": 5}, False, 2)]:
+        again = as_callback(EarlyStopping, EarlyStoppingSpec(**{**known, **change}))
+        again.set_state(*state)
+        assert (again.stopped, again.watch.wait, again.best_epoch) == (stopped, wait, 1)
+    other = as_callback(EarlyStopping, EarlyStoppingSpec(2, "loss"))
+    other.set_state(*state)
+    assert (other.stopped, other.watch.metric, other.best_epoch) == (False, "", 0)
+
+
+@pytest.mark.tf
 def test_kept_weights_do_not_change_with_the_models():
     model, callback = a_walker(), as_callback(EarlyStopping, EarlyStoppingSpec(2, "error"))
     callback.set_model(model)

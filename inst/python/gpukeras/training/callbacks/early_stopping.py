@@ -263,6 +263,7 @@ class EarlyStopping(_Watching):
         if verdict == "better" and self.spec.restore_best:
             self._best = [np.array(weights) for weights in self.model.get_weights()]
         if verdict == "due":
+            self.watch.wait = self.spec.patience  # a resumption with more patience counts on
             self.stopped = self.model.stop_training = True
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -278,12 +279,14 @@ class EarlyStopping(_Watching):
         """Returns the state for a checkpoint: plain values, and the best weights by their index."""
         plain, _ = super().get_state()
         best = {f"best/{place:04d}": weights for place, weights in enumerate(self._best)}
-        return {**plain, "stopped": self.stopped}, best
+        return {**plain, "monitor": self.spec.monitor, "stopped": self.stopped}, best
 
     def set_state(self, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Restores the result of `get_state()`."""
+        """Restores the result of `get_state()`, unless another metric is asked for now."""
+        if plain["monitor"] != self.spec.monitor:
+            return
         super().set_state(plain, arrays)
-        self.stopped = bool(plain.get("stopped"))
+        self.stopped = bool(plain["stopped"]) and self.watch.wait >= self.spec.patience
         kept = sorted(name for name in arrays if name.startswith("best/"))
         self._best = [np.array(arrays[name]) for name in kept]
 
