@@ -13,11 +13,13 @@ from small_fits import make_dataset, make_model
 
 from gpukeras.backend import runtime
 from gpukeras.training import fit as training_fit
+from gpukeras.training import listener, nan_guard
 
 pytestmark = pytest.mark.tf
 
 SUPPORT = Path(__file__).parents[1] / "support"
 RATES = {"kind": "exponential", "decay": 0.5}
+WORST = {"patience": 2, "monitor": "loss", "mode": "max"}  # the first epoch's weights
 AIDS = {"schedule": RATES, "ema": 0.9, "early_stopping": 5, "clip_norm": 1.0}
 
 
@@ -96,6 +98,52 @@ def test_averages_are_what_is_validated_and_what_is_left():
     assert report.history["val_loss"][-1] == pytest.approx(loss, rel=1e-5)
 
 
+@pytest.mark.varies
+@pytest.mark.parametrize("options", [{"ema": 0.9}, {"early_stopping": WORST}], ids=str)
+def test_the_end_of_a_training_sees_the_weights_that_stay(options):
+    seen, model = [], make_model(optimizer="adam")
+    keras = runtime.keras()
+    end = keras.callbacks.LambdaCallback(on_train_end=lambda logs: seen.append(read(model)))
+    data = make_dataset(validation=0.2)
+    training_fit.fit(
+        model, data, {"epochs": 9, "engine": "graph_loop", **options}, callbacks=[end],
+        functions={"on_train_end": lambda metrics: seen.append(read(model)) or {}},
+    )  # fmt: skip
+    for weights in seen:
+        np.testing.assert_array_equal(weights, read(model))
+
+
+def read(model):
+    return np.concatenate([weights.ravel() for weights in model.get_weights()])
+
+
+def test_weights_that_a_callback_restores_are_not_replaced_by_averages():
+    keras, model, first = runtime.keras(), make_model(), []
+    worst = keras.callbacks.EarlyStopping("loss", mode="max", patience=2, restore_best_weights=True)
+    keep = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: first.append(read(model)))
+    report = fit(model, callbacks=[keep, worst], ema=0.9, epochs=9)
+    assert report.epochs == 3
+    np.testing.assert_array_equal(read(model), first[0])
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_leaves_the_averages(monkeypatch):
+    monkeypatch.setattr(nan_guard, "KEEPING_SHARE", 1e9)  # each epoch's beginning is kept
+    model, seen = make_model(), []
+
+    class Explode(runtime.keras().callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                self.model.optimizer.learning_rate.assign(1e30)
+
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append(read(model))
+
+    report = fit(model, callbacks=[Explode()], ema=0.9, epochs=4)
+    assert (report.stopped, report.epochs) == ("non_finite", 2)
+    np.testing.assert_array_equal(read(model), seen[1])
+
+
 @pytest.mark.slow
 def test_an_optimizer_that_accumulates_gradients_takes_all_aids():
     optimizer = runtime.keras().optimizers.Adam(0.01, gradient_accumulation_steps=2)
@@ -170,3 +218,21 @@ def stop_after(epochs):
             raise KeyboardInterrupt
 
     return runtime.keras().callbacks.LambdaCallback(on_epoch_begin=begin)
+
+
+@pytest.mark.parametrize("kind", ["epoch", "progress"])
+def test_an_interrupt_keeps_what_backup_and_restore_has_saved(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(listener, "EVENT_S", 0.0)
+    folder = tmp_path / "backup"
+    backup = runtime.keras().callbacks.BackupAndRestore(str(folder))
+    data, options = make_dataset(validation=0.2), {"epochs": 4, "engine": "graph_loop"}
+
+    def train(stop=None):
+        return training_fit.fit(make_model(), data, options, callbacks=[backup], on_event=stop)
+
+    stopped = train(lambda event: (event["kind"], event["epoch"]) == (kind, 2))
+    assert (stopped.stopped, stopped.epochs) == ("interrupted", 2)
+    assert folder.is_dir()
+    report = train()
+    assert report.resumed_epochs == (2 if kind == "epoch" else 1)
+    assert (report.epochs, folder.exists()) == (4, False)

@@ -114,8 +114,6 @@ class Trainer:
                 elif isinstance(error, RefusedRowsError) and not self.terms.continue_on_nan:
                     training.guard.start_again()
                 raise  # as in Keras, updates before the error stay
-            else:
-                training.manager.settle()
             report = training.report()
             training.saver.write_history(report)
             return report
@@ -330,16 +328,19 @@ class Training:
         )
         tie_data(asked.model, asked.data)  # not before: a training may fail to begin
         asked.terms.began = True
-        run_epochs(
-            asked.model,
-            calls,
-            self.in_order(functions),
-            epochs=progress.epoch if self.manager.stopped else limit_epochs(asked.spec.epochs),
-            initial_epoch=progress.epoch,
-            evaluate=None if validation is None else validation.run,
-            validation_freq=asked.spec.validation_freq,
-            params=asked.terms.params,
-        )
+        with own.keeping_backups(
+            asked.callbacks, lambda: "interrupted" in (progress.stopped, functions.stopped)
+        ):
+            run_epochs(
+                asked.model,
+                calls,
+                self.in_order(functions),
+                epochs=progress.epoch if self.manager.stopped else limit_epochs(asked.spec.epochs),
+                initial_epoch=progress.epoch,
+                evaluate=None if validation is None else validation.run,
+                validation_freq=asked.spec.validation_freq,
+                params=asked.terms.params,
+            )
         if functions.stopped == "interrupted" or progress.stopped == "completed":
             early = progress.epoch < asked.spec.epochs
             progress.stopped = functions.stopped or ("early" if early else "completed")
@@ -495,8 +496,8 @@ class Training:
         logs = {"loss": math.nan, **read_metrics(model.get_metrics_result())}
         progress.stopped, progress.reason = "non_finite", why
         which = self.guard.restore()
+        self.manager.settle()
         if self.manager.keeps_best:
-            self.manager.settle()
             which = f"of its best epoch, {self.manager.best_epoch}"
         progress.notes.append(explain_stop(why, which))
         told = [*self.asked.callbacks, *self.history]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from gpukeras.backend import runtime
 from gpukeras.checkpoint.manager import Checkpointer, check_grace
 from gpukeras.checkpoint.state import TrainingState
 from gpukeras.core.errors import CheckpointError, PreemptedError
@@ -33,7 +35,7 @@ Logs = Mapping[str, Any] | None
 
 @dataclass(eq=False)
 class Measurement:
-    """Comes first at an epoch's end: takes its time and rate, and shows the averages.
+    """Comes first: takes an epoch's time and rate, shows the averages, and the final weights.
 
     Args:
         progress: The progress of the training.
@@ -55,6 +57,10 @@ class Measurement:
         self.took_s = time.perf_counter() - self.progress.began
         self.rate = read_rate(self.model, -1)
         self.manager.show_averages()
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Gives the model its final weights, which all that follow see."""
+        self.manager.settle()
 
 
 @dataclass(eq=False)
@@ -344,3 +350,31 @@ class Pauses:
         events.agree_stop("stop")
         if events.progress.stopped == "interrupted" and saves.possible:
             saves.save(within=True)  # before validation, which resets the metrics
+
+
+@contextmanager
+def keeping_backups(callbacks: Sequence[Any], interrupted: Callable[[], bool]) -> Iterator[None]:
+    """Keeps what BackupAndRestore saved before an interrupt.
+
+    Keras lets an interrupt end `fit()` at once, so its callback neither counts the epoch that was
+    not finished nor deletes its files, as it does at the end of a training.
+
+    Args:
+        callbacks: Keras callbacks.
+        interrupted: Whether the training was interrupted.
+    """
+    kind = runtime.keras().callbacks.BackupAndRestore
+    backups = [callback for callback in callbacks if isinstance(callback, kind)]
+
+    def unless_interrupted(hook: Callable[..., None]) -> Callable[..., None]:
+        return lambda *given, **named: None if interrupted() else hook(*given, **named)
+
+    hooks = ("on_epoch_end", "on_train_end")
+    for backup in backups:
+        vars(backup).update({name: unless_interrupted(getattr(backup, name)) for name in hooks})
+    try:
+        yield
+    finally:
+        for backup in backups:
+            for name in hooks:
+                del vars(backup)[name]
