@@ -108,7 +108,7 @@ length.gpu_fits <- function(x) nrow(unclass(x)$table)
 
 # The model with the best metric.
 best_fit <- function(fits) {
-  values <- fits$table[[fits$metric]]
+  values <- metric_of(fits$table, fits$metric)
   better <- if (metric_direction(fits$metric) > 0) -values else values
   c(which.min(better), 1L)[1]
 }
@@ -123,7 +123,7 @@ summary.gpu_fits <- function(object, metric = NULL, ...) {
   by <- intersect(c(setdiff(object$settings, "seed"), "group"), names(frame))
   parts <- split(frame, setting_of(frame, by))
   rows <- lapply(parts, function(part) {
-    values <- counted_values(part[[metric]])
+    values <- counted_values(metric_of(part, metric))
     cbind(part[1, by, drop = FALSE], data.frame(
       models = length(values), mean = mean(values),
       std_err = stats::sd(values) / sqrt(length(values))
@@ -148,13 +148,23 @@ counted_values <- function(values) {
   values
 }
 
-# The setting of each row of a table as a factor: with a dot between values, 1 and 5.5 would be that
-# of 1.5 and 5.
+# The setting of each row of a table as a factor of the places of its values: by their texts, 1 and
+# 5.5 would be that of 1.5 and 5, and NA and vectors none.
 setting_of <- function(table, columns) {
   if (length(columns) == 0) {
     return(factor(rep("", nrow(table))))
   }
-  interaction(table[columns], drop = TRUE, sep = "\r")
+  places <- lapply(table[columns], function(column) {
+    known <- unique(column)
+    match(column, if (is.list(column)) known else sort(known, na.last = TRUE))
+  })
+  interaction(places, drop = TRUE)
+}
+
+# A metric's values; a setting may have its name.
+metric_of <- function(table, metric) {
+  settings <- seq_len(match("stopped", names(table)))
+  table[-settings][[metric]]
 }
 
 check_metric_of <- function(metric, frame, call = caller_env()) {

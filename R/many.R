@@ -196,12 +196,24 @@ check_group_column <- function(column, data, call) {
   }
 }
 
+# What the table says of each model besides its settings, its seed and its metrics.
+table_columns_of_fits <- c(
+  "model", "fold", "group", "rows", "held_out", "epochs", "best_epoch", "stopped"
+)
+
 check_settings_grid <- function(grid, builder, call = caller_env()) {
   if (is.null(grid)) {
     return(invisible())
   }
   if (!is.data.frame(grid) || nrow(grid) == 0) {
     abort_spec(grid, "grid", "a data frame with a row for each setting", call)
+  }
+  taken <- intersect(names(grid), table_columns_of_fits)
+  if (length(taken) > 0) {
+    abort_gpukeras(
+      sprintf("`grid` has a column `%s`, which the table of models has too.", taken[1]),
+      code = "spec", hint = "Give the setting another name.", arg = "grid", call = call
+    )
   }
   takes <- names(formals(builder))
   unknown <- if ("..." %in% takes) character() else setdiff(names(grid), takes)
@@ -257,13 +269,33 @@ as_groups_of_rows <- function(group, call = caller_env()) {
   if (!is.atomic(group) || anyNA(group)) {
     abort_spec(group, "group", "one group a row, without missing values", call)
   }
-  found <- factor(plain_key(group, "group", call))
-  list(names = as.list(levels(found)), codes = as.array(as.integer(found) - 1L))
+  group <- plain_key(group, "group", call)
+  found <- sort(unique(group))
+  names <- name_groups(found)
+  if (anyDuplicated(names) > 0) {
+    abort_gpukeras(
+      "`group` has different values that are the same as text, such as times of one second.",
+      code = "spec", hint = "Give the groups as text.", arg = "group", call = call
+    )
+  }
+  list(names = as.list(names), codes = as.array(match(group, found) - 1L))
+}
+
+# The text of each group; of a number all its digits, the same whether it is an integer or not.
+name_groups <- function(group) {
+  texts <- as.character(group)
+  if (is.double(group) && !is.object(group)) {
+    whole <- which(group == round(group) & abs(group) < 2^53)
+    texts[whole] <- sprintf("%.0f", group[whole])
+    cut <- which(as.numeric(texts) != group)
+    texts[cut] <- sprintf("%.17g", group[cut])
+  }
+  texts
 }
 
 # The group of each new row as text, NULL for models that have none.
 as_new_groups <- function(fits, newdata, group, call) {
-  if (is.null(fits$table$group)) {
+  if (is.null(fits$table[["group"]])) {
     if (!is.null(group)) {
       abort_gpukeras(
         "`group` is for models of gpu_fit_many(group = ).",
@@ -282,7 +314,9 @@ as_new_groups <- function(fits, newdata, group, call) {
       )
     }
   }
-  if (!is.null(group)) lapply(as.character(group), function(one) if (!is.na(one)) one)
+  if (!is.null(group)) {
+    lapply(name_groups(plain_key(group, "group", call)), function(one) if (!is.na(one)) one)
+  }
 }
 
 # The numbers of the models of the best setting, in each group; NULL if there is one setting.
@@ -293,9 +327,9 @@ as_best_models <- function(fits) {
   if (nlevels(setting) < 2) {
     return(NULL)
   }
-  values <- table[[fits$metric]]
+  values <- metric_of(table, fits$metric)
   if (metric_direction(fits$metric) > 0) values <- -values
-  groups <- split(seq_len(nrow(table)), table$group %||% rep("", nrow(table)))
+  groups <- split(seq_len(nrow(table)), table[["group"]] %||% rep("", nrow(table)))
   best <- lapply(groups, function(rows) {
     means <- tapply(values[rows], setting[rows], function(each) mean(counted_values(each)))
     rows[setting[rows] %in% names(means)[c(which.min(means), 1)[1]]]

@@ -246,7 +246,7 @@ new_gpu_tuning <- function(record, builder, names) {
   if (!is.null(record$best)) {
     settings <- record$best$settings
     record$best$settings <- taken_settings(builder, settings)
-    record$best$batch_size <- settings$batch_size
+    record$best$batch_size <- settings[["batch_size"]]
   }
   warn_unsaved_search(warn_failed(new_result(record, "gpu_tuning")))
 }

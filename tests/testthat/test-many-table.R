@@ -97,3 +97,39 @@ test_that("settings with dots in their values remain apart", {
   expect_identical(nlevels(setting_of(settings, c("a", "b"))), 4L)
   expect_identical(nlevels(setting_of(settings, character())), 1L)
 })
+
+test_that("a setting is told apart whatever its values are", {
+  table <- data.frame(rate = c(0.1, 0.1, 0.2), dropout = c(NA, 0.5, 0.5))
+  table$units <- list(8, 8, c(4, 2))
+  expect_identical(nlevels(setting_of(table, c("rate", "dropout"))), 3L)
+  expect_identical(nlevels(setting_of(table, "units")), 2L)
+  expect_false(anyNA(setting_of(table, names(table))))
+})
+
+test_that("a setting may have a name that begins as a column of the table, or that of a metric", {
+  fits <- some_fits()
+  fits$settings <- "group_norm"
+  names(fits$table)[names(fits$table) == "units"] <- "group_norm"
+  expect_identical(as_best_models(fits), list(1L, 2L)) # not the best of each
+  expect_null(as_new_groups(fits, data.frame(x = 1), NULL, NULL))
+  fits$settings <- fits$metric <- "loss"
+  names(fits$table)[names(fits$table) == "group_norm"] <- "loss"
+  fits$table[["loss"]] <- c("mse", "mse", "mae", "mae")
+  expect_identical(best_fit(fits), 2L)
+  expect_identical(as_best_models(fits), list(1L, 2L))
+  expect_identical(summary(fits)$mean, c(1.5, 5))
+  grid <- data.frame(rows = 1:2)
+  expect_snapshot(check_settings_grid(grid, function(rows) NULL, NULL), error = TRUE)
+})
+
+test_that("groups are told apart by all their digits, and equal ones are one", {
+  near <- 2^52 + c(1, 2, 1)
+  groups <- as_groups_of_rows(near)
+  expect_identical(groups$names, list("4503599627370497", "4503599627370498"))
+  expect_identical(as.vector(groups$codes), c(0L, 1L, 0L))
+  expect_identical(name_groups(c(1e5, NA)), name_groups(c(100000L, NA)))
+  expect_length(unique(name_groups(1 / 3 + c(0, 2^-54))), 2)
+  expect_identical(as_groups_of_rows(factor(c("b", "a"), c("b", "a", "c")))$names, list("b", "a"))
+  times <- as.POSIXct("2024-01-01", tz = "UTC") + c(0.25, 0.5)
+  expect_snapshot(as_groups_of_rows(times, NULL), error = TRUE)
+})
