@@ -262,11 +262,13 @@ check_label_kind <- function(kind, y, arg, call) {
 
 # Drops the class AsIs, and converts a POSIXlt, which is a list, to a vector.
 plain_column <- function(x, arg = "x", call = caller_env()) {
-  x <- plain_integer64(x, arg, call)
-  if (inherits(x, "AsIs")) {
-    oldClass(x) <- setdiff(oldClass(x), "AsIs")
-  }
+  x <- drop_asis(plain_integer64(x, arg, call))
   if (inherits(x, "POSIXlt")) as.POSIXct(x) else x
+}
+
+drop_asis <- function(x) {
+  if (inherits(x, "AsIs")) oldClass(x) <- setdiff(oldClass(x), "AsIs")
+  x
 }
 
 # Integers of the package bit64 are stored in the bits of doubles, so they must be converted.

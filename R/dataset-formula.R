@@ -247,12 +247,16 @@ write_formula <- function(parts) {
   paste0(label, paste(right, collapse = " + "))
 }
 
-# Learned numbers are written as hexadecimal fractions, which keep all their digits.
+# A term as R reads it again. Numbers that 15 digits do not tell, as learned ones, are written as
+# hexadecimal fractions.
 deparse_term <- function(term) {
-  exact <- c("keepNA", "keepInteger", "niceNames", "hexNumeric")
-  learned <- any(vapply(split_crossed(term), is_learned, NA))
-  control <- if (learned) exact else c("keepNA", "keepInteger", "niceNames")
-  paste(deparse(term, width.cutoff = 500L, backtick = TRUE, control = control), collapse = " ")
+  write <- function(...) {
+    control <- c("keepNA", "keepInteger", "niceNames", ...)
+    lines <- deparse(term, width.cutoff = 500L, backtick = TRUE, control = control)
+    paste(lines, collapse = " ")
+  }
+  text <- write()
+  if (is.name(term) || identical(str2lang(text), term)) text else write("hexNumeric")
 }
 
 # terms() makes a matrix of columns by columns, and overflows R's stack from 20,000 on.

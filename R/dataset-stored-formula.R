@@ -292,12 +292,28 @@ show_formula <- function(formula) {
   tryCatch(
     {
       parts <- formula_parts(parse_formula(text, NULL))
-      own <- function(term) if (is.call(term)) name_term(term) else deparse_term(term)
-      last <- c(name_offset(parts$offsets), name_strata(parts$strata))
-      right <- c(vapply(parts$features, own, ""), last)
+      offsets <- lapply(parts$offsets, function(term) call("offset", term))
+      strata <- lapply(parts$strata, function(term) {
+        as.call(c(quote(strata), unname(strata_columns(term))))
+      })
+      right <- vapply(c(parts$features, offsets, strata), write_term, "")
       left <- if (!is.null(parts$label)) paste(deparse_term(parts$label), "~ ") else "~"
       paste0(left, paste(right, collapse = " + "))
     },
     error = function(condition) text
   )
+}
+
+# A term as code that the user may have written.
+write_term <- function(term) {
+  elements <- vapply(split_crossed(term), function(element) {
+    if (!is_learned(element)) {
+      deparse_term(element)
+    } else if (has_levels(element) && is.name(element[[3]][[2]])) {
+      deparse_term(element[[3]][[2]])
+    } else {
+      element[[2]]
+    }
+  }, "")
+  paste(elements, collapse = ":")
 }

@@ -68,7 +68,7 @@ check_offset_call <- function(term, call) {
 
 take_offset <- function(parts, data, call) {
   values <- lapply(parts$offsets, function(term) {
-    values <- plain_number(take_term(term, data, parts$env, call), "offset", call)
+    values <- plain_number(drop_asis(take_term(term, data, parts$env, call)), "offset", call)
     if (!is.numeric(values) || is.object(values) || length(values) != nrow(data)) {
       abort_gpukeras(
         sprintf(

@@ -314,3 +314,30 @@ expect_refused(list(
   "a missing label in a file" =
     case("data", "`price` has 1 missing value", gpu_dataset(price ~ a, path))
 ), hide = hide_path)
+
+test_that("numbers in a formula keep all their digits in its recipe", {
+  x <- sin(1:50) / 3
+  breaks <- c(-Inf, sort(x)[c(13, 25, 38)], Inf)
+  rows <- data.frame(y = x, x = x)
+  formula <- stats::as.formula(bquote(y ~ cut(x, .(breaks))))
+  parts <- split_formula(formula, rows, globalenv())
+  again <- take_features(read_formula(parts$formula), rows)
+  expect_identical(as.integer(again[[1]]), as.integer(cut(x, breaks)))
+  expect_identical(names(again), names(parts$x))
+  written <- split_formula(y ~ cut(x, c(0, 0.1)), rows, globalenv())$formula
+  expect_identical(written, "y ~ cut(x, c(0, 0.1))")
+})
+
+test_that("a formula is shown with the names of columns in backticks", {
+  rows <- data.frame(y = 1:9, x = (1:9)^2, f = gl(3, 3), "my col" = 9:1, check.names = FALSE)
+  for (formula in c(
+    y ~ poly(x, 2) + offset(`my col`), y ~ poly(x, 2) + x:factor(`my col`),
+    y ~ scale(`my col`) + f:`my col`, y ~ scale(x) + log(`my col`)
+  )) {
+    text <- split_formula(formula, rows, globalenv())$formula
+    shown <- as_formula(text, NULL)
+    expect_identical(shown[[3]], formula[[3]])
+  }
+  text <- split_formula(y ~ x + strata(`my col`, f), rows, globalenv())$formula
+  expect_identical(as_formula(text, NULL)[[3]], quote(x + strata(`my col`, f)))
+})

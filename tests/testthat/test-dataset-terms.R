@@ -168,3 +168,9 @@ test_that("pairs of levels that would have one name are refused", {
   expect_snapshot(gpu_dataset(y ~ g:h, data), error = TRUE)
   expect_s3_class(gpu_dataset(y ~ g + h, data), "gpu_dataset")
 })
+
+test_that("an offset may be written in I(), as for glm()", {
+  rows <- data.frame(y = 1:4, x = 4:1, e = 1:4)
+  found <- split_formula(y ~ x + offset(I(e / 2)), rows, globalenv())$x
+  expect_identical(found[["offset(I(e/2))"]], rows$e / 2)
+})
