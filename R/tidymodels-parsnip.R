@@ -79,7 +79,9 @@
 #' [gpu_fit()] attaches the prepped recipe to the model: [gpu_predict()] and [gpu_evaluate()] take
 #' unprocessed rows and apply the steps. As in recipes, steps with `skip = TRUE` apply to training
 #' rows only, not to rows for validation or prediction. If a step transforms the label, predictions
-#' are on the transformed scale.
+#' are on the transformed scale. A step without it that moves or leaves out rows, such as
+#' `step_arrange()`, is an error where rows are predicted, and so are `weights` as a vector beside a
+#' step that moves rows.
 #'
 #' An already prepped recipe does not change; if it was prepped on other rows, a message says so.
 #' With `recipe = ` set to a dataset or model, the rows are prepared and encoded like those of that

@@ -12,6 +12,7 @@ gpu_dataset.recipe <- function(x, data, ..., # nolint: object_name_linter.
                                validation = 0, weights = NULL, recipe = NULL, seed = NULL) {
   rlang::check_installed("recipes", "to prepare rows.")
   check_data_frame(data)
+  if (!is.null(weights)) check_unmoved(x)
   seed <- seed %||% draw_seed()
   key <- formula_of(recipe)
   baked <- if (is_recipe_key(key)) {
@@ -110,6 +111,24 @@ inform_prepped <- function(prepared, data) {
   }
 }
 
+# Steps of recipes and themis after which as many rows may be others.
+moving_steps <- c(
+  "arrange", "sample", "slice", "upsample", "downsample", "smote", "smotenc", "bsmote", "adasyn",
+  "rose", "nearmiss", "tomek"
+)
+
+# Weights that are no column stay where they are when a step moves rows.
+check_unmoved <- function(x, call = caller_env()) {
+  moved <- intersect(vapply(x$steps, step_name, ""), moving_steps)
+  if (length(moved) > 0) {
+    abort_gpukeras(
+      sprintf("The recipe's step `%s` moves rows, and `weights` are no column of them.", moved[1]),
+      code = "data", hint = "Make them a column of `data`, by hardhat::importance_weights().",
+      arg = "weights", call = call
+    )
+  }
+}
+
 step_name <- function(step) sub("^(step|check)_", "", class(step)[1])
 
 # Baking -------------------------------------------------------------------------------------------
@@ -124,6 +143,37 @@ bake_rows <- function(prepared, data, arg, call = caller_env()) {
     recipes::bake(prepared, new_data = data),
     sprintf("The recipe cannot be applied to `%s`.", arg), call
   )
+}
+
+# Bakes rows whose predictions are asked for, which must be those of the same rows.
+bake_in_place <- function(prepared, data, call = caller_env()) {
+  mark <- ".gpukeras_row"
+  seen <- rlang::env(rows = NULL)
+  about <- prepared$var_info[c(seq_len(nrow(prepared$var_info)), 1L), ]
+  about$variable[nrow(about)] <- mark
+  prepared$var_info <- about
+  last <- structure(
+    list(mark = mark, seen = seen, skip = FALSE, trained = TRUE, id = mark),
+    class = c("step_gpukeras_row", "step")
+  )
+  prepared$steps <- c(prepared$steps, list(last))
+  data[[mark]] <- seq_len(nrow(data))
+  rows <- bake_rows(prepared, data, "newdata", call)
+  if (!is.null(seen$rows) && !identical(seen$rows, seq_len(nrow(data)))) {
+    abort_gpukeras(
+      "A step of the recipe moves or leaves out rows of `newdata`: predictions are one a row.",
+      code = "data", hint = "Give such a step `skip = TRUE`, and arrange or filter rows before.",
+      arg = "newdata", call = call
+    )
+  }
+  rows
+}
+
+# Sees which rows are left after all steps.
+#' @exportS3Method recipes::bake
+bake.step_gpukeras_row <- function(object, new_data, ...) { # nolint: object_name_linter.
+  object$seen$rows <- new_data[[object$mark]]
+  new_data
 }
 
 check_baked <- function(prepared, data, role, arg, what, call) {
@@ -296,5 +346,5 @@ select_features <- function(formula, data, call = caller_env()) {
     return(take_features(read_formula(formula, call), data, call))
   }
   prepared <- find_prepared(formula, call)
-  baked_predictors(prepared, bake_rows(prepared, data, "newdata", call))
+  baked_predictors(prepared, bake_in_place(prepared, data, call))
 }

@@ -241,3 +241,19 @@ test_that("a recipe of files that were saved is refused where rows come from els
   expect_error(gpu_predict(model, path), "prepared by a recipe", class = "gpukeras_error_data")
   expect_error(gpu_evaluate(model, path), "prepared by a recipe", class = "gpukeras_error_data")
 })
+
+test_that("steps that move rows are refused where rows must keep their places", {
+  skip_if_not_installed("recipes")
+  skip_without_tensorflow()
+  rows <- data.frame(y = c(3, 1, 2, 5, 4), x = c(3, 1, 2, 5, 4))
+  arranged <- recipes::step_arrange(recipes::recipe(y ~ x, rows), x)
+  expect_snapshot(gpu_dataset(arranged, data = rows, weights = rows$x), error = TRUE)
+  filtered <- recipes::step_filter(recipes::recipe(y ~ x, rows), x > 2, skip = FALSE)
+  for (recipe in list(arranged, filtered)) {
+    data <- gpu_dataset(recipe, data = rows)
+    model <- gpu_mlp(data, units = 2)
+    gpu_fit(model, data, epochs = 1, verbose = FALSE)
+    expect_snapshot(gpu_predict(model, rows), error = TRUE)
+    expect_length(gpu_predict(model, rows[4, ]), 1)
+  }
+})
