@@ -118,6 +118,13 @@ def test_learn_fill_level_takes_the_first_of_equals(codes, level):
     assert imputation.learn_fill_level(column(codes, "factor", "abc"), keep, "x") == level
 
 
+def test_levels_without_a_training_row_are_found():
+    keep = np.array([True, True, True, False])
+    found = imputation.find_absent(column([3, 0, 1, 2], "factor", "abcd"), keep)
+    assert found == ("b", "d")
+    assert imputation.find_absent(column([0, 0, 0, 0], "factor", "ab"), keep) == ()
+
+
 def test_a_column_without_values_in_the_training_rows_is_named():
     keep = np.array([True, False])
     with pytest.raises(DataError, match="Column `w` of `x` is missing in all training rows"):

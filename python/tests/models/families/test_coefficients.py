@@ -140,6 +140,16 @@ def test_contrasts_tell_columns_of_one_name_apart():
     assert [value for _, value in found] == [4, 5, 8]
 
 
+def test_levels_without_a_training_row_have_no_contrast():
+    rule = CategoryRule("f", levels=("a", "b", "c", "d"), absent=("a", "c"))
+    number = NumberRule("flag", logical=True)
+    recipe = Recipe(TableEncoding((rule, number)))
+    known = [column.name for column in coefficients.list_encoded(recipe) if column.seen]
+    assert known == ["f=b", "f=d", "flag"]
+    found = contrasts([1, 2, 5, 3], ["(Intercept)", *known], recipe)
+    assert found == [("(Intercept)", 3), ("fd", 3), ("flagTRUE", 3)]
+
+
 def joined(order):
     """A linear model of two inputs, whose dense layer takes them in an order."""
     import keras

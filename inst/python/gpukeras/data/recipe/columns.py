@@ -99,6 +99,7 @@ class BaseRule(ABC):
     onehot: bool = False
     bins: int = 0
     new_levels: bool = False
+    absent: tuple[str, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -184,6 +185,8 @@ class CategoryRule(BaseRule):
         indicator: Whether a 0/1 column marks missing values.
         bins: If not 0, there is one 0/1 column per bin of a level's hash.
         new_levels: Whether levels that training did not see are encoded, see `targets.recode()`.
+        absent: Levels without a training row, as far as they are known. They have columns, which
+            teach a model nothing, and make no other encoding.
     """
 
     kind: str = field(default="category", init=False)
@@ -194,6 +197,7 @@ class CategoryRule(BaseRule):
     indicator: bool = False
     bins: int = 0
     new_levels: bool = False
+    absent: tuple[str, ...] = field(default=(), compare=False)
 
     def _name_parts(self) -> tuple[str, ...]:
         if self.bins:
@@ -369,6 +373,7 @@ def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
         fill=imputation.learn_fill_level(column, how.keep, how.arg) if how.impute else None,
         indicator=_needs_indicator(column, how),
         bins=how.spec.hash_bins if hashed else 0,
+        absent=imputation.find_absent(column, how.keep) if levels else (),
     )
 
 

@@ -192,10 +192,24 @@ def learn_fill_level(column: Mapping[str, Any], keep: np.ndarray, arg: str) -> s
     Raises:
         DataError: if all training rows lack a value; names the column.
     """
-    codes = np.asarray(column["values"])
-    counts = np.zeros(len(column["levels"]), dtype=np.int64)
-    for rows in row_blocks(len(codes), 8):
-        counts += np.bincount(codes[rows][keep[rows]], minlength=len(counts) + 1)[1:]
+    counts = _count_levels(column, keep)
     if not counts.sum():
         raise nothing_observed(column["name"], arg)
     return str(column["levels"][int(counts.argmax())])
+
+
+def find_absent(column: Mapping[str, Any], keep: np.ndarray) -> tuple[str, ...]:
+    """Returns the levels of a category that no training row has; none where codes are not kept."""
+    counts = _count_levels(column, keep)
+    if not counts.sum():
+        return ()
+    return tuple(str(column["levels"][place]) for place in np.flatnonzero(counts == 0))
+
+
+def _count_levels(column: Mapping[str, Any], keep: np.ndarray) -> np.ndarray:
+    """Returns how many training rows have each level."""
+    codes = np.asarray(column["values"]).reshape(-1)
+    counts = np.zeros(len(column["levels"]), dtype=np.int64)
+    for rows in row_blocks(len(codes), 8):
+        counts += np.bincount(codes[rows][keep[rows]], minlength=len(counts) + 1)[1:]
+    return counts

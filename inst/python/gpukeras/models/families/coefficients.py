@@ -56,11 +56,15 @@ class Term:
 
 @dataclass(frozen=True)
 class Encoded:
-    """An encoded column: its name, and what was subtracted from it and divided by."""
+    """An encoded column: its name, what was subtracted from it and divided by, and if it was seen.
+
+    The column of a level without a training row has no coefficient: as `glm()` drops such levels.
+    """
 
     name: str
     center: float = 0.0
     scale: float = 1.0
+    seen: bool = True
 
 
 @dataclass(frozen=True)
@@ -143,14 +147,23 @@ def _walk(encoding: Encoding) -> Iterator[Encoded]:
         case InputsEncoding():
             for part in encoding.inputs:
                 for column in _walk(part.encoding):
-                    yield Encoded(f"{part.name}${column.name}", column.center, column.scale)
+                    yield replace(column, name=f"{part.name}${column.name}")
         case TableEncoding():
             for rule in encoding.columns:
-                for place, name in enumerate(rule.features):
-                    # Only a number is standardised; weekdays and indicators beside it are not.
-                    yield Encoded(name, rule.center, rule.scale) if place == 0 else Encoded(name)
+                yield from _walk_column(rule)
         case ArrayEncoding() if len(encoding.shape) == 1:
             yield from _walk_array(encoding)
+
+
+def _walk_column(rule: ColumnRule) -> Iterator[Encoded]:
+    absent = {f"{rule.name}={level}" for level in rule.absent} if rule.onehot else ()
+    # Only a number is standardised; weekdays and indicators beside it are not.
+    first, *others = rule.features
+    yield Encoded(first, rule.center, rule.scale, first not in absent)
+    yield from (
+        Encoded(name, seen=name not in absent or place >= len(rule.levels))
+        for place, name in enumerate(others, start=1)
+    )
 
 
 def _walk_array(encoding: ArrayEncoding) -> Iterator[Encoded]:
@@ -192,6 +205,7 @@ def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Ter
         terms += [
             Term(column.name, float(slope), predictor)
             for column, slope in zip(columns, slopes[:, place], strict=True)
+            if column.seen
         ]
     own = _read_intercepts(model, family, float(starts[0] - shifts[0]))
     return (*own, *terms, *_read_thresholds(model, family, float(shifts[0])))
@@ -285,14 +299,18 @@ def contrast_terms(terms: tuple[Term, ...], recipe: Recipe, family: Family) -> t
 
 def _contrast(terms: tuple[Term, ...], rule: ColumnRule, family: Family) -> tuple[Term, ...]:
     """Returns terms with the levels of a factor compared with its first one."""
-    names = {f"{rule.name}={level}": f"{rule.name}{level}" for level in rule.levels}
+    if rule.logical:
+        own = f"{rule.name}TRUE"
+        return tuple(replace(term, term=own) if term.term == rule.name else term for term in terms)
+    levels = [level for level in rule.levels if level not in rule.absent]
+    names = {f"{rule.name}={level}": f"{rule.name}{level}" for level in levels}
     crossed = ":" in rule.name  # an interaction's main effects are in the model too
-    if not names or crossed or tuple(names) != tuple(rule.features[: len(names)]):
+    if not names or crossed or not rule.onehot:
         return terms
     first = next(iter(names))
     base = {term.predictor: term.estimate for term in reversed(terms) if term.term == first}
-    levels = likelihood(family).names(family) if family.name == "ordinal" else []
-    thresholds = {f"{low}|{high}" for low, high in itertools.pairwise(levels)}
+    classes = likelihood(family).names(family) if family.name == "ordinal" else []
+    thresholds = {f"{low}|{high}" for low, high in itertools.pairwise(classes)}
     contrasts, seen = [], set()
     for term in terms:
         shift = base.get(term.predictor, base.get("", 0.0))
