@@ -11,8 +11,9 @@
 #'
 #' @section Coefficients:
 #' Models without hidden layers have coefficients on the scale of the data, with the names and the
-#' meaning that `glm()` gives them: a factor's levels are compared with the first one (the model
-#' itself has a column for each level; [gpu_summary()] shows those). Several linear predictors are
+#' meaning that `glm()` gives them: a factor's levels are compared with the first one that has a
+#' training row (the model itself has a column for each level; [gpu_summary()] shows those), and
+#' levels without one have no coefficient. Several linear predictors are
 #' named before the term, `"high:wt"`; those of `"multinomial"` are compared with the first class,
 #' as in `nnet::multinom()`. `"ordinal"` has slopes, then thresholds, as `MASS::polr()`.
 #' @section What there is not:
@@ -30,7 +31,8 @@
 #' @param ... Further arguments of [gpu_summary()].
 #' @return `coef()` a named vector; `logLik()` a `logLik` with degrees of freedom and the number of
 #'   observations; `nobs()` the `$nobs` of [gpu_summary()];
-#'   `deviance()` and `df.residual()` numbers; `residuals()` and `fitted()` one number a row;
+#'   `deviance()` and `df.residual()` numbers; `residuals()` and `fitted()` one number a row, which
+#'   is a probability where the model itself gives logits;
 #'   `formula()` a formula; `family()` a [gpu_family()].
 #' @section Errors:
 #' `gpukeras_error_model` for what a model does not have, `gpukeras_error_spec` without `data`.
@@ -237,7 +239,25 @@ residuals_of_model <- function(object, data, type = "response", y = NULL, part =
 
 fitted_of_model <- function(object, data, ...) {
   check_rows_given(missing(data), "fitted", caller_env())
-  gpu_predict(object, data, ...)
+  predict_means(object, data, ...)
+}
+
+# Predictions; of a model that gives the logits of classes, their probabilities.
+predict_means <- function(model, data, ..., call = caller_env()) {
+  predicted <- gpu_predict(model, data, ...)
+  about <- terms_of_model(model, call)
+  if (!about$logits) {
+    return(predicted)
+  }
+  switch(about$family,
+    multinomial = {
+      odds <- exp(predicted - do.call(pmax, as.data.frame(predicted)))
+      odds / rowSums(odds)
+    },
+    binomial = ,
+    multi_label = stats::plogis(predicted),
+    predicted
+  )
 }
 
 # What there is not --------------------------------------------------------------------------------

@@ -80,12 +80,10 @@ glance.gpu_history <- function(x, ...) {
 augment.gpu_summary <- function(x, newdata, ...) {
   check_data_frame(newdata)
   model <- x$state$model
-  predicted <- gpu_predict(model, newdata)
-  if (x$family %in% c("binomial", "multinomial", "ordinal")) {
+  predicted <- predict_means(model, newdata)
+  if (x$family %in% c("binomial", "multinomial", "ordinal") && has_classes(model)) {
     classes <- gpu_predict(model, newdata, type = "class")
-    if (is.factor(classes)) {
-      return(add_classes(newdata, classes, as_probabilities(predicted, levels(classes))))
-    }
+    return(add_classes(newdata, classes, as_probabilities(predicted, levels(classes))))
   }
   add_fitted(newdata, predicted, x$formula)
 }
@@ -102,6 +100,9 @@ augment.gpu_mlp_fit <- function(x, newdata, ...) {
 }
 
 # nolint end
+
+# Whether labels were a factor or texts.
+has_classes <- function(model) length(gpu_recipe(model)$label$levels) > 0
 
 add_classes <- function(newdata, classes, probabilities) {
   newdata$.pred_class <- classes

@@ -147,3 +147,17 @@ test_that("gpu_tabular() takes a family, and its models predict as those of gpu_
   expect_error(gpu_tabular(events, family = "cox"), "tabm", class = "gpukeras_error_spec")
   expect_error(gpu_tabular(data, family = "gamma"), class = "gpukeras_error_data")
 })
+
+test_that("a level without a row has no coefficient, as in glm()", {
+  skip_without_tensorflow()
+  flowers <- iris[51:150, ] # setosa is a level still
+  flowers$large <- flowers$Petal.Length > 5
+  formula <- Sepal.Length ~ Species + Sepal.Width + large
+  data <- gpu_dataset(formula, flowers, batch_size = 100, seed = 1)
+  model <- gpu_mlp(data, units = integer(), learning_rate = 0.1, seed = 1)
+  gpu_fit(model, data, epochs = 800, verbose = FALSE)
+  expect_equal(coef(model), coef(stats::lm(formula, flowers)), tolerance = 1e-3)
+  terms <- gpu_summary(model, flowers)$coefficients$term
+  expect_false("Species=setosa" %in% terms)
+  expect_true("Species=versicolor" %in% terms)
+})

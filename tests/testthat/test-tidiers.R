@@ -84,3 +84,39 @@ test_that("classes have a column for each level", {
   both <- gpu_mlp_fit(cbind(mpg, hp) ~ wt, mtcars, units = 2, epochs = 1)
   expect_named(generics::augment(both, mtcars), c(names(mtcars), ".fitted_mpg", ".fitted_hp"))
 })
+
+test_that("a model of logits has fitted values and classes' probabilities", {
+  skip_if_not_installed("generics")
+  skip_without_tensorflow()
+  keras <- reticulate::import("keras")
+  trained <- function(data, units, loss) {
+    model <- keras$Sequential(list(keras$layers$Input(list(2L)), keras$layers$Dense(units)))
+    model$compile(keras$optimizers$Adam(0.05), loss = loss)
+    gpu_fit(model, data, epochs = 3, verbose = FALSE)
+    model
+  }
+  binary <- keras$losses$BinaryCrossentropy(from_logits = TRUE)
+  model <- trained(gpu_dataset(am ~ wt + hp, mtcars, batch_size = 32), 1L, binary)
+  augmented <- generics::augment(gpu_summary(model, mtcars), mtcars)
+  expect_equal(augmented$.fitted, stats::plogis(gpu_predict(model, mtcars)))
+  expect_equal(augmented$.resid, residuals(model, mtcars), tolerance = 1e-6)
+  expect_equal(mtcars$am - fitted(model, mtcars), residuals(model, mtcars), tolerance = 1e-6)
+
+  several <- keras$losses$SparseCategoricalCrossentropy(from_logits = TRUE)
+  data <- gpu_dataset(Species ~ Petal.Length + Petal.Width, iris, batch_size = 50)
+  model <- trained(data, 3L, several)
+  augmented <- generics::augment(gpu_summary(model, iris), iris)
+  odds <- exp(gpu_predict(model, iris))
+  expect_equal(as.matrix(augmented[7:9]), odds / rowSums(odds), ignore_attr = TRUE)
+})
+
+test_that("counts of successes are augmented by their probability", {
+  skip_if_not_installed("generics")
+  skip_without_tensorflow()
+  doses <- data.frame(died = c(1, 3, 7), lived = c(9, 7, 3), dose = 1:3)
+  data <- gpu_dataset(cbind(died, lived) ~ dose, doses, batch_size = 3)
+  model <- gpu_mlp(data, units = integer(), family = "binomial", seed = 1)
+  gpu_fit(model, data, epochs = 1, verbose = FALSE)
+  augmented <- generics::augment(gpu_summary(model, doses), doses)
+  expect_identical(augmented$.fitted, gpu_predict(model, doses))
+})

@@ -334,6 +334,7 @@ class ModelTerms:
         options: Its options besides, by name.
         formula: R's formula as text, or "".
         linear: Whether the model has no hidden layers.
+        logits: Whether the model gives logits where the family has probabilities.
         terms: Its coefficients, see `coefficients.contrast_terms()`.
     """
 
@@ -342,6 +343,7 @@ class ModelTerms:
     options: Mapping[str, Any]
     formula: str
     linear: bool
+    logits: bool
     terms: tuple[Term, ...]
 
 
@@ -367,6 +369,7 @@ def read_terms(model: Model) -> ModelTerms:
         options={} if family is None else family_options(family),
         formula="" if recipe is None else recipe.formula,
         linear=coefficients.find_linear(model, family) is not None,
+        logits=family_of(model) is None and reads_logits(getattr(model, "loss", None)),
         terms=terms,
     )
 
