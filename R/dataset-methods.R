@@ -9,7 +9,7 @@
 #' validation; their number is `NA` for streamed rows. `x[1:3, ]` returns rows as the model gets
 #' them, in their original order: `list(x, y)`, or `list(x, y, weights)`; of several inputs `x` is
 #' a list with an element for each. `summary()` returns a data frame of the columns and what the
-#' recipe learned about them.
+#' recipe learned about them, `NA` for the mean of a column that is taken as it is.
 #' @rdname gpu_dataset
 #' @export
 dim.gpu_dataset <- function(x) {
@@ -118,7 +118,8 @@ new_columns_summary <- function(object) {
     levels = vapply(columns, function(rule) length(rule$levels), 0L),
     mean = vapply(columns, value, 0, "center"), deviation = vapply(columns, value, 0, "scale")
   )
-  numbers <- frame$kind %in% c("number", "duration")
+  as_they_are <- frame$mean %in% 0 & frame$deviation %in% 1
+  numbers <- frame$kind %in% c("number", "duration") & !as_they_are
   frame$levels[frame$kind != "category"] <- NA
   frame[!numbers, c("mean", "deviation")] <- NA
   structure(list(text = format(object), columns = frame), class = "summary.gpu_dataset")

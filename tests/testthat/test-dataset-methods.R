@@ -52,6 +52,15 @@ test_that("a summary has the columns, and what was learned of them", {
   expect_equal(nrow(summary(gpu_dataset(x, y))$columns), 0)
 })
 
+test_that("a summary tells no mean of columns that are taken as they are", {
+  skip_without_tensorflow()
+  cars <- transform(mtcars, by_hand = am == 1)
+  found <- summary(gpu_dataset(mpg ~ wt + by_hand, cars))$columns
+  expect_equal(found$mean, c(mean(mtcars$wt), NA))
+  found <- summary(gpu_dataset(mpg ~ wt + hp, mtcars, scale = FALSE))$columns
+  expect_true(all(is.na(found[c("mean", "deviation")])))
+})
+
 expect_refused(list(
   "a column of a dataset" = case("spec", "before", gpu_dataset(x, y)[1, 2]),
   "a column of a dataset by name" =
