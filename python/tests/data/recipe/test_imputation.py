@@ -4,6 +4,7 @@ from frames import NAN, column, frame
 
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays
+from gpukeras.data.dataset import map_dataset
 from gpukeras.data.recipe import imputation
 
 
@@ -24,13 +25,13 @@ def array(x, names=()):
     ],
 )
 def test_choose_policy(asked, learned, policy):
-    assert imputation.choose_policy(asked, learned) == policy
+    assert map_dataset.choose_policy(asked, learned) == policy
 
 
 @pytest.mark.parametrize("learned", ["error", "drop"])
 def test_imputing_needs_a_recipe_that_learned_it(learned):
     with pytest.raises(SpecError, match="`recipe` that was learned so"):
-        imputation.choose_policy("impute", learned)
+        map_dataset.choose_policy("impute", learned)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from gpukeras.data.reader.windows import Span, WindowFeatures, WindowRows
 from gpukeras.data.recipe.augmentation import AugmentSpec
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.encoding import check_settled, group_columns
-from gpukeras.data.recipe.imputation import check_labels, choose_complete, choose_policy
+from gpukeras.data.recipe.imputation import check_labels, choose_complete
 from gpukeras.data.recipe.multi_output import (
     ClassWeights,
     Weights,
@@ -327,6 +327,25 @@ class Request:
     def na(self) -> str:
         """The policy for missing values, see `choose_policy()`."""
         return choose_policy(self.spec.na, None if self.recipe is None else self.recipe.na)
+
+
+def choose_policy(asked: str, learned: str | None) -> str:
+    """Returns the policy for missing values: `asked`, or that of the applied recipe.
+
+    "drop" overrides any recipe. "error" is the default, so the recipe's policy overrides it.
+
+    Raises:
+        SpecError: if `asked` is "impute" and the recipe learned no values to impute.
+    """
+    if learned is None or asked == "drop":
+        return asked
+    if asked == "impute" and learned != "impute":
+        raise SpecError(
+            f'`na` = "impute" needs a `recipe` that was learned so, not with "{learned}".',
+            hint='Make that dataset with `na = "impute"`, or use `na = "drop"`.',
+            arg="na",
+        )
+    return learned
 
 
 @dataclass(frozen=True)

@@ -459,7 +459,7 @@ def transform_column(
         DataError: for a changed type, a new level, or values that cannot be trained on; names the
             column.
     """
-    column = imputation.as_kind(column, rule.kind, rule.zone, rule.units)
+    column = as_kind(column, rule.kind, rule.zone, rule.units)
     _check_kind(rule, column, arg)
     if rule.indicator:
         out[:, -1] = imputation.is_missing(column)
@@ -470,6 +470,18 @@ def transform_column(
         _transform_category(rule, column, out, arg)
     else:
         _transform_number(rule, column, out, arg, notes)
+
+
+def as_kind(column: Mapping[str, Any], kind: str, zone: str, units: str) -> Mapping[str, Any]:
+    """Returns a column without any value as one of a rule's kind: R's `NA` alone is a logical."""
+    kind = {"number": "numeric", "category": "character", "text": "character"}.get(kind, kind)
+    same = column["kind"] == kind or {column["kind"], kind} <= set(CATEGORIES)
+    if same or not (missing := imputation.is_missing(column)).all():
+        return column
+    if kind in CATEGORIES:
+        return {**column, "kind": kind, "values": np.zeros(len(missing), np.int32), "levels": ()}
+    values = {"values": np.full(len(missing), np.nan), "offsets": np.zeros(len(missing))}
+    return {**column, **values, "kind": kind, "zone": zone, "units": units}
 
 
 def _transform_category(

@@ -1,4 +1,4 @@
-"""Handles missing values: chooses the policy, finds complete rows, learns the replacements.
+"""Handles missing values: finds complete rows, and learns the replacements.
 
 A missing number is NaN; a missing category is R's code 0. Uses NumPy only.
 """
@@ -10,47 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import DataError, SpecError
+from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
 from gpukeras.data.arrays import check_features, column_fault, column_name, row_blocks
 from gpukeras.data.recipe.targets import CATEGORIES, MASKS, each_label
-
-
-def choose_policy(asked: str, learned: str | None) -> str:
-    """Returns the policy for missing values: `asked`, or that of the applied recipe.
-
-    "drop" overrides any recipe. "error" is the default, so the recipe's policy overrides it.
-
-    Raises:
-        SpecError: if `asked` is "impute" and the recipe learned no values to impute.
-    """
-    if learned is None or asked == "drop":
-        return asked
-    if asked == "impute" and learned != "impute":
-        raise SpecError(
-            f'`na` = "impute" needs a `recipe` that was learned so, not with "{learned}".',
-            hint='Make that dataset with `na = "impute"`, or use `na = "drop"`.',
-            arg="na",
-        )
-    return learned
 
 
 def is_missing(column: Mapping[str, Any]) -> np.ndarray:
     """Returns a mask of the missing values of a column or of a vector of labels."""
     values = np.asarray(column["values"]).reshape(-1)
     return values == 0 if column["kind"] in CATEGORIES else np.isnan(values)
-
-
-def as_kind(column: Mapping[str, Any], kind: str, zone: str, units: str) -> Mapping[str, Any]:
-    """Returns a column without any value as one of a rule's kind: R's `NA` alone is a logical."""
-    kind = {"number": "numeric", "category": "character", "text": "character"}.get(kind, kind)
-    same = column["kind"] == kind or {column["kind"], kind} <= set(CATEGORIES)
-    if same or not (missing := is_missing(column)).all():
-        return column
-    if kind in CATEGORIES:
-        return {**column, "kind": kind, "values": np.zeros(len(missing), np.int32), "levels": ()}
-    values = {"values": np.full(len(missing), np.nan), "offsets": np.zeros(len(missing))}
-    return {**column, **values, "kind": kind, "zone": zone, "units": units}
 
 
 def count_missing(
