@@ -16,6 +16,8 @@ from functools import partial
 from operator import truediv
 from typing import Any
 
+import numpy as np
+
 from gpukeras.backend import devices, keras_private, runtime, tensor_ops
 from gpukeras.backend.oom import memory_errors
 from gpukeras.checkpoint.manager import open_saver
@@ -40,6 +42,7 @@ from gpukeras.engine.epoch_loop import EpochLoop
 from gpukeras.engine.train_step import why_not_split
 from gpukeras.models import compatibility, model_recipes
 from gpukeras.models.calibration import tie_calibration
+from gpukeras.models.families.keras_classes import family_layer
 from gpukeras.models.state import apply_snapshot, read_held, take_snapshot
 from gpukeras.models.training_rows import tie_training_rows
 from gpukeras.training.batch_size import explain_size, plan_batches
@@ -220,6 +223,18 @@ def tie_data(model: Model, data: Dataset) -> None:
     model_recipes.tie_recipe(model, data.recipe)
     tie_training_rows(model, data)
     tie_calibration(model, None)  # it was that of the weights before
+    forget_baseline(model)
+
+
+def forget_baseline(model: Model) -> None:
+    """Forgets the baseline hazard of a model of Cox, which is that of the weights before.
+
+    `fit.fill_baseline()` estimates it where a training has ended.
+    """
+    layer = family_layer(model)
+    if layer is not None and layer.family.name == "cox":
+        hazard = layer.own["hazard"]
+        hazard.assign(np.zeros(hazard.shape, np.float32))
 
 
 # Training -----------------------------------------------------------------------------------------

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from familied import LEVELS, ROWS, dataset, labels_of, model_of
 
+from gpukeras.backend import runtime
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.models.families.predictions import check_type
 from gpukeras.models.families.spec import Family
-from gpukeras.training import evaluate, predict
+from gpukeras.training import evaluate, fit, predict
 
 pytestmark = pytest.mark.tf
 
@@ -36,6 +37,24 @@ def test_curves_of_cox_need_a_training_and_times_are_not_negative():
             predict.predict(model, data=data, type=kind)
     with pytest.raises(SpecError, match="`times` must be a number of at least 0"):
         predict.predict(model_of("discrete_time"), data=data, type="survival", times=[-1.0])
+
+
+def test_a_training_that_fails_leaves_no_curves_of_the_weights_before():
+    data = dataset("cox")
+    model = model_of("cox", data)
+    fit.fit(model, data, {"epochs": 1, "engine": "graph_loop"})
+    predict.predict(model, data=data, type="survival")
+
+    def fail(epoch, logs):
+        raise ZeroDivisionError
+
+    failing = runtime.keras().callbacks.LambdaCallback(on_epoch_end=fail)
+    with pytest.raises(ZeroDivisionError):
+        fit.fit(model, data, {"epochs": 2, "engine": "graph_loop"}, callbacks=[failing])
+    with pytest.raises(ModelError, match="`model` has no baseline hazard"):
+        predict.predict(model, data=data, type="survival")
+    fit.fit(model, data, {"epochs": 1, "engine": "graph_loop"})
+    predict.predict(model, data=data, type="survival")
 
 
 @pytest.mark.varies
