@@ -225,10 +225,19 @@ most_unmarshalled <- 4
 refuse_marshalled <- function(model, arg = caller_arg(model), call = caller_env()) {
   force(arg)
   check_given(model, arg, call)
-  if (inherits(model, "gpu_marshalled")) {
+  fit <- inherits(model, "gpu_mlp_fit") # whose archive is of the model as parsnip trained it
+  if (fit || inherits(model, "gpu_marshalled")) {
     abort_gpukeras(
-      sprintf("`%s` is a marshalled value, and this function changes a model in place.", arg),
-      code = "model", hint = sprintf("Use model <- gpu_unmarshal(%s).", arg), arg = arg, call = call
+      sprintf(
+        "`%s` is %s, and this function changes a model in place.", arg,
+        if (fit) "an engine fit of parsnip" else "a marshalled value"
+      ),
+      code = "model", arg = arg, call = call,
+      hint = if (fit) {
+        sprintf("Use gpu_save(%s, path), then model <- gpu_load(path).", arg)
+      } else {
+        sprintf("Use model <- gpu_unmarshal(%s).", arg)
+      }
     )
   }
 }

@@ -68,7 +68,8 @@
 #' element `history` is the [gpu_history]. It also holds the trained model as a `.keras` archive:
 #' after `saveRDS()` and `readRDS()`, in another session or on a worker, the model is loaded on
 #' first use. The archive is made after each training and takes as much memory as a file of
-#' [gpu_save()].
+#' [gpu_save()]. It does not change, so [gpu_fit()], [gpu_prune()] and [gpu_calibrate()], which
+#' change a model in place, refuse it: [gpu_save()] and [gpu_load()] make a model for them.
 #'
 #' @section Recipes:
 #' `gpu_dataset(recipe, data = )` preps the recipe on the training rows (without the `validation`

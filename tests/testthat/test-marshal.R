@@ -24,6 +24,7 @@ test_that("a marshalled model says what it is and what it needs, without Python"
     gpu_fit(a_marshalled(), mtcars, mtcars$mpg)
     gpu_calibrate(a_marshalled(), mtcars)
     gpu_prune(a_marshalled(), mtcars)
+    gpu_calibrate(structure(list(), class = "gpu_mlp_fit"), mtcars)
     gpu_unmarshal(a_marshalled(list(model.keras = "text")))
     gpu_marshal(NULL)
     gpu_unmarshal(1)
