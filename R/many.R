@@ -60,10 +60,9 @@
 #'
 #' @section What differs from training alone:
 #' Sums are added in another order, so numbers differ in their last digits. The optimizer's averages
-#' (`ema`), gradient clipping by [gpu_fit()] and callbacks are not available; clipping
-#' of the optimizer itself is. With several outputs the losses of single outputs, not the total, are
-#' averaged over batches as by Keras, which is not the mean over rows. Dropout draws the numbers of
-#' the engine `"compiled"`, and augmentation of images other numbers.
+#' (`ema`), gradient clipping by [gpu_fit()] and callbacks are not available; clipping of the
+#' optimizer itself is. Dropout draws the numbers of the engine `"compiled"`, and augmentation of
+#' images other numbers.
 #'
 #' @param data A [gpu_dataset()] with rows in memory or in files, or a data frame if `model` is a
 #'   formula. Rows in sequence (functions, `tf.data`) are refused.

@@ -113,18 +113,23 @@ def test_weights_of_rows_count():
     assert not np.allclose(one, other)
 
 
-def test_weights_of_an_output_are_its_own():
+@pytest.mark.parametrize("weighed", [False, True])
+def test_losses_of_several_outputs_are_means_over_their_rows(weighed):
     from grouped import LABELS, OPTIONS, PRICE, SHAPES, X, two_heads
 
     from gpukeras.data.dataset.map_dataset import build_dataset
 
     weights = np.random.default_rng(1).uniform(0.1, 3, len(PRICE))
     given = {"outputs": [{"name": "price", "values": weights}]}
-    data = build_dataset(X, {**OPTIONS, "batch_size": 9}, LABELS, weights=given)
+    options = {**OPTIONS, "batch_size": 9}
+    data = build_dataset(X, options, LABELS, weights=given if weighed else None)
     fits = fit_many([two_heads(SHAPES)], data, folds=2, most=2, epochs=2)
     assert fits.plan.stacks
     assert len(fits.members[0].train) % 9
     assert max(difference(fits, 2, epochs=2)) < ALONE
+    history = fits.fitted[1].history.metrics
+    total = np.add(history["price_loss"], history["cut_loss"])
+    np.testing.assert_allclose(total, history["loss"], rtol=1e-5)
 
 
 def test_a_loss_that_is_no_number_ends_one_model_only():

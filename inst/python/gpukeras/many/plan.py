@@ -21,7 +21,7 @@ from gpukeras.engine.value_ranges import CHECKED
 from gpukeras.many.batches import split_models
 from gpukeras.many.step import state_variables
 from gpukeras.many.structure import describe_structure
-from gpukeras.models.losses import arrange_weights
+from gpukeras.models.losses import weighing_rows
 from gpukeras.models.variables import other_optimizers
 
 MEMORY_SHARE = 0.5  # of what is free; rows, results and the system use the rest
@@ -352,8 +352,8 @@ def _step(model: Model, arrays: Sequence[Any]) -> Any:
     x, y, weights = runtime.keras().utils.unpack_x_y_sample_weight(arrays)
     training = {"training": True} if keras_private.takes_training(model) else {}
     outputs = model(x, **training)
-    weights = arrange_weights(keras_private.compiled_loss(model), outputs, weights)
-    loss = keras_private.compute_loss(
-        model, x=x, y=y, y_pred=outputs, sample_weight=weights, training=True
-    )
-    return loss, model.compute_metrics(x, y, outputs, weights)
+    with weighing_rows(model):
+        loss = keras_private.compute_loss(
+            model, x=x, y=y, y_pred=outputs, sample_weight=weights, training=True
+        )
+        return loss, model.compute_metrics(x, y, outputs, weights)

@@ -16,7 +16,7 @@ from typing import Any
 from gpukeras.backend import keras_private, keras_stateless, runtime, stacking
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.many.structure import Binding
-from gpukeras.models.losses import arrange_weights, losses_of
+from gpukeras.models.losses import losses_of, weighing_rows
 
 State = dict[str, list[Any]]
 PARTS = WEIGHTS, REST, OPTIMIZER, METRICS = "weights", "rest", "optimizer", "metrics"
@@ -136,7 +136,6 @@ class StatelessModel:
         return self.model(x, training=training) if takes_training else self.model(x)
 
     def _loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> Any:
-        weights = arrange_weights(keras_private.compiled_loss(self.model), outputs, weights)
         return keras_private.compute_loss(
             self.model, x=x, y=y, y_pred=outputs, sample_weight=weights, training=training
         )
@@ -147,8 +146,6 @@ class StatelessModel:
         """Updates the mean loss, weighted by rows, and the metrics."""
         ops = runtime.keras().ops
         self._tracker.update_state(loss, sample_weight=ops.cast(rows, "float32"))
-        compiled = keras_private.compiled_loss(self.model)
-        own_weights = arrange_weights(compiled, outputs, own_weights)
         keras_stateless.update_metrics_by(self.model, y, outputs, filled, own_weights)
 
     def _keep(self, rows: Any, after: State, before: State) -> State:
@@ -173,10 +170,11 @@ class StatelessModel:
 
     @contextmanager
     def _bound(self, state: State, batch: Batch) -> Iterator[Any]:
-        """Puts a state in the variables' place, and numbers in that of settings."""
+        """Puts a state in the variables' place, numbers in that of settings, and weighs losses."""
         with ExitStack() as stack:
             for binding, number in zip(self._bindings, batch.numbers, strict=True):
                 stack.enter_context(binding.bound_to(number))
+            stack.enter_context(weighing_rows(self.model, batch.rows))
             yield stack.enter_context(self._scope(state))
 
     def _values(self, scope: Any) -> State:

@@ -26,12 +26,16 @@ def sums_rows(loss: Any) -> bool:
 
 
 @contextmanager
-def weighing_rows(model: Model) -> Iterator[None]:
+def weighing_rows(model: Model, rows: Any = None) -> Iterator[None]:
     """Makes the loss of each output a mean over rows in programs traced inside the context.
 
     Weights of several outputs are arranged as the outputs, see `arrange_weights()`.
     Keras weights a batch by its rows only if their number is known when the step is traced, else as
     one row: if the last batch is short, the losses of the outputs then do not add up to the total.
+
+    Args:
+        model: The model.
+        rows: How many rows of a batch count, a scalar; None for all of them.
     """
     loss = keras_private.compiled_loss(model)
     if loss is None or "call" in vars(loss):
@@ -44,7 +48,9 @@ def weighing_rows(model: Model) -> Iterator[None]:
 
     def call(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         keras = runtime.keras()
-        here.rows = keras.ops.shape(keras.tree.flatten(y_pred)[0])[0]
+        here.rows = rows
+        if rows is None:
+            here.rows = keras.ops.shape(keras.tree.flatten(y_pred)[0])[0]
         for metric in loss.metrics:
             if "update_state" not in vars(metric):
                 metric.update_state = _weigh(metric.update_state, here)
