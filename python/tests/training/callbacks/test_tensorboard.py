@@ -342,6 +342,15 @@ def test_a_training_writes_what_its_report_says(tmp_path, engine):
     assert len(traces(tmp_path)) == 1
 
 
+@pytest.mark.tf
+def test_epochs_that_are_not_validated_have_no_point(tmp_path):
+    options = {"epochs": 4, "engine": "graph_loop", "validation_freq": 2}
+    data = make_dataset(validation=0.2)
+    report = training_fit.fit(make_model(), data, {**options, "tensorboard": str(tmp_path)})
+    losses = scalars(tmp_path / "validation", "epoch_loss")
+    assert losses == pytest.approx({epoch: report.history["val_loss"][epoch] for epoch in (1, 3)})
+
+
 @pytest.mark.slow
 @pytest.mark.tf
 def test_a_resumed_training_goes_on_in_its_folder(tmp_path):

@@ -296,7 +296,7 @@ class Board:
         if self._failure:
             return
         try:
-            self._write(epoch)
+            self._write(epoch, logs)
         except (runtime.reader().errors.OpError, OSError) as error:
             self._failure = f"{find_reason(error)} (epoch {epoch + 1})"
 
@@ -308,8 +308,10 @@ class Board:
         except (runtime.reader().errors.OpError, OSError) as error:
             self._failure = self._failure or find_reason(error)
 
-    def _write(self, epoch: int) -> None:
-        last = {name: values[-1] for name, values in self._progress.history.items()}
+    def _write(self, epoch: int, logs: Mapping[str, Any] | None) -> None:
+        history = self._progress.history
+        # An epoch that is not validated has no such metrics: NaN in the history, and no point here.
+        last = {name: values[-1] for name, values in history.items() if name in (logs or history)}
         train, validation = split_runs(split_components(last))
         self._files.add("train", "scalars", {**train, **self._figures()}, epoch)
         if validation:
