@@ -106,13 +106,13 @@ settle_label <- function(label, data, env, call) {
 }
 
 # Surv() takes a status of 1 and 2 for one of 0 and 1 if a 2 occurs: written so that it does not
-# depend on the other rows.
+# depend on the other rows, and that a 0 in new rows is no status, which Surv() makes NA.
 settle_status <- function(label, data, env, call) {
   place <- find_status(label)
   if (length(place) == 1 && !is_empty(label[[place]])) {
     status <- take_term(label[[place]], data, env, call)
     if (is.numeric(status) && all(status %in% c(1, 2, NA)) && 2 %in% status) {
-      label[[place]] <- base::call("==", label[[place]], 2)
+      label[[place]] <- base::call("-", label[[place]], 1)
     }
   }
   label

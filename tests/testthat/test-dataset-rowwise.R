@@ -106,6 +106,9 @@ test_that("a status of 1 and 2 means the same in rows of any status", {
     expect_identical(unname(parts$y[, 2]), as.numeric(data$status == 2))
     alive <- data[data$status == 1, ]
     expect_identical(unname(split_parts(read_formula(parts$formula), alive)$y[, 2]), numeric(4))
+    other <- transform(data, status = status - 1) # 1 is an event there
+    expect_warning(found <- split_parts(read_formula(parts$formula), other)$y, "Invalid status")
+    expect_identical(unname(is.na(found[, 2])), other$status == 0)
   }
   zeros <- split(survival::Surv(time, status - 1) ~ x, data)
   expect_identical(zeros$formula, "Surv(time, status - 1) ~ x")
