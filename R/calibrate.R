@@ -28,7 +28,8 @@
 #' are found among them, more often than equal rows occur by chance, there is a warning, and
 #' `print()` says so. At most 10,000 rows, drawn at random, are kept of numbers. Weights count a row
 #' as more or less than one, and only their ratios matter: intervals then cover that share of the
-#' weight.
+#' weight. `class_weight` of [gpu_dataset()] is for training alone: probabilities are those of the
+#' classes as often as they come.
 #' @inheritParams gpu_evaluate
 #' @param data Rows with labels that did not train the model: a [gpu_dataset()], or a data frame,
 #'   matrix or paths of files, as for [gpu_evaluate()].

@@ -257,6 +257,16 @@ def test_a_family_of_numbers_has_intervals_for_labels_of_0_and_1():
         assert calibrate(model, data).kind == "numbers"
 
 
+def test_weights_of_classes_are_for_training_alone():
+    x, y = make_numbers(600)
+    labels = {"kind": "factor", "values": np.where(y > 1, 2, 1), "levels": ["no", "yes"]}
+    rows = {"kind": "array", "values": x}
+    plain = map_dataset.build_dataset(rows, {"batch_size": 64}, labels)
+    balanced = map_dataset.build_dataset(rows, {"batch_size": 64}, labels, class_weight="balanced")
+    model = mlp.build_mlp(plain, {"units": [4], "seed": 1})
+    assert calibrate(model, balanced) == calibrate(model, plain)
+
+
 def test_quantiles_are_read_from_the_names_of_outputs():
     assert read_quantiles(["q0.05", "q0.5", "q0.95"]) == (0.05, 0.5, 0.95)
     assert (

@@ -16,7 +16,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_fraction, is_number
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.recipe import decoding
-from gpukeras.data.recipe.multi_output import gather_weights
+from gpukeras.data.recipe.multi_output import own_weights
 from gpukeras.models import compatibility, conformal, model_checks, model_recipes
 from gpukeras.models import temperature as scaling
 from gpukeras.models.calibration import (
@@ -81,7 +81,7 @@ def calibrate(
     Args:
         model: A Keras model with one output.
         data: A dataset with labels that did not train the model. Weights count a row as more or
-            less than one; only their ratios matter.
+            less than one; only their ratios matter. Those of classes are for training alone.
         part: "all", "train" or "validation"; None is the validation rows if there are any.
         quantiles: The probabilities whose quantiles the outputs are, in ascending order; None reads
             them from the outputs' names, such as "q0.1".
@@ -93,7 +93,8 @@ def calibrate(
     """
     part = part or ("validation" if data.has_rows("validation") else "all")
     rows = find_rows(model, data, part, "calibration")
-    weights = gather_weights(data, rows)
+    given = own_weights(data, rows)
+    weights = np.ones(len(rows)) if given is None else given
     rows, weights = rows[weights > 0], weights[weights > 0]
     if not len(rows):
         raise DataError("`data` has no rows with a weight above 0.", arg="data")
