@@ -74,9 +74,10 @@
 #'   others, or one more; a list of the row numbers that each fold holds out; or an `rset` of the
 #'   package rsample. `NULL` for none. `data` must not hold out validation rows itself then.
 #' @param seeds A number of seeds, or the seeds. With them engines are chosen without measuring, so
-#'   that the result repeats. Each gives its own first weights, dropout and order
-#'   of rows; weights of frozen layers and of adapted ones stay those of `model`. `NULL` for the
-#'   first weights of `model`, and the order of `data`.
+#'   that the result repeats. Each gives its own first weights, dropout and order of rows; weights
+#'   of frozen layers and of adapted ones stay those of `model`. A function with an argument `seed`
+#'   makes weights and dropout itself, and rows are in the order of `data`. `NULL` for the first
+#'   weights of `model`, and the order of `data`.
 #' @param grid A data frame with a row for each setting, such as [expand.grid()] makes.
 #' @param group A group for each row, as a vector or as the name of a column of a data frame: each
 #'   group has a model of its own.
