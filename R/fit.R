@@ -146,8 +146,8 @@
 #' @section When something goes wrong:
 #' A loss of NaN or infinity, or an update that makes such weights, ends the training and restores
 #' earlier weights, at most a second or an epoch old. `$stopped` is then `"non_finite"`, a warning
-#' names the epoch and the step, and NaN never reaches the final weights. Under `mixed_float16`, `$skipped_steps` counts the steps that
-#' loss scaling skips.
+#' names the epoch and the step, and NaN never reaches the final weights. Under `mixed_float16`,
+#' `$skipped_steps` counts the steps that loss scaling skips.
 #'
 #' When the device runs out of memory, the model returns to its state before the failed step, and
 #' the step runs again in smaller parts; `$notes` and `$micro_batch` report it. Layers that work
@@ -209,7 +209,8 @@
 #' With `ema`, average = m * average + (1 - m) * weight after each step, where m is at most (1 + t)
 #' / (10 + t) at step t, so that a short training is not an average of its first weights (Polyak and
 #' Juditsky 1992; TensorFlow's `ExponentialMovingAverage`). Validation, early stopping and functions
-#' between epochs see the averages.
+#' between epochs see the averages, and so would Keras' BackupAndRestore, which is refused beside
+#' `ema`: `checkpoint` saves the weights too.
 #' @section Checkpoints:
 #' A checkpoint holds the weights, the optimizer, the epoch and batch, the random state, schedule,
 #' averages, early stopping and the history, with checksums, in a `.npz` file that `numpy.load()`

@@ -318,6 +318,8 @@ def test_backup_and_restore_goes_on_where_it_ended(tmp_path):
     options = {"epochs": 1, "checkpoint": str(tmp_path / "own")}
     with pytest.raises(SpecError, match="both resume"):
         fit.fit(model, data, options, callbacks=[backup()])
+    with pytest.raises(SpecError, match="sees the averages of `ema` in the weights' place"):
+        fit.fit(model, data, {"epochs": 1, "ema": 0.9}, callbacks=[backup()])
 
 
 def test_the_tensorboard_callback_needs_its_package(tmp_path):

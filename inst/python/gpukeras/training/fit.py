@@ -134,6 +134,13 @@ def _check_callbacks(callbacks: Sequence[Any], functions: Functions, spec: FitSp
                 hint="Use one of the two: `checkpoint` also resumes within an epoch.",
                 arg="checkpoint",
             )
+        if spec.ema is not None and isinstance(callback, keras.BackupAndRestore):
+            raise SpecError(
+                "The callback BackupAndRestore sees the averages of `ema` in the weights' place, "
+                "so a training would not go on with its weights.",
+                hint="Use `checkpoint`, which saves both.",
+                arg="ema",
+            )
         setters = (keras.ReduceLROnPlateau, keras.LearningRateScheduler)
         if spec.schedule is not None and isinstance(callback, setters):
             raise SpecError(
