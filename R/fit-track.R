@@ -13,9 +13,9 @@
 #'
 #' @section A folder:
 #' `"csv"` makes a folder `run` in `path`, with `parameters.json`, `metrics.csv` (a row for each
-#' epoch, empty where it has no such metric), `result.json`, `history.png` and `model.keras`, which [gpu_load()] loads. In the result
-#' `rows` is the number of rows of an epoch, `trained_rows` that of all epochs together, and
-#' `best_epoch` is null unless early stopping kept one.
+#' epoch, empty where it has no such metric), `result.json`, `history.png` and `model.keras`, which
+#' [gpu_load()] loads. In the result `rows` is the number of rows of an epoch, `trained_rows` that
+#' of all epochs together, and `best_epoch` is null unless early stopping kept one.
 #'
 #' @section MLflow:
 #' `"mlflow"` needs `pip install mlflow-skinny` in the Python that gpukeras uses. It creates a run,
