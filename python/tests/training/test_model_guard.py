@@ -144,7 +144,13 @@ def test_any_optimizer_is_as_before(dataset, optimizer, policy):
     for _ in range(2):
         before = state_of(model)
         use = usage.read_use(model, dataset, devices.current().device, batches=2)
-        assert set(use["unread"]) <= {"numeric", "peak_rise_bytes", "capability", "cpu_only_ops"}
+        assert set(use["unread"]) <= {
+            "numeric",
+            "peak_rise_bytes",
+            "capability",
+            "card",
+            "cpu_only_ops",
+        }
         assert state_of(model) == before
         model.fit(*dataset.arrays, verbose=0)
 
