@@ -101,7 +101,8 @@ def loops():
         program = prepare(engines, block) if runtime.backend() == "tensorflow" else None
         engines.run("compiled", block, 0, block.batches)
         weights = [float(value) for weight in model.get_weights() for value in weight.ravel()]
-        found[name] = {"sizes": getattr(program, "sizes", ()), "weights": weights}
+        sizes = getattr(program, "sizes", ())
+        found[name] = {"sizes": sizes, "batches": block.batches, "weights": weights}
     return found
 
 
