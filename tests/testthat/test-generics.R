@@ -160,4 +160,10 @@ test_that("a level without a row has no coefficient, as in glm()", {
   terms <- gpu_summary(model, flowers)$coefficients$term
   expect_false("Species=setosa" %in% terms)
   expect_true("Species=versicolor" %in% terms)
+
+  path <- withr::local_tempfile(fileext = ".csv") # of whose categories the levels alone are kept
+  utils::write.csv(flowers[c("Sepal.Length", "Species")], path, row.names = FALSE)
+  model <- gpu_mlp(gpu_dataset(path, y = "Sepal.Length"), units = integer())
+  gpu_fit(model, gpu_dataset(path, y = "Sepal.Length"), epochs = 1, verbose = FALSE)
+  expect_named(coef(model), c("(Intercept)", "Speciesvirginica"))
 })

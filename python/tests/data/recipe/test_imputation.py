@@ -124,6 +124,8 @@ def test_levels_without_a_training_row_are_found():
     found = imputation.find_absent(column([3, 0, 1, 2], "factor", "abcd"), keep)
     assert found == ("b", "d")
     assert imputation.find_absent(column([0, 0, 0, 0], "factor", "ab"), keep) == ()
+    unknown = {**column([1, 1, 1, 1], "factor", "ab"), "coded": False}
+    assert imputation.find_absent(unknown, keep) == ()
 
 
 def test_a_column_without_values_in_the_training_rows_is_named():

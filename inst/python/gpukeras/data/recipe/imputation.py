@@ -168,9 +168,9 @@ def learn_fill_level(column: Mapping[str, Any], keep: np.ndarray, arg: str) -> s
 
 
 def find_absent(column: Mapping[str, Any], keep: np.ndarray) -> tuple[str, ...]:
-    """Returns the levels of a category that no training row has; none where codes are not kept."""
+    """Returns the levels of a category that no training row has; none where these are not known."""
     counts = _count_levels(column, keep)
-    if not counts.sum():
+    if not counts.sum() or not column.get("coded", True):
         return ()
     return tuple(str(column["levels"][place]) for place in np.flatnonzero(counts == 0))
 

@@ -267,7 +267,7 @@ class LevelUnion:
     def column(self) -> dict[str, Any]:
         """Returns the whole column; levels of strings are sorted.
 
-        If no codes were stored, all rows have the first level.
+        If no codes were stored, all rows have the first level, and `coded` is there and false.
         """
         levels, kept = list(self._positions or ()), self._codes
         if kept is None:
@@ -281,7 +281,8 @@ class LevelUnion:
                 places = {level: place for place, level in enumerate(levels, 1)}
                 order = [0, *(places[level] for level in self._positions)]
                 codes = np.array(order, codes.dtype)[codes]
-        return {"name": self.name, "kind": self.kind, "values": codes, "levels": levels}
+        told = {} if kept is not None else {"coded": False}
+        return {"name": self.name, "kind": self.kind, "values": codes, "levels": levels, **told}
 
 
 class WholeColumn:
