@@ -166,4 +166,14 @@ test_that("a level without a row has no coefficient, as in glm()", {
   model <- gpu_mlp(gpu_dataset(path, y = "Sepal.Length"), units = integer())
   gpu_fit(model, gpu_dataset(path, y = "Sepal.Length"), epochs = 1, verbose = FALSE)
   expect_named(coef(model), c("(Intercept)", "Speciesvirginica"))
+
+  count <- 0 # a function gives the levels one after the other
+  batches <- function() {
+    count <<- (count + 1) %% 3
+    rows <- flowers[flowers$Species == c("", "versicolor", "virginica")[count + 1], ]
+    if (count > 0) list(rows["Species"], rows$Sepal.Length)
+  }
+  model <- gpu_mlp(gpu_dataset(Sepal.Length ~ Species, flowers), units = integer())
+  gpu_fit(model, gpu_dataset(batches), epochs = 1, verbose = FALSE)
+  expect_true("Speciesvirginica" %in% names(coef(model)))
 })

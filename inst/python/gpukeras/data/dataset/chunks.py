@@ -245,7 +245,8 @@ def learn_chunk(first: Chunk, request: Request, groups: Any = None) -> Recipe:
     label = None
     if first.labels is not None:
         label = learn_labels(take_labels(first.labels, complete), keep)
-    features = group_columns(opened.learn(Learning(keep, spec, complete)), groups, arg)
+    how = Learning(keep, spec, complete, whole=False)
+    features = group_columns(opened.learn(how), groups, arg)
     return Recipe(features, label=label, na=na)
 
 

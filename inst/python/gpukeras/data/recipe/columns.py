@@ -252,6 +252,7 @@ class Learning:
         complete: Mask of the rows to take, or None for all; see `imputation`.
         arg: Name of the user's argument, for error messages.
         text: Which columns are text, and how they are encoded; or None.
+        whole: Whether no other rows will train, as where these are the first chunk.
     """
 
     keep: np.ndarray
@@ -259,6 +260,7 @@ class Learning:
     complete: np.ndarray | None = None
     arg: str = "x"
     text: TextSpec | None = None
+    whole: bool = True
 
     @property
     def impute(self) -> bool:
@@ -373,7 +375,7 @@ def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
         fill=imputation.learn_fill_level(column, how.keep, how.arg) if how.impute else None,
         indicator=_needs_indicator(column, how),
         bins=how.spec.hash_bins if hashed else 0,
-        absent=imputation.find_absent(column, how.keep) if levels else (),
+        absent=imputation.find_absent(column, how.keep) if levels and how.whole else (),
     )
 
 
