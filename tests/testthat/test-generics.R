@@ -167,6 +167,13 @@ test_that("a level without a row has no coefficient, as in glm()", {
   gpu_fit(model, gpu_dataset(path, y = "Sepal.Length"), epochs = 1, verbose = FALSE)
   expect_named(coef(model), c("(Intercept)", "Speciesvirginica"))
 
+  all <- gpu_dataset(Sepal.Length ~ Species, iris, recipe = gpu_dataset(
+    Sepal.Length ~ Species, flowers
+  ))
+  model <- gpu_mlp(all, units = integer())
+  gpu_fit(model, all, epochs = 1, verbose = FALSE) # on rows that its recipe was not learned from
+  expect_named(coef(model), c("(Intercept)", "Speciesversicolor", "Speciesvirginica"))
+
   count <- 0 # a function gives the levels one after the other
   batches <- function() {
     count <<- (count + 1) %% 3

@@ -257,6 +257,7 @@ def assemble(
         data = build_stream(features, request)
     else:
         data = BUILDERS.get(kind, build_rows)(features, request)
+    data.applied = recipe is not None
     return _vary(data, augment, map)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model
-from gpukeras.data.recipe.recipe import BatchesEncoding, Recipe
+from gpukeras.data.recipe.recipe import BatchesEncoding, Recipe, without_absent
 from gpukeras.data.recipe.serialization import check_labels, check_order, same_encoding
 from gpukeras.models.model_checks import check_model
 
@@ -26,6 +27,13 @@ def tie_recipe(model: Model, recipe: Recipe) -> None:
     tied = _RECIPES.get(model)
     if not isinstance(recipe.features, BatchesEncoding) and (tied is None or tied.label is None):
         _RECIPES[model] = recipe
+
+
+def forget_absent(model: Model) -> None:
+    """Takes all levels of the recipe tied to a model for such as have training rows."""
+    if model in _RECIPES:
+        recipe = _RECIPES[model]
+        _RECIPES[model] = replace(recipe, features=without_absent(recipe.features))
 
 
 def recipe_of(model: Model) -> Recipe | None:

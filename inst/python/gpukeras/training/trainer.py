@@ -220,7 +220,10 @@ def check_steps(asked: Trainer, plan: PipelinePlan, notes: list[str]) -> int | N
 
 def tie_data(model: Model, data: Dataset) -> None:
     """Ties to a model what it is trained on, which predictions and summaries ask for."""
+    known = model_recipes.recipe_of(model)
     model_recipes.tie_recipe(model, data.recipe)
+    if known is not data.recipe and (known is not None or data.applied):
+        model_recipes.forget_absent(model)  # these rows may have what those of the recipe lacked
     tie_training_rows(model, data)
     tie_calibration(model, None)  # it was that of the weights before
     forget_baseline(model)

@@ -87,8 +87,10 @@ class Dataset(ABC):
         variable_batch_size: Whether steps are traced for batches of any size, and the losses of
             several outputs are means over batches, as in Keras where the last batch is short.
         obstacle: Why rows are not numbers of one shape, see `why_not_batchable()`, or "".
+        applied: Whether the recipe was given, and not learned from these rows.
     """
 
+    applied = False
     wrapped = False
     variable_axes: frozenset[int] = frozenset()
     dropped = 0

@@ -20,7 +20,7 @@ from typing import ClassVar, TypeVar
 
 from gpukeras.core.errors import DataError
 from gpukeras.data.arrays import column_name, side_by_side
-from gpukeras.data.recipe.columns import ColumnRule
+from gpukeras.data.recipe.columns import CategoryRule, ColumnRule
 from gpukeras.data.recipe.targets import LabelRule, MatrixLabel, MisfitError
 from gpukeras.data.recipe.windows import WindowRule
 
@@ -515,6 +515,23 @@ class Recipe:
 EncodingType = TypeVar("EncodingType", bound=BaseEncoding)
 RowType = TypeVar("RowType", bound=RowEncoding)
 IMAGE_TABLE = "a data frame with a column of images"
+
+
+def without_absent(encoding: Encoding) -> Encoding:
+    """Returns an encoding whose categories have no level that is known to be absent."""
+    match encoding:
+        case InputsEncoding():
+            parts = (
+                replace(each, encoding=without_absent(each.encoding)) for each in encoding.inputs
+            )
+            return replace(encoding, inputs=tuple(parts))
+        case ColumnsEncoding():
+            rules = (
+                replace(rule, absent=()) if isinstance(rule, CategoryRule) else rule
+                for rule in encoding.columns
+            )
+            return replace(encoding, columns=tuple(rules))
+    return encoding
 
 
 def check_kind(
