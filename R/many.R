@@ -274,7 +274,7 @@ as_groups_of_rows <- function(group, call = caller_env()) {
   names <- name_groups(found)
   if (anyDuplicated(names) > 0) {
     abort_gpukeras(
-      "`group` has different values that are the same as text, such as times of one second.",
+      "`group` has different values that are the same as text, such as dates of one day.",
       code = "spec", hint = "Give the groups as text.", arg = "group", call = call
     )
   }

@@ -173,6 +173,7 @@ bake_in_place <- function(prepared, data, call = caller_env()) {
 #' @exportS3Method recipes::bake
 bake.step_gpukeras_row <- function(object, new_data, ...) { # nolint: object_name_linter.
   object$seen$rows <- new_data[[object$mark]]
+  new_data[[object$mark]] <- NULL # recipes from 1.1.0 on refuses columns that prep() did not see
   new_data
 }
 

@@ -254,10 +254,17 @@ test_that("an argument that gpu_fit() does not have is refused by name", {
 
 nothing_known <- new.env()
 
+test_that("what Python has no type for is refused by name", {
+  skip_without_tensorflow()
+  number <- case("spec", "`ema`", gpu_fit(fitted, numbers, ema = nothing_known))
+  symbol <- case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = quote(a_symbol)))
+  expect_refusal("an environment as a number", number, environment())
+  expect_refusal("a symbol as an option", symbol, environment())
+  skip_if(utils::packageVersion("reticulate") >= "1.29", "reticulate wraps all that R has")
+  expect_snapshot(gpu_fit(fitted, numbers, ema = nothing_known), error = TRUE)
+})
+
 expect_refused(list(
-  "an environment as a number" = case("spec", "`ema`", gpu_fit(fitted, numbers, ema = nothing_known)),
-  "a symbol as an option" =
-    case("spec", "`batch_size`", gpu_dataset(x, y, batch_size = quote(a_symbol))),
   "a function as units" = case("spec", "`units`", gpu_mlp(numbers, units = mean)),
   "no kind" = case("spec", "`kind`", gpu_tabular(numbers, character())),
   "two kinds" = case("spec", "`kind`", gpu_tabular(numbers, c("tabm", "mlp"))),
