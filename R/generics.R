@@ -32,7 +32,9 @@
 #' @return `coef()` a named vector; `logLik()` a `logLik` with degrees of freedom and the number of
 #'   observations; `nobs()` the `$nobs` of [gpu_summary()];
 #'   `deviance()` and `df.residual()` numbers; `residuals()` and `fitted()` one number a row, which
-#'   is a probability where the model itself gives logits;
+#'   is a probability where the model itself gives logits. Rows that `na = "drop"` leaves out have
+#'   no residual; `fitted()` has a number for them where `data` is a data frame, or `NA` where a
+#'   feature is missing;
 #'   `formula()` a formula; `family()` a [gpu_family()].
 #' @section Errors:
 #' `gpukeras_error_model` for what a model does not have, `gpukeras_error_spec` without `data`.
