@@ -9,6 +9,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.engine.schedules import PlateauSpec
 from gpukeras.many.callbacks import (
     Divergence,
+    Recording,
     StackEarlyStopping,
     StackEvents,
     StackPlateau,
@@ -34,6 +35,9 @@ class Models:
 
     def are_stuck(self):
         return np.isin(np.arange(len(self.state)), self.stuck)
+
+    def are_finite(self):
+        return np.isfinite(self.state)[:, None]
 
 
 def callback(kind, model, histories, *arguments):
@@ -71,6 +75,31 @@ def test_a_model_that_loss_scaling_lets_train_no_more_has_no_loss():
     divergence.on_epoch_end(0, logs)
     assert histories[0].stopped == "non_finite"
     assert np.isnan(logs["loss"]).all()
+
+
+def test_weights_that_are_no_numbers_go_back_though_the_loss_is_one():
+    models, histories = Models(1, np.inf, 3), [ModelHistory() for _ in range(3)]
+    divergence = callback(Divergence, models, histories)
+    divergence.on_epoch_begin(0)
+    models.state[0] = np.nan  # that of the second model was none before
+    logs = {"loss": np.array([0.5, 0.5, 0.5])}
+    divergence.on_epoch_end(0, logs)
+    assert models.state.tolist() == [1, np.inf, 3]
+    assert [one.stopped for one in histories] == ["non_finite", "", ""]
+    assert np.isnan(logs["loss"]).tolist() == [True, False, False]
+
+
+# Histories ----------------------------------------------------------------------------------------
+
+
+def test_a_model_without_validation_rows_has_no_metrics_of_them():
+    histories = [ModelHistory(), ModelHistory()]
+    logs = {"loss": np.array([1.0, 2.0]), "val_loss": np.array([3.0, 0.0])}
+    callback(Recording, Models(0, 0), histories, [True, False]).on_epoch_end(0, logs)
+    assert [one.metrics for one in histories] == [
+        {"loss": [1.0], "val_loss": [3.0]},
+        {"loss": [2.0]},
+    ]
 
 
 # Early stopping -----------------------------------------------------------------------------------
@@ -157,10 +186,13 @@ def events_of(histories, answer):
     return callback(StackEvents, models, histories, listener), models, heard
 
 
-def test_an_epoch_is_told_with_the_means_of_the_models():
-    events, models, heard = events_of([ModelHistory(), ModelHistory()], False)
-    events.on_epoch_end(0, {"loss": np.array([1.0, 3.0]), "f1": np.ones((2, 4))})
-    assert heard == [("epoch", 1, {"loss": 2.0})]
+def test_an_epoch_is_told_with_the_means_of_the_models_that_trained_in_it():
+    histories = [ModelHistory(), ModelHistory(), ModelHistory(stopped="early")]
+    record(histories, loss=[4.0, 4.0, 9.0])
+    record(histories, loss=[1.0, 3.0, None], f1=[[1.0], [1.0], None], val_loss=[5.0, None, None])
+    events, models, heard = events_of(histories, False)
+    events.on_epoch_end(1, {})
+    assert heard == [("epoch", 2, {"loss": 2.0, "val_loss": 5.0})]
     assert not models.stop_training
 
 

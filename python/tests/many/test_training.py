@@ -67,6 +67,39 @@ def test_a_plateau_lowers_the_rates_of_each_model_by_itself():
     assert alone.learning_rate[-1] < alone.learning_rate[0]
 
 
+@pytest.mark.parametrize("epochs", few([1, 2], 1))
+def test_weights_that_are_no_numbers_are_taken_back_though_the_loss_is_one(epochs):
+    import keras
+
+    from gpukeras.data.dataset.map_dataset import build_dataset
+
+    x = np.array([1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1], float)  # a gradient at 0 is no number
+    features = {"kind": "array", "values": x[:, None]}
+    labels = {"kind": "number", "values": 2 * x}
+    data = build_dataset(features, {"batch_size": 2, "shuffle": False, "scale": False}, labels)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.compile("sgd", lambda y, p: keras.ops.norm(y - p))
+    groups = {"names": ["a", "b"], "codes": np.repeat(range(2), 6)}
+    fits = fit_many([model], data, groups=groups, most=2, epochs=epochs)
+    assert fits.plan.stacks == ((0, 1),)
+    assert [one.history.stopped for one in fits.fitted] == ["non_finite", "completed"]
+    np.testing.assert_array_equal(fits.model(1).get_weights(), model.get_weights())
+    assert fits.fitted[0].history.epochs == 0
+    assert max(difference(fits, 2, epochs=epochs)) < ALONE
+
+
+def test_a_model_without_rows_to_validate_on_is_watched_by_its_training():
+    data = make_dataset(rows=60, validation=0.25)
+    codes = np.zeros(60, int)
+    codes[data.train_rows[:20]] = 1
+    groups = {"names": ["a", "b"], "codes": codes}
+    stopping = {"patience": 1}
+    fits = fit_many([make_model()], data, groups=groups, most=2, early_stopping=stopping)
+    assert fits.plan.stacks == ((0, 1),)
+    assert len(fits.members[1].held_out) == 0
+    assert max(difference(fits, 2, early_stopping=stopping)) < ALONE
+
+
 @pytest.mark.slow
 def test_an_epoch_that_the_user_ends_has_never_been():
     heard = []

@@ -95,7 +95,7 @@ def test_what_fails_is_an_outcome_and_the_others_go_on(tmp_path):
     outcomes = list(trainer.train([TRIAL, wild, wrong, batch, OTHER], 2))
     assert [outcome.trial for outcome in outcomes] == [1, 3, 4, 5, 2]
     assert outcomes[0].error == "`builder` failed: no such layer"
-    assert outcomes[1].error == "the loss is not finite in epoch 2"
+    assert outcomes[1].error == "the loss or a weight is not finite in epoch 2"
     assert outcomes[2].error == "`builder()` must be a Keras 3 model, not NULL"
     assert outcomes[3].error == '`batch_size` must be a whole number of at least 1, not "all"'
     assert outcomes[4].error == ""
@@ -279,7 +279,7 @@ def test_a_trial_is_known_once_all_its_models_are():
     ("given", "error"),
     [
         (JobResult(None, "its worker was killed by SIGKILL"), "its worker was killed by SIGKILL"),
-        (answer(0.1, "non_finite"), "the loss is not finite in epoch 2"),
+        (answer(0.1, "non_finite"), "the loss or a weight is not finite in epoch 2"),
     ],
 )
 def test_a_model_that_fails_ends_its_trial_only(given, error):

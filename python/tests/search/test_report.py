@@ -23,7 +23,7 @@ def outcome(trial, epochs, *values, error=""):
 OUTCOMES = {
     1: {1: outcome(1, 1, 0.5, 0.7), 3: outcome(1, 3, 0.3, 0.5)},
     2: {1: outcome(2, 1, 0.9, 1.1)},
-    3: {1: outcome(3, 1, error="the loss is not finite in epoch 1")},
+    3: {1: outcome(3, 1, error="the loss or a weight is not finite in epoch 1")},
 }
 
 
@@ -63,5 +63,5 @@ def test_the_trace_has_a_row_a_trial_and_rung():
 def test_epochs_and_failures_are_counted():
     assert count_epochs(OUTCOMES, resamples=2) == 8
     assert note_failures(OUTCOMES) == (
-        "1 trial failed, first trial 3: the loss is not finite in epoch 1.",
+        "1 trial failed, first trial 3: the loss or a weight is not finite in epoch 1.",
     )

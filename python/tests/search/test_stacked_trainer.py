@@ -140,7 +140,7 @@ def test_what_fails_is_an_outcome_and_the_others_go_on():
     wild = Trial(4, {"units": 4, "rate": 1e30}, seed=1)
     wrong = Trial(5, {"units": 5, "rate": 0.1}, seed=1)
     found = by_number(make_stacked(None, builder).train([wild, wrong, TRIALS[0]], 2))
-    assert found[4].error == "the loss is not finite in epoch 2"
+    assert found[4].error == "the loss or a weight is not finite in epoch 2"
     assert found[5].error == "`builder` failed: no such layer"
     assert found[1].error == ""
 

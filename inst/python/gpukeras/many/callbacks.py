@@ -31,7 +31,7 @@ class StoppedError(Exception):
 
 @dataclass(eq=False)
 class Divergence:
-    """Gives models whose loss is no number the state before the epoch, and stops them.
+    """Gives models whose loss or weights are no numbers the state before the epoch; stops them.
 
     Args:
         histories: Those of the models.
@@ -43,14 +43,19 @@ class Divergence:
     model: ClassVar[Stack | PartitionedStack]  # set by Keras
     histories: Sequence[ModelHistory]
     before: Any = None
+    _finite: Any = None  # of the weights before the epoch, see `Stack.are_finite()`
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Keeps the state."""
-        self.before = self.model.copy_state()
+        self.before, self._finite = self.model.copy_state(), self.model.are_finite()
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        """Looks at the losses; models that loss scaling lets train no more have none."""
-        logs["loss"] = np.where(self.model.are_stuck(), np.nan, logs["loss"])
+        """Looks at the losses; models that loss scaling lets train no more have none.
+
+        The weights are looked at too: the loss of a step is that of the weights before its update.
+        """
+        lost = (self._finite & ~self.model.are_finite()).any(axis=1)
+        logs["loss"] = np.where(self.model.are_stuck() | lost, np.nan, logs["loss"])
         rests = [bool(history.stopped) for history in self.histories]
         failed = ~np.isfinite(logs["loss"]) & ~np.array(rests)
         for place in np.flatnonzero(failed):
@@ -65,17 +70,23 @@ class Recording:
 
     Args:
         histories: Those of the models.
+        holds_out: Whether each model has rows to be validated on.
     """
 
     histories: Sequence[ModelHistory]
+    holds_out: Sequence[bool]
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        """Records the metrics."""
+        """Records the metrics, of a model without validation rows those of its training."""
         values = {name: np.atleast_1d(each) for name, each in logs.items()}
-        for place, history in enumerate(self.histories):
+        trained = {name: each for name, each in values.items() if not name.startswith("val_")}
+        for place, (history, holds_out) in enumerate(
+            zip(self.histories, self.holds_out, strict=True)
+        ):
             if history.stopped:
                 continue
-            own = {name: each[place] for name, each in values.items()}
+            known = values if holds_out else trained
+            own = {name: each[place] for name, each in known.items()}
             for name, value in read_metrics(own).items():
                 history.metrics.setdefault(name, []).append(value)
 
@@ -225,7 +236,8 @@ class StackEvents:
     """Reports the progress to the listener, whose answer may end the training.
 
     Args:
-        histories: Those of the models: where all have stopped, the training ends too.
+        histories: Those of the models, which have the epoch already: where all have stopped, the
+            training ends too.
         listener: Receives the events.
     """
 
@@ -249,7 +261,13 @@ class StackEvents:
             raise StoppedError
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        """Reports the means of the models' metrics."""
-        means = {name: float(np.nanmean(each)) for name, each in logs.items() if np.ndim(each) < 2}
+        """Reports the means of the metrics of the models that trained in the epoch."""
+        values: dict[str, list[float]] = {}
+        for history in self.histories:
+            if history.epochs == epoch + 1:  # those that rest have fewer
+                for name, each in history.metrics.items():
+                    if isinstance(each[-1], float):
+                        values.setdefault(name, []).append(each[-1])
+        means = {name: float(np.nanmean(each)) for name, each in values.items()}
         ended = self.listener.emit("epoch", epoch + 1, 0, None, means)
         self.model.stop_training = ended or all(history.stopped for history in self.histories)

@@ -132,6 +132,10 @@ class PartitionedStack:
         """Whether loss scaling lets each model train no more, see `Stack.are_stuck()`."""
         return np.concatenate([stack.are_stuck() for stack in self._stacks])
 
+    def are_finite(self) -> np.ndarray:
+        """Whether each model's weights are finite, see `Stack.are_finite()`."""
+        return np.concatenate([stack.are_finite() for stack in self._stacks])
+
     def load(self, states: Sequence[ModelState]) -> list[State]:
         """Returns a state of each partition from one of each model."""
         parts = zip(self._stacks, self._slices, strict=True)

@@ -21,7 +21,7 @@ from gpukeras.engine.batch_rows import choose_rows, count_row_bytes
 from gpukeras.engine.optimizer import STUCK_STEPS
 from gpukeras.many.batches import Piece, plan_epoch
 from gpukeras.many.programs import StackPrograms, open_programs
-from gpukeras.many.step import METRICS, OPTIMIZER, State, state_variables
+from gpukeras.many.step import METRICS, OPTIMIZER, WEIGHTS, State, state_variables
 from gpukeras.many.structure import Path, Structure, is_rate
 
 Orders = Sequence[np.ndarray]
@@ -188,6 +188,15 @@ class Stack:
         place = self._find_variable(optimizer.dynamic_scale)
         lowest = optimizer.initial_scale * 0.5**STUCK_STEPS
         return np.asarray(self.state[OPTIMIZER][place]) <= lowest
+
+    def are_finite(self) -> np.ndarray:
+        """Whether all numbers of each model's trainable weights are finite, (models, weights)."""
+        ops = runtime.keras().ops
+        finite = [
+            np.asarray(ops.all(ops.isfinite(ops.reshape(weight, (self.size, -1))), axis=1))
+            for weight in self.state[WEIGHTS]
+        ]
+        return np.reshape(np.array(finite, bool), (len(finite), self.size)).T
 
     def load(self, states: Sequence[ModelState]) -> State:
         """Returns a state of the stack, on the device, from one of each model."""

@@ -204,6 +204,7 @@ class StackTraining:
             task: What they share.
         """
         self._members, self._task = [start.member for start in starts], task
+        self._holds_out = [len(member.held_out) > 0 for member in self._members]
         models = [start.model for start in starts]
         self._stack = _open_stack(starts, task)
         self._histories = [_read_history(start.begun) for start in starts]
@@ -230,7 +231,6 @@ class StackTraining:
     def train(self) -> dict[int, Fitted]:
         """Trains, and returns what each model has become; an epoch that was ended never was."""
         task, stack = self._task, self._stack
-        holds_out = any(len(member.held_out) for member in self._members)
         try:
             run_epochs(
                 stack,
@@ -238,7 +238,7 @@ class StackTraining:
                 self.in_order(),
                 epochs=self._epochs if task.listener.stopped else task.spec.epochs,
                 initial_epoch=self._epochs,
-                evaluate=self._evaluate if holds_out else None,
+                evaluate=self._evaluate if any(self._holds_out) else None,
             )
         except StoppedError:
             stack.state = self._divergence.before
@@ -251,8 +251,8 @@ class StackTraining:
         histories, after = self._histories, self._task.after_epoch
         other = runtime.keras().callbacks.LambdaCallback
         return [
-            self._divergence,  # models whose loss is no number
-            as_callback(Recording, histories),
+            self._divergence,  # models whose loss or weights are no numbers
+            as_callback(Recording, histories, self._holds_out),
             *([self._early] if self._early else []),  # and the best states
             *([self._plateau] if self._plateau else []),
             as_callback(StackEvents, histories, self._task.listener),  # progress and interrupts

@@ -190,7 +190,7 @@ class _Jobs:
             if history.stopped == "interrupted":
                 raise StoppedError
             if history.stopped == "non_finite":
-                why = f"the loss is not finite in epoch {history.epochs + 1}"
+                why = f"the loss or a weight is not finite in epoch {history.epochs + 1}"
         if why:
             return Outcome(number, self.epochs, seconds=self._seconds[number], error=why)
         if len(histories) < count:

@@ -306,7 +306,7 @@ class _Rung:
         histories = [{} if one is None else one.fitted.history.metrics for one in entry.progress]
         shortest = min(len(each.get("loss", ())) for each in histories)
         if number in self._failed:
-            why = f"the loss is not finite in epoch {shortest + 1}"
+            why = f"the loss or a weight is not finite in epoch {shortest + 1}"
             return Outcome(number, self.epochs, seconds=seconds, error=why)
         if shortest < self.epochs:
             return None
