@@ -43,8 +43,9 @@
 #' `gpukeras_error_spec` for an unknown column or metric, or a group with the name of a column that
 #' is permuted alone; `gpukeras_error_data` for rows without labels or columns, such as images, or
 #' in sequence; `gpukeras_error_model` for a model that is not compiled, does not fit the rows, or
-#' whose score is not known from its predictions: with a `test_step()` or `predict_step()` of its
-#' own, with layers that add to its loss, such as by a penalty of their outputs, or with masks.
+#' whose score is not finite, or not known from its predictions: with a `test_step()` or
+#' `predict_step()` of its own, with layers that add to its loss, such as by a penalty of their
+#' outputs, or with masks.
 #' @seealso [gpu_effects()] for how a column acts, [gpu_attributions()] for single predictions.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)

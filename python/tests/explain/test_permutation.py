@@ -66,6 +66,50 @@ def test_the_result_does_not_depend_on_how_many_permutations_share_a_call(fitted
     np.testing.assert_allclose(alone.scores, together.scores, rtol=1e-6)
 
 
+@pytest.mark.parametrize("batch_size", [8, 12])
+def test_recurrent_layers_that_keep_a_state_begin_each_permutation_without_one(batch_size):
+    import keras
+
+    keras.utils.set_random_seed(1)
+    x = np.random.default_rng(0).normal(size=(24, 4, 2))
+    y = x[:, :, 0].sum(1)
+    options = {"batch_size": batch_size, "scale": False}
+    labels = {"kind": "number", "values": y}
+    data = map_dataset.build_dataset({"kind": "array", "values": x}, options, labels)
+    recurrent = keras.layers.SimpleRNN(3, stateful=True)
+    model = keras.Sequential(
+        [keras.Input((4, 2), batch_size=batch_size), recurrent, keras.layers.Dense(1)]
+    )
+    model.compile("sgd", "mse")
+
+    def loss_of(rows):
+        recurrent.reset_state()
+        return model.evaluate(rows, y, batch_size=batch_size, verbose=0)
+
+    model.predict(x, batch_size=batch_size, verbose=0)  # leaves a state
+    found = measure_importance(model, data, repeats=2)
+    assert found.baseline == pytest.approx(loss_of(x), rel=1e-5)
+    for place, scores in enumerate(found.scores):
+        for score, order in zip(scores, draw_orders(24, 2, 1), strict=True):
+            shuffled_rows = x.copy()
+            shuffled_rows[..., place] = x[order, :, place]
+            assert score == pytest.approx(loss_of(shuffled_rows), rel=1e-5)
+
+
+def test_a_score_that_is_no_number_is_refused(fitted):
+    import keras
+
+    model, data = fitted
+    own = keras.Sequential(model.layers)
+    own.compile("sgd", lambda y, p: keras.ops.log(-keras.ops.square(p)))
+    with pytest.raises(ModelError, match="The loss of `model` of the rows as they are is not fin"):
+        measure_importance(own, data)
+    least = float(model.predict(data.arrays[0], verbose=0).min())
+    own.compile("sgd", lambda y, p: keras.ops.sqrt(p - least))
+    with pytest.raises(ModelError, match="The loss of `model` with a permuted is not finite"):
+        measure_importance(own, data)
+
+
 @pytest.mark.slow
 def test_several_inputs_and_outputs_are_scored_as_evaluation_scores_them():
     from grouped import IMAGE, TABLE, build, two_heads

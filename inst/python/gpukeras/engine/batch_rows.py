@@ -91,6 +91,13 @@ def fixed_rows(model: Model) -> int | None:
     return min(known, default=None)
 
 
+def reset_states(model: Model) -> None:
+    """Resets what recurrent layers keep from one batch to the next."""
+    for layer in keras_private.list_layers(model):
+        if getattr(layer, "stateful", False) and hasattr(layer, "reset_state"):
+            layer.reset_state()
+
+
 def check_whole(fixed: int, last: int) -> None:
     """Refuses a shorter last batch for a model with a fixed batch size; Keras fails there too.
 

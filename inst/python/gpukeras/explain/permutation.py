@@ -7,12 +7,14 @@ losses as model reliance. Several permutations show how much the difference vari
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpukeras.backend import keras_private
+from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_count, check_text
 from gpukeras.core.progress import CallProgress, OnEvent
@@ -82,7 +84,8 @@ def measure_importance(
         SpecError: for an unknown column or metric, one of which nobody knows which values are
             better, or a bad option.
         DataError: for rows that come in sequence, have no labels or no columns.
-        ModelError: if the model is not compiled, or does not fit the rows.
+        ModelError: if the model is not compiled, does not fit the rows, or has a score of them that
+            is not finite.
     """
     check_choice("part", part, ("all", "train", "validation"))
     metric = check_text("metric", metric, "the name of a metric")
@@ -97,12 +100,12 @@ def measure_importance(
         variations = _permute(explained, list(chosen.values()), orders)
         progress = CallProgress(on_event, 1 + len(chosen) * count)
         varied = explained.predict(variations)
-        losses = [scorer.score(next(varied))]
+        losses = [_check_finite(metric, scorer.score(next(varied)), "of the rows as they are")]
         directions = keras_private.metric_directions(model)
         mode = choose_mode(metric, directions, arg="metric", hint=NAME_HINT)
         progress.reach(1)
-        for outputs in varied:
-            losses.append(scorer.score(outputs))
+        for name, outputs in zip(np.repeat(list(chosen), count), varied, strict=True):
+            losses.append(_check_finite(metric, scorer.score(outputs), f"with {name} permuted"))
             progress.reach(len(losses))
     baseline, *scores = losses
     by_column = np.reshape(scores, (len(chosen), count)).tolist()
@@ -115,6 +118,16 @@ def measure_importance(
         scores=tuple(map(tuple, by_column)),
         unweighed=find_unweighed_share(model, data, part),
     )
+
+
+def _check_finite(metric: str, score: float, which: str) -> float:
+    if not math.isfinite(score):
+        raise ModelError(
+            f"The {metric} of `model` {which} is not finite, so no rise of it is known.",
+            hint="Look at the model's predictions by gpu_predict().",
+            arg="model",
+        )
+    return score
 
 
 def draw_orders(rows: int, repeats: int, seed: int) -> list[np.ndarray]:

@@ -24,7 +24,7 @@ from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource, row_numbers
 from gpukeras.data.recipe.multi_output import check_weights, own_weights
 from gpukeras.data.recipe.recipe import Recipe
-from gpukeras.engine.batch_rows import count_row_bytes
+from gpukeras.engine.batch_rows import count_row_bytes, fixed_rows, reset_states
 from gpukeras.engine.predict import explain_rows, predict_rows
 from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.training.keras_functions import jit_policy
@@ -129,13 +129,15 @@ class Explained:
         """
         most, variations = self._count_copies(), iter(variations)
         while several := list(itertools.islice(variations, most)):
+            reset_states(self.model)  # else a variation would begin where the one before ended
             varied = VariedRows(self.base, self.rows, several)
             with jit_policy(self.model):
                 outputs = predict_rows(self.model, varied, self.recipe, self.function)
             yield from (self._take(outputs, place) for place in range(len(several)))
 
     def _count_copies(self) -> int:
-        if explain_rows(self.model, self.base, self.recipe, self.function):
+        fixed = fixed_rows(self.model) is not None
+        if fixed or explain_rows(self.model, self.base, self.recipe, self.function):
             return 1  # each variation in batches of its own
         model_bytes = count_row_bytes(self.model) or self.base.row_bytes
         row_bytes = max(1, self.base.row_bytes + model_bytes)
