@@ -54,7 +54,7 @@ def test_a_pruned_model_is_a_copy_with_as_many_zeros_as_asked_for(model, scope):
     assert [each.layer for each in report.layers] == [layer.name for layer in model.layers]
     assert report.training.epochs == 2
     assert report.settings["sparsity"] == 0.75
-    assert model_recipes.recipe_of(small) is model_recipes.recipe_of(model)
+    assert model_recipes.recipe_of(small) == model_recipes.recipe_of(model)
 
 
 def test_zeros_of_a_pruned_model_survive_training_and_pruning_again(model):
