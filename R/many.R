@@ -16,9 +16,9 @@
 #'
 #' Some models train one after another, as [gpu_fit()] trains them: those with their own
 #' `train_step()`, `test_step()`, `predict_step()` or `compute_metrics()`, stateful layers, texts or
-#' an optimizer that averages weights (`use_ema`), on TensorFlow with recurrent layers or gradients
-#' that the optimizer accumulates, and those of a kind that a stack makes slower. On a CPU these are
-#' models with convolutions, and large ones;
+#' an optimizer that averages weights (`use_ema`), on TensorFlow with recurrent layers, gradients
+#' that the optimizer accumulates, or the optimizers Nadam and ScheduleFreeAdamW, and those of a
+#' kind that a stack makes slower. On a CPU these are models with convolutions, and large ones;
 #' `most` as a number stacks them all the same. Where rows are not known to pass a check that XLA
 #' would drop (an assertion, a lookup, codes of an embedding), models train alone, and wrong rows
 #' are refused, as by [gpu_fit()]. What is faster on a GPU was never measured. On a CPU the models

@@ -111,6 +111,23 @@ def test_a_model_whose_optimizer_averages_weights_is_not_stacked():
     assert find_refusal(model, make_dataset()) == "its optimizer averages weights"
 
 
+@pytest.mark.tensorflow
+@pytest.mark.tf
+@pytest.mark.parametrize("name", ["Nadam", "ScheduleFreeAdamW", "Own", "Adam"])
+def test_an_optimizer_that_a_stack_would_apply_otherwise_is_not_stacked(name):
+    import keras
+
+    def reset(self):
+        pass
+
+    methods = {"_backend_reset_gradient_accumulators": reset}
+    own = type("Own", (keras.optimizers.SGD,), methods)
+    kind = getattr(keras.optimizers, name, own)
+    refusal = find_refusal(make_model(optimizer=kind()), make_dataset())
+    expected = "TensorFlow has no program for stacks of its optimizer"
+    assert refusal == ("" if name == "Adam" else expected)
+
+
 @pytest.mark.tf
 @pytest.mark.parametrize("name", ["train_step", "test_step", "predict_step", "compute_metrics"])
 def test_a_step_of_ones_own_is_not_stacked(name):

@@ -55,6 +55,23 @@ def apply_gradients(optimizer: Any, gradients: Sequence[Any], variables: Sequenc
     optimizer.dynamic_scale.assign(scale * ops.cast(factor, scale.dtype))
 
 
+def updates_otherwise(optimizer: Any) -> bool:
+    """Whether `apply_gradients()` would not do what an optimizer does to TensorFlow's variables.
+
+    Nadam counts in a method that is replaced there. ScheduleFreeAdamW changes a variable and goes
+    on with what it took for its old value, which is the variable itself where it has one.
+    """
+    from keras import optimizers
+    from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+    kind = type(optimizer)
+    if kind.stateless_apply is BaseOptimizer.stateless_apply:  # of another backend
+        return False
+    base = next(each for each in kind.__mro__ if "stateless_apply" in vars(each))
+    replaced = any(getattr(kind, name) is not getattr(base, name) for name in STATELESS)
+    return replaced or isinstance(optimizer, getattr(optimizers, "ScheduleFreeAdamW", ()))
+
+
 @contextmanager
 def _stateless_updates(optimizer: Any) -> Iterator[None]:
     """A context in which an optimizer updates the values of a `StatelessScope`, not variables.

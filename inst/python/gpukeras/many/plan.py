@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpukeras.backend import keras_private, runtime, tensor_ops
+from gpukeras.backend import keras_private, keras_stateless, runtime, tensor_ops
 from gpukeras.backend.graph_reader import read_program
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import count_of
@@ -286,6 +286,9 @@ def find_refusal(model: Model, data: MapDataset) -> str:
             other_optimizers(model) or keras_private.inner_optimizers(optimizer)
         ),
         "its optimizer averages weights": bool(optimizer.use_ema),
+        "TensorFlow has no program for stacks of its optimizer": (
+            keras_stateless.updates_otherwise(optimizer)
+        ),
         "its recurrent layers keep a state between batches": fixed_rows(model) is not None,
         "it runs eagerly": bool(model.run_eagerly),
         "it takes texts": data.recipe.features.has_texts,
