@@ -88,6 +88,25 @@ def test_weights_that_are_no_numbers_are_taken_back_though_the_loss_is_one(epoch
     assert max(difference(fits, 2, epochs=epochs)) < ALONE
 
 
+def test_a_model_without_an_epoch_predicts_nothing():
+    import keras
+
+    from gpukeras.data.dataset.map_dataset import build_dataset
+
+    y = np.repeat([1, 1e30], 12)  # whose square is infinite
+    features = {"kind": "array", "values": np.ones((24, 1))}
+    options = {"batch_size": 4, "scale": False, "validation": 0.25, "seed": 1}
+    data = build_dataset(features, options, {"kind": "number", "values": y})
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    groups = {"names": ["a", "b"], "codes": np.repeat(range(2), 12)}
+    fits = fit_many([model], data, groups=groups, most=2)
+    assert fits.plan.stacks == ((0, 1),)
+    assert [one.history.stopped for one in fits.fitted] == ["completed", "non_finite"]
+    assert len(fits.held_out(1)["rows"]) > 0
+    assert fits.held_out(2) is None
+
+
 def test_a_model_without_rows_to_validate_on_is_watched_by_its_training():
     data = make_dataset(rows=60, validation=0.25)
     codes = np.zeros(60, int)

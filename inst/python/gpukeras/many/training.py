@@ -347,9 +347,11 @@ class StackTraining:
         if self._rates.schedule is not None:  # it was this training's only
             stack.set_rates(self._rates.own)
         held = [member.held_out for member in self._members]
-        trained = any(history.epochs for history in self._histories)
-        wanted = task.spec.predictions and trained and any(map(len, held))
-        outputs = stack.predict(held) if wanted else []
+        wanted = [task.spec.predictions and history.epochs > 0 for history in self._histories]
+        outputs: list[Any] = [None] * len(held)
+        if any(part and len(rows) for part, rows in zip(wanted, held, strict=True)):
+            pairs = zip(wanted, stack.predict(held), strict=True)
+            outputs = [each if part else None for part, each in pairs]
         for history in self._histories:
             history.stopped = history.stopped or (
                 "interrupted" if task.listener.stopped else "completed"
