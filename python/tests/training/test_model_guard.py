@@ -43,6 +43,21 @@ def make_stateful():
 
 
 @pytest.mark.tf
+def test_recurrent_layers_keep_the_state_that_they_had():
+    keras = runtime.keras()
+    recurrent = keras.layers.LSTM(3, stateful=True)
+    model = keras.Sequential([keras.Input((4, 2), batch_size=8), recurrent])
+    model.compile("sgd", "mse")
+    rows = np.random.default_rng(1).normal(size=(8, 4, 2))
+    model.predict(rows, verbose=0)
+    before = [np.array(state) for state in recurrent.states]
+    with model_guard.kept_model(model):
+        model.fit(rows, np.ones((8, 3)), batch_size=8, verbose=0)
+    for state, value in zip(recurrent.states, before, strict=True):
+        np.testing.assert_array_equal(np.array(state), value)
+
+
+@pytest.mark.tf
 @pytest.mark.parametrize("trained", few([False, True], True))
 def test_the_model_is_as_before(dataset, trained):
     model = make_stateful()

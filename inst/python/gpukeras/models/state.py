@@ -7,13 +7,13 @@ between had not happened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpukeras.backend import tensor_ops
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.models.variables import other_optimizers
@@ -27,9 +27,9 @@ class Snapshot:
 
     Args:
         arrays: One array per variable, by part ("weights", "optimizer", "metrics", "random",
-            "step", and "others": of additional optimizers of the model) and place there, such as
-            "weights/0003". Keras' own names count the layers of a session ("dense_3"), so they
-            would differ if a model is made again.
+            "step", "others": of additional optimizers of the model, and "recurrent": of stateful
+            layers) and place there, such as "weights/0003". Keras' own names count the layers of a
+            session ("dense_3"), so they would differ if a model is made again.
     """
 
     arrays: dict[str, np.ndarray]
@@ -89,12 +89,21 @@ def state_variables(model: Model, more: Sequence[Any] = ()) -> dict[str, Any]:
         "random": tensor_ops.global_seed_state(),
         "step": more,
         "others": [each for optimizer in other_optimizers(model) for each in optimizer.variables],
+        "recurrent": list(_list_recurrent(model)),
     }
     return {
         f"{part}/{place:04d}": variable
         for part, variables in parts.items()
         for place, variable in enumerate(variables)
     }
+
+
+def _list_recurrent(model: Model) -> Iterator[Any]:
+    """Yields what recurrent layers keep from one batch to the next, which Keras does not list."""
+    for layer in keras_private.list_layers(model):
+        if getattr(layer, "stateful", False):
+            states = runtime.tree().flatten(list(getattr(layer, "states", None) or ()))
+            yield from (each for each in states if hasattr(each, "assign"))
 
 
 def describe_forms(values: Mapping[str, Any]) -> dict[str, Form]:
