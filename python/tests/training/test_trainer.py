@@ -118,7 +118,9 @@ def read(model):
 
 
 def test_weights_that_a_callback_restores_are_not_replaced_by_averages():
-    keras, model, first = runtime.keras(), make_model(), []
+    keras = runtime.keras()
+    model = make_model()
+    first = []
     worst = keras.callbacks.EarlyStopping("loss", mode="max", patience=2, restore_best_weights=True)
     keep = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: first.append(read(model)))
     report = fit(model, callbacks=[keep, worst], ema=0.9, epochs=9)

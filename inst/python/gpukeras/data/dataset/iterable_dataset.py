@@ -160,7 +160,9 @@ class Rebatcher:
                 start, filled = start + count, filled + count
                 late = start == rows and time.perf_counter() - began > self.fill_s
                 if filled == room or (late and filled >= self.batch_size):
-                    batches, block, before = filled // self.batch_size, [], block
+                    batches = filled // self.batch_size
+                    before = block
+                    block = []
                     yield _full(before, filled, batches)
                     full, began = full + batches, time.perf_counter()
                     filled -= batches * self.batch_size

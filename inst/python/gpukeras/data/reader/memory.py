@@ -361,9 +361,14 @@ def by_rows(rows: int, indices: np.ndarray, columns: np.ndarray, values: np.ndar
 def open_sparse(features: Mapping[str, Any], arg: str) -> SparseMatrix:
     """Builds a checked matrix from R's slots `{dim, p, i, x, names}` without a copy."""
     rows, columns = (int(count) for count in features["dim"])
-    p, i, x = (np.asarray(features[slot]).reshape(-1) for slot in ("p", "i", "x"))
-    names = tuple(features.get("names") or ())
-    return SparseMatrix((rows, columns), p, i, x, names, arg).check()
+    return SparseMatrix(
+        shape=(rows, columns),
+        starts=np.asarray(features["p"]).reshape(-1),
+        indices=np.asarray(features["i"]).reshape(-1),
+        values=np.asarray(features["x"]).reshape(-1),
+        names=tuple(features.get("names") or ()),
+        arg=arg,
+    ).check()
 
 
 # Data frames --------------------------------------------------------------------------------------

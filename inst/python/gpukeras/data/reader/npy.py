@@ -37,7 +37,14 @@ from gpukeras.data.files.files import (
     opening_error,
     read_stamp,
 )
-from gpukeras.data.reader.rows import ArraySchema, Features, Reader, Rows, RowSource, row_numbers
+from gpukeras.data.reader.rows import (
+    ArrayReader,
+    ArraySchema,
+    Features,
+    Rows,
+    RowSource,
+    row_numbers,
+)
 from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
 from gpukeras.data.stage_timer import end_stage
@@ -48,7 +55,7 @@ MAP_BYTES = 16 * 2**20  # mapped at once; 32 MiB was no faster and took 18 MiB m
 
 
 @dataclass
-class NpyFile(Reader):
+class NpyFile(ArrayReader):
     """An array in a file, as described by the file's header.
 
     Args:
@@ -85,7 +92,7 @@ class NpyFile(Reader):
         return self.shape[0]
 
     @property
-    def streamed(self) -> str:  # type: ignore[override] # of this file
+    def streamed(self) -> str:
         """Why each block of rows is read on access."""
         return self.describe(self.path.name)
 
@@ -195,7 +202,7 @@ class FileRows(RowSource):
     """Rows of a reader of an array, gathered one block at a time.
 
     Args:
-        reader: The reader, whose rows have numbers.
+        reader: The reader.
         streamed: Why each block is read on access, for the plan.
         dtype: The dtype of the rows; None for the reader's.
         encoding: By what they are standardised, or None.
@@ -203,15 +210,14 @@ class FileRows(RowSource):
 
     def __init__(
         self,
-        reader: Reader,
+        reader: ArrayReader,
         streamed: str,
         dtype: Any = None,
         encoding: ArrayEncoding | None = None,
     ) -> None:
         """Stores the arguments; reads no data."""
-        schema: ArraySchema = reader.schema
-        shape = (reader.known_rows or 0, *schema.row_shape)
-        super().__init__(shape, dtype or schema.dtype, streamed)
+        shape = (reader.known_rows, *reader.schema.row_shape)
+        super().__init__(shape, dtype or reader.schema.dtype, streamed)
         self.reader = reader
         learned = (None, None) if encoding is None else (encoding.center, encoding.scale)
         self._center, self._scale = (None if part is None else np.array(part) for part in learned)
@@ -227,15 +233,15 @@ class FileRows(RowSource):
 
 
 class FileFeatures(Features):
-    """An array of a reader whose rows have numbers: they are read and encoded on access.
+    """An array in files, whose rows are read and encoded on access.
 
     Args:
-        reader: The reader, with an `ArraySchema` and a number of rows.
+        reader: The reader.
     """
 
     refuses = "a file"
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ArrayReader) -> None:
         """Stores the reader; reads no data."""
         self.reader = reader
         self.arg = reader.arg
@@ -244,13 +250,12 @@ class FileFeatures(Features):
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return self.reader.known_rows or 0
+        return self.reader.known_rows
 
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of one row."""
-        schema: ArraySchema = self.reader.schema
-        return schema.row_shape
+        return self.reader.schema.row_shape
 
     def learn(self, how: Learning) -> ArrayEncoding:
         """Learns the encoding; statistics come from the rows where `keep` is true."""

@@ -318,11 +318,9 @@ class Reader(ABC):
     Attributes:
         files: The files; none of rows that come once.
         skipped: Rows and files that the latest pass has left out so far.
-        streamed: Why each block of rows is read on access, of rows that have numbers.
     """
 
     files: tuple[AnyFile, ...] = ()
-    streamed = ""
 
     def __init__(self, format: str, schema: Any, arg: str, notes: Iterable[str] = ()) -> None:
         """Stores the arguments; reads no data."""
@@ -356,18 +354,6 @@ class Reader(ABC):
                 known.
         """
 
-    def gather(
-        self, rows: Rows, dtype: Any, encode: Callable[[np.ndarray], np.ndarray] | None = None
-    ) -> np.ndarray:
-        """Returns rows by number in the order requested, where rows have numbers.
-
-        Args:
-            rows: Row numbers, or a range of them.
-            dtype: The dtype of the result.
-            encode: Function applied to the values read, or None.
-        """
-        raise NotImplementedError(f"The rows of `{self.arg}` have no numbers.")
-
     def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yields the batches of a pass, and tells the call's listener how far it has come."""
         return count_pass(batches, "reading", self.known_rows, len)
@@ -376,6 +362,34 @@ class Reader(ABC):
         """Notes that a column has integers beyond 2^53, which float64 (R, models) cannot hold."""
         said = f"Column `{name}` of `{self.arg}` has whole numbers beyond 2^53: they are rounded."
         self._notes.setdefault(said)
+
+
+class ArrayReader(Reader):
+    """Rows of an array, which have numbers and are read in any order."""
+
+    schema: ArraySchema
+
+    @property
+    @abstractmethod
+    def known_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    @abstractmethod
+    def streamed(self) -> str:
+        """Why each block of rows is read on access, for the plan."""
+
+    @abstractmethod
+    def gather(
+        self, rows: Rows, dtype: Any, encode: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> np.ndarray:
+        """Returns rows by number in the order requested.
+
+        Args:
+            rows: Row numbers, or a range of them.
+            dtype: The dtype of the result.
+            encode: Function applied to the values read, or None.
+        """
 
 
 # Features -----------------------------------------------------------------------------------------
