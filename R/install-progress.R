@@ -17,6 +17,7 @@ run_step <- function(python, args, verbose, frame, verb = "") {
   )
   on.exit({
     process$kill_tree()
+    process$wait(5000) # it may write until then
     unlink(scratch, recursive = TRUE)
   })
   lines <- character()
