@@ -39,6 +39,7 @@ from gpukeras.data.dataset.tfdata import (
     check_steps,
     choose_batched,
     disable_prefetch,
+    map_elements,
     no_rows,
     pad_rows,
     prefetch_one,
@@ -391,7 +392,7 @@ class AsIsDataset(BatchesDataset):
         """Opens a pass over the batches, whose order and last batch the pipeline determines."""
         dataset = prefetch_one(self._dataset)
         if not isinstance(dataset.element_spec, tuple):
-            dataset = dataset.map(lambda batch: (batch,))
+            dataset = map_elements(dataset, lambda batch: (batch,))
         joins = self.obstacle == VARIES and runtime.backend() == "tensorflow"
         why = "" if joins else self.obstacle  # equal lengths are found out
         batches = PipelineBatches(dataset, self._steps)

@@ -134,7 +134,7 @@ class Elements:
             ]
             return tuple(packed) if len(packed) > 1 else packed[0]
 
-        return dataset.map(pack)
+        return map_elements(dataset, pack)
 
     def features(self, values: np.ndarray) -> dict[str, Any]:
         """Converts packed features to the form in which they come from R."""
@@ -169,7 +169,7 @@ def unname_pairs(dataset: Any, recipe: Recipe | None) -> Any:
     spec, inputs = dataset.element_spec, set(_input_names(recipe) or ())
     if not isinstance(spec, Mapping) or set(spec) != {"x", "y"} or inputs == {"x", "y"}:
         return dataset
-    return dataset.map(lambda element: (element["x"], element["y"]))
+    return map_elements(dataset, lambda element: (element["x"], element["y"]))
 
 
 def _input_names(recipe: Recipe | None) -> list[str] | None:
@@ -446,7 +446,8 @@ class TfStream:
             if rows is not None and self.cardinality >= 0:
                 made = made.repeat()
             made = self._rebatch(made, rows, how)
-            return prefetch_one(made.map(lambda *parts: self._encode(encoding, parts)))
+            encoded = map_elements(made, lambda *parts: self._encode(encoding, parts))
+            return prefetch_one(encoded)
 
         once = functools.cache(lambda: make(0))  # without a buffer TensorFlow traces it once
         begin = make if how.buffer is not None else lambda epoch: once()
@@ -475,6 +476,16 @@ class TfStream:
         shapes = (self.elements.y.shape, self.elements.weights.shape)
         others = zip(parts[1:], shapes, strict=False)
         return (x, *(tf.cast(tf.reshape(part, (-1, *row)), tf.float32) for part, row in others))
+
+
+def map_elements(dataset: Any, function: Callable[..., Any]) -> Any:
+    """Applies a function of gpukeras' own to each element of a dataset.
+
+    AutoGraph is left out: it translates each function that is called, 10 ms apiece, to find
+    conditions on tensors, and ours have none.
+    """
+    plain = runtime.reader().autograph.experimental.do_not_convert(function)
+    return dataset.map(plain)
 
 
 def disable_prefetch(dataset: Any) -> Any:
