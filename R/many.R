@@ -130,7 +130,7 @@
 #' cars <- gpu_dataset(mpg ~ ., data = mtcars)
 #' fits <- gpu_fit_many(
 #'   cars, function(rate) gpu_mlp(cars, units = 8, learning_rate = rate),
-#'   folds = 4, seeds = 2, grid = data.frame(rate = c(0.01, 0.1)), epochs = 20, verbose = FALSE
+#'   folds = 4, grid = data.frame(rate = c(0.01, 0.1)), epochs = 20, verbose = FALSE
 #' )
 #' fits
 #' summary(fits)

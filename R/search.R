@@ -114,7 +114,7 @@
 #' found <- gpu_tune(
 #'   train, build,
 #'   rate = tune_range(1e-3, 1e-1, log = TRUE),
-#'   trials = 4, epochs = 4, eta = 2, resamples = 2, verbose = FALSE
+#'   trials = 4, epochs = 4, eta = 4, resamples = 2, verbose = FALSE
 #' )
 #' found
 #' model <- do.call(build, found$best$settings)

@@ -102,7 +102,7 @@ def loaded(tmp_path_factory):
         "absent": whole.replace(b"libssl.so", b"libnon.so"),
         "openssl": re.sub(rb"libssl\.so\.\d", b"libssl.so.x", whole),
         "glibc": re.sub(rb"\0GLIBC_2\.", b"\0GLIBC_9.", whole),
-        "symbol": whole.replace(b"\0PyModule_AddObject\0", b"\0PyModule_NoneObject"[:-1] + b"\0"),
+        "symbol": whole.replace(b"\0PyErr_SetString\0", b"\0PyErr_NonString\0"),
         "no_such_module": None,
     }
     for name, content in broken.items():

@@ -342,8 +342,11 @@ def inner_optimizers(optimizer: Any) -> Sequence[Any]:
 
 def is_left_out_of_decay(optimizer: Any, variable: Any) -> bool:
     """Whether a variable was excluded from an optimizer's weight decay, which no setting tells."""
-    excludes = hasattr(optimizer, "_exclude_from_weight_decay")
-    return excludes and not optimizer._use_weight_decay(variable)
+    if not hasattr(optimizer, "_exclude_from_weight_decay"):
+        return False
+    # From Keras 3.16 on the other method wants an optimizer that is built.
+    excluded = getattr(optimizer, "_is_excluded_from_weight_decay", None)
+    return excluded(variable) if excluded else not optimizer._use_weight_decay(variable)
 
 
 def copy_exclusions(optimizer: Any, other: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
