@@ -281,6 +281,16 @@ def test_the_first_call_is_as_long_as_later_ones_if_an_earlier_training_was_time
     assert chooser.batch_s == pytest.approx(0.05)
 
 
+def test_the_second_call_takes_the_rest_of_a_block_if_the_first_told_what_it_compiled():
+    chooser = EngineAutotuner(("compiled",), 10**6)
+    chooser.record(chooser.count(22, 22), 5.05, compiled_s=5.0)
+    assert chooser.started_s == 5.05
+    assert chooser.batch_s == pytest.approx(0.05)
+    assert chooser.count(21, 22) == 21
+    chooser.record(21, 3.0, compiled_s=2.0)  # another program
+    assert chooser.batch_s == pytest.approx(1 / 21)
+
+
 def test_a_call_that_waited_for_a_program_is_no_trial():
     chooser = EngineAutotuner(("compiled",), 10**3)
     chooser.record(chooser.count(22, 22), 5.0)  # starts

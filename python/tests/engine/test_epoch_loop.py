@@ -112,7 +112,9 @@ def test_where_calls_return_early_those_that_are_timed_are_waited_for(monkeypatc
     assert len(waited) == 1  # a call on trial
     runner.chooser.settle("keras", "settled")
     monkeypatch.setattr(runner.chooser, "count", lambda left, batches: min(left, 2))
-    monkeypatch.setattr(runner.chooser, "record", lambda count, seconds: times.append(seconds))
+    monkeypatch.setattr(
+        runner.chooser, "record", lambda count, seconds, compiled_s: times.append(seconds)
+    )
     waited.clear()
     runner.begin(iter([block]))
     runner.advance()  # calls of 2, 2, 2 and 1 batch

@@ -257,6 +257,7 @@ class EngineAutotuner:
         settled: Whether the first candidate that runs the model is the choice.
         batch_s: Seconds of a batch in an earlier training of this model; infinity if there was
             none. Where calls have programs of their length, the first is as long as later ones.
+            A first call that tells its batches from compiling gives it too.
 
     Attributes:
         started_s: Seconds of the first engine's start, in this training or an earlier one.
@@ -320,21 +321,30 @@ class EngineAutotuner:
             return choose_count(self._batch_s, left, PREPARING_CALL_S)
         return 1 if self._start_s is None else min(left, self._count)
 
-    def record(self, count: int, seconds: float) -> None:
-        """Records the time of a call that trained `count` batches; infinity if it is not known."""
+    def record(self, count: int, seconds: float, compiled_s: float = 0.0) -> None:
+        """Records a call.
+
+        Args:
+            count: The batches that it trained.
+            seconds: Its time; infinity if it is not known.
+            compiled_s: The part of it in which the engine compiled; 0 if that is not known.
+        """
         self._batches_left -= count
+        ran_s = seconds - compiled_s
         if self.choice:
             # A call that a small block cut short gives no good estimate of the time per batch.
-            self._batch_s = min(self._batch_s or seconds / count, seconds / count)
+            self._batch_s = min(self._batch_s or ran_s / count, ran_s / count)
         elif self.preparing:
             return  # compiling slows down the engine that trains
         elif self._start_s is None:
             self._start_s = seconds
             self.started_s = self.started_s or seconds
+            if compiled_s:
+                self._earlier_s = ran_s / count
             if self._settled or self._repeats:
                 self.choice = EngineChoice(self.engine, self._reason, self.trials)
-        elif seconds < math.inf:
-            self._record_trial(count, seconds)
+        elif ran_s < math.inf:
+            self._record_trial(count, ran_s)
 
     def try_prepared(self, took_s: float) -> None:
         """Starts the trial of the engine in preparation, which took `took_s` to prepare."""

@@ -71,6 +71,8 @@ class Engines:
         started_s: Seconds that the start of the first engine took; 0 before.
         chosen: The engine that was chosen last, or "".
         prepared_s: Seconds from the beginning to the end of the last preparation.
+        compiled_s: Seconds that the last run compiled before its first batch; 0 if it compiled
+            nothing, or if that cannot be told from the batches.
         batch_s: Seconds of a batch, for which calls are prepared; infinity while they are unknown.
     """
 
@@ -97,7 +99,9 @@ class Engines:
         self._tail: Program | None = None
         self.ran: set[str] = set()
         self.chosen = ""
-        self.started_s = self.prepared_s = 0.0
+        self.started_s = 0.0
+        self.prepared_s = 0.0
+        self.compiled_s = 0.0
         self._any_size = False
         self._variable_batch_size = False
         self.batch_s = math.inf

@@ -247,7 +247,7 @@ class EpochLoop:
             keep_pace(before)
         chooser.started_s = chooser.started_s or self.engines.started_s
         took_s = self.agree_time(time.perf_counter() - began)
-        chooser.record(count, took_s if timed else math.inf)
+        chooser.record(count, took_s if timed else math.inf, self.engines.compiled_s)
         self.engines.started_s = chooser.started_s
         if trying and chooser.choice:
             self.engines.chosen = chooser.choice.engine

@@ -15,9 +15,10 @@ one of any length.
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from gpukeras.backend import devices, keras_private, runtime
@@ -33,6 +34,7 @@ from gpukeras.engine.train_step import TrainingStep
 from gpukeras.engine.trip_counts import ProgramSizes, choose_loop
 
 _NONE: Logs = {}
+ANY = 0  # the length of a program whose number of batches a call brings
 
 
 # Engines -----------------------------------------------------------------------------------------
@@ -62,8 +64,10 @@ class JaxEngines:
         self.chosen = ""
         self.started_s = 0.0
         self.prepared_s = 0.0
+        self.compiled_s = 0.0
         self.batch_s = math.inf
-        self._shapes: set[Shapes] = set()
+        # By the shapes of blocks: lengths whose programs are compiled, ANY for that of any length.
+        self._compiled: dict[Shapes, set[int]] = defaultdict(set)
         chosen = choose_loop(device, devices.current().deterministic).static
         self._static = chosen if static is None else static
         self._sizes: dict[Shapes, ProgramSizes] = defaultdict(ProgramSizes)
@@ -83,7 +87,7 @@ class JaxEngines:
 
     def takes(self, engine: str, block: Block) -> bool:
         """Whether an engine has a program for blocks of this shape."""
-        return engine == "keras" or read_shapes(block) in self._shapes
+        return engine == "keras" or bool(self._compiled[read_shapes(block)])
 
     def knows_count(self, engine: str) -> bool:
         """Whether the number of batches is part of an engine's programs."""
@@ -94,11 +98,8 @@ class JaxEngines:
         return True
 
     def is_settled(self, engine: str, block: Block, count: int) -> bool:
-        """Whether a call of so many batches compiles nothing, so that its time tells."""
-        if not self.knows_count(engine):
-            return True
-        shapes = read_shapes(block)
-        return shapes in self._shapes and not self._sizes[shapes].is_next(count)
+        """Returns True: what a call compiles is told apart, see `compiled_s`."""
+        return True
 
     def warm(self, block: Block, engine: str, count: int) -> None:
         """Compiles the program of calls of so many batches, by training: later ones can be timed.
@@ -122,6 +123,7 @@ class JaxEngines:
             first: The first batch.
             count: The number of batches.
         """
+        self.compiled_s = 0.0
         if engine == "compiled":
             return self._run_loop(block, first, count)
         size, logs = self.batch_size, _NONE
@@ -149,10 +151,8 @@ class JaxEngines:
     def _call(self, program: Any, *arguments: Any) -> Logs:
         state, rates = self._variables.read(), self._read_rates()
         with memory_faults():
-            try:
+            with refused_as_untraceable():
                 logs, state = program(state, rates, *arguments)
-            except REFUSALS as error:
-                raise UntraceableError(find_reason(error)) from error
             if self._kind != "train":
                 jax().block_until_ready(logs)  # a call may fail later; then nothing is written
         self._variables.write(state)
@@ -175,9 +175,23 @@ class JaxEngines:
     def _run_loop(self, block: Block, first: int, count: int) -> Logs:
         shapes = read_shapes(block)
         known = self._static and self._gets_program(block, shapes, count)
-        logs = self._call(self._known if known else self._program, block.arrays, first, count)
-        self._shapes.add(shapes)
+        program = self._known if known else self._program
+        length = count if known else ANY
+        if length not in self._compiled[shapes]:
+            self.compiled_s = self._compile(program, block.arrays, first, count)
+        logs = self._call(program, block.arrays, first, count)
+        self._compiled[shapes].add(length)
         return logs
+
+    def _compile(self, program: Any, *arguments: Any) -> float:
+        """Compiles what a call will run, so that its own time is known; returns the seconds.
+
+        `jax.jit()` keeps what it was lowered and compiled to: the call compiles nothing again.
+        """
+        began = time.perf_counter()
+        with memory_faults(), refused_as_untraceable():
+            program.lower(self._variables.read(), self._read_rates(), *arguments).compile()
+        return time.perf_counter() - began
 
     def _gets_program(self, block: Block, shapes: Shapes, count: int) -> bool:
         """Whether a call of so many batches runs by a program that knows their number.
@@ -188,7 +202,7 @@ class JaxEngines:
         if count == 1 < block.batches:  # the first calls of a training, whose time is not known
             return False
         sizes = self._sizes[shapes]
-        if sizes.wants(count) or (shapes not in self._shapes and self.batch_s < math.inf):
+        if sizes.wants(count) or (not self._compiled[shapes] and self.batch_s < math.inf):
             sizes.add(count)
         return count in sizes.made
 
@@ -231,6 +245,15 @@ class JaxEngines:
         with runtime.keras().StatelessScope(state_mapping=pairs) as scope:
             self._step.look(logs)
         return [scope.get_current_value(variable) for variable in self.variables]
+
+
+@contextmanager
+def refused_as_untraceable() -> Iterator[None]:
+    """Raises what JAX and Keras refuse to trace as UntraceableError."""
+    try:
+        yield
+    except REFUSALS as error:
+        raise UntraceableError(find_reason(error)) from error
 
 
 def keep_dtypes(after: State, before: State) -> State:
