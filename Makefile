@@ -23,8 +23,10 @@ RUFF_CONFIG := --config python/pyproject.toml
 PYTEST := .venv/bin/python -m pytest -q
 # One file's tests share a process, and with it TensorFlow; the longest files come first. Three
 # processes for two cores, as an eighth of their time is waiting for children, servers and time-outs;
-# with two, R ended after three quarters of Python's time.
-PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+# two beside R, as each imports Keras and JAX anew.
+PROCESSES := 3
+test test-all: PROCESSES := 2
+PARALLEL = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Packages whose tests make models.
 MAKE_MODELS := accelerate checkpoint explain export many models search serving training tuner
 # Those that train them, and all that ask for the kind of device.
@@ -62,8 +64,8 @@ demo: setup-demo install ## install what is missing and show what gpukeras does
 gallery: setup-demo install ## draw the pictures of README
 	@Rscript tools/gallery.R
 
-# Both suites side by side, as each leaves a core idle for half of its time; what pytest says comes
-# last.
+# Both suites side by side, as each leaves a core idle for half of its time; Python gives way to R,
+# whose tests are one process and would end last. What pytest says comes last.
 test: LANE := not nightly and not slow
 test: MINUTES := 10
 test-all: LANE := not nightly
@@ -79,7 +81,7 @@ test test-all:
 	"$$(ls tests/testthat/test-*.R | wc -l) of R's: some $(MINUTES) minutes on two cores." \
 	"R's dots come first, Python's at the end."
 	@logs=$$(mktemp -d); failed=0; \
-	$(PYTEST) $(PARALLEL) -m "$(LANE)" --junitxml $$logs/python.xml python/tests >$$logs/1 2>&1 & one=$$!; \
+	nice -n 5 $(PYTEST) $(PARALLEL) -m "$(LANE)" --junitxml $$logs/python.xml python/tests >$$logs/1 2>&1 & one=$$!; \
 	trap 'kill $$one 2>/dev/null; rm -rf "$$logs"' EXIT; \
 	GPUKERAS_TESTS_FOUND=$$logs/r.tsv $(TESTTHAT) || failed=1; \
 	wait $$one || failed=1; cat $$logs/1; $(LAST) || failed=1; \

@@ -161,7 +161,7 @@ test_that("the environment r-gpukeras is taken where nothing else was chosen", {
 # NumPy is there by its metadata, and its file was cut: the loader of this computer says so.
 test_that("an import that fails is a cause with its fix, of every call and of gpu_check()", {
   skip_on_os(c("windows", "mac"))
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   path <- an_environment(local_bare(), "r-gpukeras", packages = TRUE)
   suffix <- c("-c", "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))")
   site <- Sys.glob(file.path(path, "lib/python3*/site-packages"))
@@ -183,7 +183,7 @@ test_that("an import that fails is a cause with its fix, of every call and of gp
 
 test_that("an import of TensorFlow that ends R is not silent", {
   skip_on_os("windows")
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   folder <- withr::local_tempdir()
   writeLines(c("import ctypes", "ctypes.string_at(0)"), file.path(folder, "tensorflow.py"))
   withr::local_envvar(PYTHONPATH = folder)
@@ -344,7 +344,7 @@ test_that("a fork's call into Python is refused at once, and names what to use",
 
 test_that("gpu_run() works in a fork, as its process is a new one", {
   skip_on_os("windows")
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   core()
   expect_identical(in_fork(gpu_run(function() 6 * 7)), 42)
 })

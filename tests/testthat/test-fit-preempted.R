@@ -64,7 +64,7 @@ test_that("a training that could not be saved in time does not start", {
 })
 
 test_that("many models and searches that could not be saved in time do not start", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   train <- gpu_dataset(mpg ~ ., data = mtcars, batch_size = 8, seed = 1)
   build <- function(rate) gpu_mlp(train, units = 4, learning_rate = rate, seed = 1)
   top <- withr::local_tempdir()

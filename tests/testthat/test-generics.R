@@ -149,7 +149,7 @@ test_that("gpu_tabular() takes a family, and its models predict as those of gpu_
 })
 
 test_that("a level without a row has no coefficient, as in glm()", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   flowers <- iris[51:150, ] # setosa is a level still
   flowers$large <- flowers$Petal.Length > 5
   formula <- Sepal.Length ~ Species + Sepal.Width + large

@@ -173,7 +173,7 @@ test_that("negative binomial, ordinal and Cox models are those of MASS and survi
 })
 
 test_that("a column of weights weighs rows wherever they are scored, and one that lacks is named", {
-  skip_without_tensorflow()
+  skip_without_tensorflow(slow = TRUE)
   rows <- summary_rows()
   known <- glm(count ~ a + b, poisson(), rows, weights = w)
   data <- gpu_dataset(count ~ a + b, rows, weights = w, batch_size = 120)

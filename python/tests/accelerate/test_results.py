@@ -195,6 +195,7 @@ def test_results_are_those_of_keras(name):
             np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6, err_msg=what)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_rows_of_float64_keep_their_digits():
     import keras

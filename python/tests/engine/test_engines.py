@@ -136,6 +136,7 @@ def test_every_row_is_trained_once_by_programs_of_known_length(monkeypatch):
     test_every_row_is_trained_once_an_epoch("compiled", 97, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow  # on JAX: test_jax_engines.py
 def test_a_block_takes_at_most_two_calls_of_programs_of_known_length(monkeypatch):
     forced, parts = LoopChoice(True, "as on a GPU"), []

@@ -66,6 +66,7 @@ def test_the_result_does_not_depend_on_how_many_permutations_share_a_call(fitted
     np.testing.assert_allclose(alone.scores, together.scores, rtol=1e-6)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("batch_size", [8, 12])
 def test_recurrent_layers_that_keep_a_state_begin_each_permutation_without_one(batch_size):
     import keras

@@ -59,6 +59,7 @@ def test_a_fault_that_no_test_sees_is_told_and_the_source_is_as_it_was(tree):
     assert (tree / faults.CORE / "package" / "file.py").read_text() == SOURCE
 
 
+@pytest.mark.slow
 def test_tests_that_do_not_end_have_found_the_fault(tree):
     fault = sites.Finder("package/file.py", SOURCE).faults[0]
     assert fault.describe().endswith("x == 3 -> x != 3")

@@ -113,6 +113,7 @@ def test_weights_of_rows_count():
     assert not np.allclose(one, other)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("weighed", [False, True])
 def test_losses_of_several_outputs_are_means_over_their_rows(weighed):
     from grouped import LABELS, OPTIONS, PRICE, SHAPES, X, two_heads

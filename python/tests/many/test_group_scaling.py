@@ -73,6 +73,7 @@ def test_a_group_trains_as_by_fit_alone(both, code):
     np.testing.assert_allclose(found, expected, **near)
 
 
+@pytest.mark.varies
 def test_rows_want_the_model_of_their_own_group(both):
     from gpukeras.many.ensemble import predict_many
     from gpukeras.training.predict import predict

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import warnings
 from contextlib import suppress
@@ -151,13 +152,25 @@ PLANS = {
 }
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """The folder of four models, and what it holds."""
+    folder = tmp_path_factory.mktemp("kept") / "fits"
+    return folder, everything(train(folder, epochs=2, most=1))
+
+
+@pytest.fixture
+def copied(kept, tmp_path):
+    """That folder for a test that changes it."""
+    return shutil.copytree(kept[0], tmp_path / "fits")
+
+
 @pytest.mark.parametrize("plan", PLANS)
-def test_a_forged_index_is_refused(tmp_path, plan):
-    train(tmp_path / "fits", epochs=1)
-    index = tmp_path / "fits" / "fits.json"
+def test_a_forged_index_is_refused(copied, plan):
+    index = copied / "fits.json"
     index.write_text(json.dumps({**json.loads(index.read_text()), "plan": PLANS[plan]}))
     with pytest.raises(CheckpointError, match=r"has a damaged file, fits\.json"):
-        train(tmp_path / "fits", epochs=1)
+        train(copied, epochs=2, most=1)
 
 
 def test_an_index_that_is_a_pipe_is_refused_and_never_read(tmp_path):
@@ -191,16 +204,15 @@ FORGED = {
 
 
 @pytest.mark.parametrize("way", FORGED)
-def test_what_a_file_forges_is_trained_again(tmp_path, way):
-    whole = train(tmp_path / "fits", epochs=2, most=1)
-    path = sorted((tmp_path / "fits" / "models").glob("*.npz"))[0]
+def test_what_a_file_forges_is_trained_again(copied, kept, way):
+    path = sorted((copied / "models").glob("*.npz"))[0]
     plain, arrays = read_file(path)
     (entry,) = plain["models"].values()
     FORGED[way](entry, arrays)
     write_file(path, plain, arrays)
     (path.parent / "1x.npz").write_bytes(b"not ours")
-    again = train(tmp_path / "fits", epochs=2, most=1)
-    np.testing.assert_equal(everything(again), everything(whole))
+    again = train(copied, epochs=2, most=1)
+    np.testing.assert_equal(everything(again), kept[1])
     assert (path.parent / "1x.npz").read_bytes() == b"not ours"
 
 
@@ -236,6 +248,7 @@ def test_a_file_is_deleted_once_newer_ones_have_its_models(tmp_path):
     assert not any((tmp_path / "fits" / "states").iterdir())
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("way", ["a stack with early stopping and a plateau", "one alone"])
 def test_a_save_is_measured_before_anything_trains_where_there_is_a_grace_period(tmp_path, way):
     told, options = [], WAYS.get(way, WAYS["one alone after another"])

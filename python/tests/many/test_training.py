@@ -38,6 +38,7 @@ def make_penalised():
     return keras.layers.Dense(4, activity_regularizer=keras.regularizers.L2(0.3))
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("make", [make_penalised, make_adding])
 def test_what_layers_add_to_the_loss_of_a_batch_counts(make):
     model = make_model(layers=[make()])
@@ -107,6 +108,7 @@ def test_a_model_without_an_epoch_predicts_nothing():
     assert fits.held_out(2) is None
 
 
+@pytest.mark.slow
 def test_a_model_without_rows_to_validate_on_is_watched_by_its_training():
     data = make_dataset(rows=60, validation=0.25)
     codes = np.zeros(60, int)

@@ -84,6 +84,7 @@ def test_losses_of_outputs_are_means_over_rows_and_add_up(engine):
         np.testing.assert_allclose(one, two, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_they_add_up_in_evaluations_and_keras_fit_is_as_before():
     data, (x, values) = heads_rows(validation=0.5)
     model = make_heads()

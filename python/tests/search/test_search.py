@@ -61,6 +61,7 @@ def _in_order(rows, told):
 
 
 # With seed 7 the best of three trials is another than the best of four.
+@pytest.mark.varies
 @pytest.mark.parametrize("seed", [1, 7])
 @pytest.mark.tf
 def test_a_search_that_was_ended_goes_on_as_if_it_had_not_been(tmp_path, seed):
@@ -93,6 +94,7 @@ def test_a_search_that_was_ended_goes_on_as_if_it_had_not_been(tmp_path, seed):
         tune(options={"folder": str(folder), "seed": seed}, builder="function(rate) NULL")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.tf
 def test_a_process_that_is_asked_to_end_is_no_failure_of_its_trial(tmp_path):
@@ -150,6 +152,7 @@ def test_a_search_that_is_asked_to_end_goes_on_where_it_was(tmp_path, way):
     assert [row.error for row in again.trace if row.error] == []
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize("most", [1, 8])
 def test_a_save_is_measured_before_a_trial_trains_where_there_is_a_grace_period(tmp_path, most):

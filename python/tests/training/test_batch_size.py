@@ -94,6 +94,7 @@ def test_rows_that_do_not_fill_the_last_batch_are_refused_or_dropped_and_predict
     assert len(found) == 35
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", few(["keras", "graph_loop"], "graph_loop"))
 def test_a_model_without_states_takes_any_batch_however_it_was_built(engine):
     keras = runtime.keras()

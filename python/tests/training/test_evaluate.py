@@ -27,6 +27,7 @@ def test_evaluate_is_keras_evaluate(model, batch_size):
         np.testing.assert_allclose(result["metrics"][name], value, rtol=1e-5)
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("call", ["evaluate", "predict"])
 def test_rows_leave_memory_with_the_call(model, call):
     data = make_dataset(100)

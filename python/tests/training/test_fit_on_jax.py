@@ -29,6 +29,7 @@ def test_a_training_can_be_interrupted():
     assert found["epochs"] < 500
 
 
+@pytest.mark.slow
 def test_weights_that_the_optimizer_averages_are_final_after_an_error_too():
     assert run_part("jax_tools", "failed") < 1e-6
 

@@ -91,6 +91,7 @@ def test_a_training_that_is_asked_to_end_goes_on_there(tmp_path, hook, at, where
         assert values[name].tobytes() == value.tobytes(), name
 
 
+@pytest.mark.slow
 def test_a_validation_of_averages_that_is_asked_to_end_saves_the_weights(tmp_path):
     counted = Counted(2)
     with pytest.raises(PreemptedError):

@@ -167,6 +167,7 @@ def raising(hook, error):
     return callback
 
 
+@pytest.mark.varies
 @pytest.mark.parametrize("hook", few(HOOKS, "on_epoch_begin", "on_epoch_end"))
 def test_an_interrupt_in_a_callback_ends_the_training_cleanly(hook):
     model = make_model(optimizer="adam")

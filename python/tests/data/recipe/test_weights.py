@@ -104,6 +104,7 @@ def expected():
     return {"all": fit_keras(WEIGHTS), "some": fit_keras(SOME)}
 
 
+@pytest.mark.varies
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("make", "engine", "which", "listed"),

@@ -35,6 +35,7 @@ def compile_there(body):
     return json.loads(child.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_loop_is_compiled_for_the_oldest_and_the_newest_cards():
     found = compile_there(
@@ -58,6 +59,7 @@ def test_a_loop_is_compiled_for_the_oldest_and_the_newest_cards():
     assert [one[0] for one in found][1] == "V100 SXM2 16GB"
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_an_unknown_trip_count_and_a_missing_donation_are_seen():
     found = compile_there(

@@ -71,6 +71,7 @@ TRAIN = """
 """  # noqa: E501
 
 
+@pytest.mark.slow
 def test_arguments_and_outputs_are_the_bytes_of_the_arrays():
     found = run_script(
         MAKE.format(size=32, batches=4)

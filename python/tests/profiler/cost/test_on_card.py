@@ -129,6 +129,7 @@ def test_a_compiler_that_does_not_start_is_named():
     assert not cost.card.install
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("card", ["GTX 1060", "A100"])
 def test_a_compiled_training_takes_the_bytes_of_its_arrays(card):
