@@ -19,10 +19,10 @@ TIME = TimeRule("t", zone="Europe/Berlin")
 LEVELS = CategoryRule("b", levels=("x", "y"))
 
 
-def test_numbers_are_float64_with_nan_for_null_and_one_for_true():
-    column = to_column(NUMBER, [1, 2.5, None, True], "rows")
+def test_numbers_are_float64_with_nan_for_null():
+    column = to_column(NUMBER, [1, 2.5, None], "rows")
     assert column["kind"] == "numeric"
-    np.testing.assert_array_equal(column["values"], [1, 2.5, np.nan, 1])
+    np.testing.assert_array_equal(column["values"], [1, 2.5, np.nan])
 
 
 def test_categories_are_codes_of_the_levels_of_training():
@@ -64,6 +64,7 @@ def test_logicals_are_true_and_false():
     ("rule", "values", "words"),
     [
         (NUMBER, [1, "3"], "must hold numbers, but 1 of 2 are not"),
+        (NUMBER, [1, True], "must hold numbers, but 1 of 2 are not"),
         (NUMBER, [1, [1]], "must hold numbers, but 1 of 2 are not"),
         (NUMBER, [1, {}], "must hold numbers, but 1 of 2 are not"),
         (NUMBER, [1, 10**400], "must hold numbers, but 1 of 2 are not"),

@@ -13,6 +13,7 @@ from gpukeras.serving.requests import parse_json, parse_request
         b"3",
         b"null",
         b'{"a": NaN}',
+        b'{"rows": [{"a": 1, "a": 2}]}',
         b'{"a": -Infinity}',
         b'{"a": "\xff"}',
         b'{"a": ' + b"9" * 5000 + b"}",

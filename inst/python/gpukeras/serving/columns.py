@@ -126,18 +126,19 @@ def _read_all(
 
 
 def _read_number(value: Any) -> float:
-    """Returns a number; true and false are 1 and 0, as in R."""
     if value is None:
         return np.nan
-    if not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError
     return float(value)
 
 
 def _read_logical(value: Any) -> float:
-    if value is not None and not isinstance(value, bool):
+    if value is None:
+        return np.nan
+    if not isinstance(value, bool):
         raise TypeError
-    return _read_number(value)
+    return float(value)
 
 
 def _read_text(value: Any) -> str | None:

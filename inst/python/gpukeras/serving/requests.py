@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NoReturn
@@ -72,20 +72,23 @@ def parse_request(body: bytes, recipe: Recipe | None, shape: Shape = None) -> Re
 
 
 def parse_json(body: bytes) -> Mapping[str, Any]:
-    """Parses an object of JSON (RFC 8259: UTF-8, no NaN).
+    """Parses an object of JSON (RFC 8259: UTF-8, no NaN, each name once).
 
     Raises:
         ServiceError: if it is none.
     """
     try:
-        parsed = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        parsed = json.loads(
+            body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_to_object
+        )
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
         raise http_error(
             HTTPStatus.BAD_REQUEST,
             "The body must be an object of JSON.",
-            "Numbers are finite, texts are UTF-8, and a missing value is null.",
+            "Numbers are finite, texts are UTF-8, a missing value is null, and an object has each "
+            "name once.",
             arg="body",
         )
     return parsed
@@ -93,3 +96,11 @@ def parse_json(body: bytes) -> Mapping[str, Any]:
 
 def _refuse_constant(_: str) -> NoReturn:
     raise ValueError
+
+
+def _to_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object; of two values with one name json.loads() would take the last."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError
+    return members

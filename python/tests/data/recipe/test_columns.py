@@ -350,6 +350,21 @@ def test_an_offset_that_lacks_a_value_is_refused_where_others_are_imputed():
 
 
 @pytest.mark.parametrize("kind", ["numeric", "integer"])
+def test_logicals_are_no_numbers_unless_they_are_all_missing(kind):
+    rule = learn(column(np.array([3, 5, 4]), kind, name="count"))
+    given = column(np.array([True, False, True]), "logical", name="count")
+    with pytest.raises(DataError, match="`count` of `newdata` holds TRUE and FALSE") as caught:
+        transform(rule, given)
+    assert "as.integer()" in caught.value.hint
+    with pytest.raises(DataError, match="`count` of `newdata` holds TRUE and FALSE"):
+        Encoder([rule], "newdata").encode({"count": given}, np.empty((3, 1), np.float32))
+    empty = column([NAN, NAN], "logical", name="count")
+    out = np.empty((2, 1), np.float32)
+    Encoder([rule], "newdata").encode({"count": empty}, out)
+    np.testing.assert_array_equal(out, transform(rule, empty))
+
+
+@pytest.mark.parametrize("kind", ["numeric", "integer"])
 def test_numbers_are_logicals_only_if_they_are_0_and_1(kind):
     flags = column(np.array([True, False, True]), "logical", name="flag")
     rule = learn(flags, impute=False)

@@ -517,7 +517,7 @@ def _transform_number(
     values = read_number(column, rule.units)
     values = _finite({**column, "offset": rule.offset}, values, arg, rule.fill is not None)
     if is_odd_logical(rule, column):
-        _check_logical(rule, values, arg)
+        _check_logical(rule, column, values, arg)
     if notes is not None:
         _look_at(np.asarray(column["values"]).reshape(-1), values, rule, arg, notes)
     if rule.fill is not None:
@@ -531,11 +531,17 @@ def _transform_number(
 
 
 def is_odd_logical(rule: BaseRule, column: Mapping[str, Any]) -> bool:
-    """Whether a column holds numbers where training had TRUE and FALSE."""
-    return rule.logical and column["kind"] != "logical"
+    """Whether a column holds numbers where training had TRUE and FALSE, or the other way round."""
+    return rule.logical != (column["kind"] == "logical")
 
 
-def _check_logical(rule: BaseRule, values: np.ndarray, arg: str) -> None:
+def _check_logical(
+    rule: ScaledRule, column: Mapping[str, Any], values: np.ndarray, arg: str
+) -> None:
+    """Refuses TRUE and FALSE for numbers, and numbers other than 0 and 1 for TRUE and FALSE."""
+    if not rule.logical:
+        problem = "holds TRUE and FALSE where training had numbers."
+        raise column_fault(rule.name, arg, problem, "Convert it by as.integer() if it is a number.")
     odd = int((~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)).sum())
     if odd:
         found = count_of(odd, "number")
