@@ -14,8 +14,11 @@
 #' meaning that `glm()` gives them: a factor's levels are compared with the first one that has a
 #' training row (the model itself has a column for each level; [gpu_summary()] shows those), and
 #' levels without one have no coefficient. Several linear predictors are
-#' named before the term, `"high:wt"`; those of `"multinomial"` are compared with the first class,
-#' as in `nnet::multinom()`. `"ordinal"` has slopes, then thresholds, as `MASS::polr()`.
+#' named before the term, `"high:wt"`; those of `"multinomial"` are compared with the first class
+#' that has a training row, as in `nnet::multinom()`. Interactions too have the columns that `glm()`
+#' gives them, `"wt:am1"`; where a combination of levels has no training row, they keep those of the
+#' model, one for each level, `"wt:am=1"`. `"ordinal"` has slopes, then thresholds, as
+#' `MASS::polr()`.
 #' @section What there is not:
 #' `vcov()`, `confint()`, `anova()` and others that need the covariance of estimates are an error:
 #' gradients with random batches give none. `model.frame()`, `model.matrix()`, `terms()` and
@@ -171,7 +174,28 @@ formula_of_dataset <- function(x, ...) formula_of_text(gpu_recipe(x), ...)
 NULL
 
 terms_of_model <- function(model, call) {
-  call_core("terms", list(model = check_model(model, "object", call)), call = call)
+  model <- check_model(model, "object", call)
+  recipe <- call_core("recipe", list(model = model), call = call)
+  args <- list(model = model, formula = crossed_terms(recipe$formula, call))
+  call_core("terms", args, call = call)
+}
+
+# The terms of a formula with interactions, each with its elements and their levels, for the core;
+# NULL of other formulas. The text may come from a file: it is parsed only.
+crossed_terms <- function(text, call) {
+  if (is.null(text) || !nzchar(text) || is_recipe_key(text)) {
+    return(NULL)
+  }
+  features <- lapply(formula_parts(parse_formula(text, call))$features, split_crossed)
+  if (all(lengths(features) == 1)) {
+    return(NULL)
+  }
+  lapply(features, function(term) {
+    lapply(term, function(element) {
+      levels <- if (has_levels(element)) as.list(element[[3]]$levels)[-1] # of c("u", "v")
+      list(name = name_term(element), levels = lapply(levels, as_chr))
+    })
+  })
 }
 
 coef_of_model <- function(object, ...) {

@@ -61,7 +61,10 @@ gpu_summary <- function(model, data, y = NULL, part = "all", recipe = NULL) {
   model <- check_model(model)
   recipe <- use_recipe(model, recipe)
   data <- as_dataset(data, model, recipe, y, model = model)
-  record <- call_core("summary", list(model = model, data = data$handle, part = part))
+  record <- call_core("summary", list(
+    model = model, data = data$handle, part = part,
+    formula = crossed_terms(recipe$formula, current_env())
+  ))
   warn_unweighed(record$unweighed)
   record$unweighed <- NULL
   new_gpu_summary(record, fit)

@@ -184,3 +184,26 @@ test_that("a level without a row has no coefficient, as in glm()", {
   gpu_fit(model, gpu_dataset(batches), epochs = 1, verbose = FALSE)
   expect_true("Speciesvirginica" %in% names(coef(model)))
 })
+
+test_that("interactions have the coefficients of lm()", {
+  skip_without_tensorflow()
+  rows <- generic_rows()
+  rows$flag <- rows$a > 2
+  for (formula in list(number ~ a * g, number ~ a:g, number ~ g * flag + a:flag)) {
+    known <- coef(stats::lm(formula, rows))
+    found <- coef(linear_fit(formula, "gaussian", rows))
+    expect_equal(found, known, tolerance = 2e-3, info = deparse(formula))
+  }
+})
+
+test_that("a class without a row is no base of the coefficients, as in nnet::multinom()", {
+  skip_without_tensorflow(slow = TRUE)
+  skip_if_not_installed("nnet")
+  rows <- generic_rows()
+  rows$class <- factor(rows$class, c("none", levels(rows$class)))
+  known <- suppressWarnings(nnet::multinom(class ~ a, rows, trace = FALSE))
+  model <- suppressWarnings(linear_fit(class ~ a, "multinomial", rows))
+  found <- matrix(coef(model), 2, byrow = TRUE)
+  expect_equal(found, unname(coef(known)), tolerance = 2e-2)
+  expect_identical(gpu_summary(model, rows)$df, 4L)
+})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from gpukeras.core.errors import DataError
@@ -32,8 +31,7 @@ def tie_recipe(model: Model, recipe: Recipe) -> None:
 def forget_absent(model: Model) -> None:
     """Takes all levels of the recipe tied to a model for such as have training rows."""
     if model in _RECIPES:
-        recipe = _RECIPES[model]
-        _RECIPES[model] = replace(recipe, features=without_absent(recipe.features))
+        _RECIPES[model] = without_absent(_RECIPES[model])
 
 
 def recipe_of(model: Model) -> Recipe | None:

@@ -21,6 +21,7 @@ from gpukeras.models import compatibility, model_checks, model_recipes
 from gpukeras.models.families import coefficients, deviance
 from gpukeras.models.families.build import find_extras, find_offset
 from gpukeras.models.families.coefficients import Term
+from gpukeras.models.families.contrasts import contrast_terms, read_formula
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import CONSTANT, NONE, ROWS, Family, family_options
@@ -64,7 +65,7 @@ class ModelSummary:
         dispersion_name: "variance", "dispersion" (gamma: 1 / shape), "size" or "precision".
         options: The family's options besides, by name.
         terms: The coefficients, of a model without hidden layers.
-        contrasts: The same, see `coefficients.contrast_terms()`.
+        contrasts: The same, see `contrasts.contrast_terms()`.
         unweighed: Share of the rows that trained the model by weights that they now lack.
     """
 
@@ -91,11 +92,13 @@ class ModelSummary:
     dispersion_name: str
     options: Mapping[str, Any]
     terms: tuple[Term, ...]
-    contrasts: tuple[Term, ...]
+    contrasts: tuple[Term, ...] = ()
     unweighed: float = 0.0
 
 
-def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSummary:
+def summarise_model(
+    model: Model, data: Dataset, part: str = "all", formula: Any = None
+) -> ModelSummary:
     """Returns family, likelihood, deviances and coefficients of a model on rows.
 
     Args:
@@ -103,6 +106,7 @@ def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSumm
             cross-entropy, which imply one.
         data: A dataset with labels, encoded like the one that trained the model.
         part: "all", "train" or "validation".
+        formula: The terms of its formula, see `contrasts.read_formula()`.
 
     Raises:
         ModelError: for a model whose loss is no likelihood, or whose output is NaN.
@@ -124,7 +128,9 @@ def summarise_model(model: Model, data: Dataset, part: str = "all") -> ModelSumm
             arg="model",
         )
     unweighed = find_unweighed_share(model, data, part)
-    return replace(_describe(model, data, family, rows, measured, chosen), unweighed=unweighed)
+    record = _describe(model, data, family, rows, measured, chosen)
+    contrasts = contrast_terms(record.terms, data.recipe, family, read_formula(formula))
+    return replace(record, contrasts=contrasts, unweighed=unweighed)
 
 
 def imply_family(model: Model, recipe: Recipe) -> Family:
@@ -232,7 +238,8 @@ def _describe(
     linear, count = coefficients.find_linear(model, family), len(numbers)
     features = data.recipe.features
     rank = None if linear is None else find_rank(data, numbers)
-    df = None if rank is None else coefficients.count_parameters(family, rank)
+    absent = len(set(family.names) & set(data.recipe.label.absent)) if data.recipe.label else 0
+    df = None if rank is None else coefficients.count_parameters(family, rank, absent)
     penalised = bool(getattr(model, "losses", ()))
     units = family.name in deviance.UNIT
     nobs = count_observations(family, rows)
@@ -265,7 +272,6 @@ def _describe(
         dispersion_name=name,
         options=family_options(family),
         terms=terms,
-        contrasts=coefficients.contrast_terms(terms, data.recipe, family),
     )
 
 
@@ -335,7 +341,7 @@ class ModelTerms:
         formula: R's formula as text, or "".
         linear: Whether the model has no hidden layers.
         logits: Whether the model gives logits where the family has probabilities.
-        terms: Its coefficients, see `coefficients.contrast_terms()`.
+        terms: Its coefficients, see `contrasts.contrast_terms()`.
     """
 
     family: str
@@ -347,11 +353,12 @@ class ModelTerms:
     terms: tuple[Term, ...]
 
 
-def read_terms(model: Model) -> ModelTerms:
+def read_terms(model: Model, formula: Any = None) -> ModelTerms:
     """Returns what a model is: its family, its formula and its coefficients.
 
     Args:
         model: A built model.
+        formula: The terms of its formula, see `contrasts.read_formula()`.
 
     Raises:
         ModelError: for what is no Keras model.
@@ -362,7 +369,7 @@ def read_terms(model: Model) -> ModelTerms:
     terms: tuple[Term, ...] = ()
     if family is not None and recipe is not None:
         plain = coefficients.read_coefficients(model, recipe, family)
-        terms = coefficients.contrast_terms(plain, recipe, family)
+        terms = contrast_terms(plain, recipe, family, read_formula(formula))
     return ModelTerms(
         family="" if family is None else family.name,
         link="" if family is None else family.link,

@@ -5,7 +5,7 @@ from frames import NAN, column, frame
 from gpukeras import DataError, SpecError
 from gpukeras.data import arrays
 from gpukeras.data.dataset import map_dataset
-from gpukeras.data.recipe import imputation
+from gpukeras.data.recipe import imputation, targets
 
 
 def array(x, names=()):
@@ -121,11 +121,11 @@ def test_learn_fill_level_takes_the_first_of_equals(codes, level):
 
 def test_levels_without_a_training_row_are_found():
     keep = np.array([True, True, True, False])
-    found = imputation.find_absent(column([3, 0, 1, 2], "factor", "abcd"), keep)
+    found = targets.find_absent(column([3, 0, 1, 2], "factor", "abcd"), keep)
     assert found == ("b", "d")
-    assert imputation.find_absent(column([0, 0, 0, 0], "factor", "ab"), keep) == ()
+    assert targets.find_absent(column([0, 0, 0, 0], "factor", "ab"), keep) == ()
     unknown = {**column([1, 1, 1, 1], "factor", "ab"), "coded": False}
-    assert imputation.find_absent(unknown, keep) == ()
+    assert targets.find_absent(unknown, keep) == ()
 
 
 def test_a_column_without_values_in_the_training_rows_is_named():

@@ -5,8 +5,7 @@ import pytest
 from familied import ROWS, features, labels_of, model_of
 
 from gpukeras.data import builder
-from gpukeras.data.recipe.columns import CategoryRule, NumberRule
-from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe, TableEncoding
+from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
 from gpukeras.models.families import coefficients
 from gpukeras.models.families.deviance import invert_link
 from gpukeras.models.families.keras_classes import family_of
@@ -111,43 +110,6 @@ def test_other_models_have_no_coefficients():
 )
 def test_parameters_are_counted_as_by_r(family, count):
     assert coefficients.count_parameters(family, rank=4) == count
-
-
-def contrasts(estimates, names, recipe, family=POISSON, predictors=("",)):
-    """Names and estimates of the contrasts of coefficients, one predictor after the other."""
-    places = [(predictor, name) for predictor in predictors for name in names]
-    terms = tuple(
-        coefficients.Term(name, float(value), predictor)
-        for (predictor, name), value in zip(places, estimates, strict=True)
-    )
-    found = coefficients.contrast_terms(terms, recipe, family)
-    return [(one.term, one.estimate) for one in found]
-
-
-def test_contrasts_tell_columns_of_one_name_apart():
-    number, levels = NumberRule("f1"), CategoryRule("f", levels=("1", "2"))
-    recipe = Recipe(TableEncoding((number, levels)))
-    found = contrasts([1, 2, 3, 7], ["(Intercept)", "f1", "f=1", "f=2"], recipe)
-    assert found == [("(Intercept)", 4), ("f1", 2), ("f2", 4)]
-    for levels in (("a", "NA"), ("NA", "a")):
-        rule = CategoryRule("f", levels=levels, indicator=True)  # a mark of missing values
-        names = ["(Intercept)", *rule.features]
-        found = contrasts([1, 5, 2, 7], names, Recipe(TableEncoding((rule,))))
-        assert [value for _, value in found] == [6, -3, 7]
-    classes = Family("multinomial", "logit", columns=2)
-    matrix = Recipe(ArrayEncoding((2,), names=("u", "u")))
-    found = contrasts([1, 2, 3, 5, 7, 11], ["(Intercept)", "u", "u"], matrix, classes, "ab")
-    assert [value for _, value in found] == [4, 5, 8]
-
-
-def test_levels_without_a_training_row_have_no_contrast():
-    rule = CategoryRule("f", levels=("a", "b", "c", "d"), absent=("a", "c"))
-    number = NumberRule("flag", logical=True)
-    recipe = Recipe(TableEncoding((rule, number)))
-    known = [column.name for column in coefficients.list_encoded(recipe) if column.seen]
-    assert known == ["f=b", "f=d", "flag"]
-    found = contrasts([1, 2, 5, 3], ["(Intercept)", *known], recipe)
-    assert found == [("(Intercept)", 3), ("fd", 3), ("flagTRUE", 3)]
 
 
 def joined(order):

@@ -45,7 +45,7 @@ from gpukeras.data.recipe.multi_output import (
     take_labels,
     weigh_outputs,
 )
-from gpukeras.data.recipe.recipe import Recipe
+from gpukeras.data.recipe.recipe import Recipe, without_absent
 from gpukeras.data.recipe.targets import SEVERAL
 from gpukeras.system import host
 
@@ -247,7 +247,7 @@ def learn_chunk(first: Chunk, request: Request, groups: Any = None) -> Recipe:
         label = learn_labels(take_labels(first.labels, complete), keep)
     how = Learning(keep, spec, complete, whole=False)
     features = group_columns(opened.learn(how), groups, arg)
-    return Recipe(features, label=label, na=na)
+    return without_absent(Recipe(features, label=label, na=na))  # later chunks may have them
 
 
 def encode_first(first: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, Recipe]:

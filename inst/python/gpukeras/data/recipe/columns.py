@@ -37,6 +37,7 @@ from gpukeras.data.recipe.targets import (
     are_numbers,
     count_codes,
     explain_conversion,
+    find_absent,
     recode,
     spread_codes,
 )
@@ -375,7 +376,7 @@ def _learn_category(column: Mapping[str, Any], how: Learning) -> ColumnRule:
         fill=imputation.learn_fill_level(column, how.keep, how.arg) if how.impute else None,
         indicator=_needs_indicator(column, how),
         bins=how.spec.hash_bins if hashed else 0,
-        absent=imputation.find_absent(column, how.keep) if levels and how.whole else (),
+        absent=find_absent(column, how.keep) if levels and how.whole else (),
     )
 
 

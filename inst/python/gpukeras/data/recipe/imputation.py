@@ -12,8 +12,8 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
-from gpukeras.data.arrays import check_features, column_fault, column_name, row_blocks
-from gpukeras.data.recipe.targets import CATEGORIES, MASKS, each_label
+from gpukeras.data.arrays import check_features, column_fault, column_name
+from gpukeras.data.recipe.targets import CATEGORIES, MASKS, count_levels, each_label
 
 
 def is_missing(column: Mapping[str, Any]) -> np.ndarray:
@@ -161,24 +161,7 @@ def learn_fill_level(column: Mapping[str, Any], keep: np.ndarray, arg: str) -> s
     Raises:
         DataError: if all training rows lack a value; names the column.
     """
-    counts = _count_levels(column, keep)
+    counts = count_levels(column, keep)
     if not counts.sum():
         raise nothing_observed(column["name"], arg)
     return str(column["levels"][int(counts.argmax())])
-
-
-def find_absent(column: Mapping[str, Any], keep: np.ndarray) -> tuple[str, ...]:
-    """Returns the levels of a category that no training row has; none where these are not known."""
-    counts = _count_levels(column, keep)
-    if not counts.sum() or not column.get("coded", True):
-        return ()
-    return tuple(str(column["levels"][place]) for place in np.flatnonzero(counts == 0))
-
-
-def _count_levels(column: Mapping[str, Any], keep: np.ndarray) -> np.ndarray:
-    """Returns how many training rows have each level."""
-    codes = np.asarray(column["values"]).reshape(-1)
-    counts = np.zeros(len(column["levels"]), dtype=np.int64)
-    for rows in row_blocks(len(codes), 8):
-        counts += np.bincount(codes[rows][keep[rows]], minlength=len(counts) + 1)[1:]
-    return counts

@@ -21,7 +21,7 @@ from typing import ClassVar, TypeVar
 from gpukeras.core.errors import DataError
 from gpukeras.data.arrays import column_name, side_by_side
 from gpukeras.data.recipe.columns import CategoryRule, ColumnRule
-from gpukeras.data.recipe.targets import LabelRule, MatrixLabel, MisfitError
+from gpukeras.data.recipe.targets import ClassLabel, LabelRule, MatrixLabel, MisfitError
 from gpukeras.data.recipe.windows import WindowRule
 
 Shape = tuple[int, ...]
@@ -517,12 +517,19 @@ RowType = TypeVar("RowType", bound=RowEncoding)
 IMAGE_TABLE = "a data frame with a column of images"
 
 
-def without_absent(encoding: Encoding) -> Encoding:
-    """Returns an encoding whose categories have no level that is known to be absent."""
+def without_absent(recipe: Recipe) -> Recipe:
+    """Returns a recipe whose categories have no level that is known to be absent."""
+    label = recipe.label
+    if isinstance(label, ClassLabel):
+        label = replace(label, absent=())
+    return replace(recipe, features=_without_absent(recipe.features), label=label)
+
+
+def _without_absent(encoding: Encoding) -> Encoding:
     match encoding:
         case InputsEncoding():
             parts = (
-                replace(each, encoding=without_absent(each.encoding)) for each in encoding.inputs
+                replace(each, encoding=_without_absent(each.encoding)) for each in encoding.inputs
             )
             return replace(encoding, inputs=tuple(parts))
         case ColumnsEncoding():

@@ -160,6 +160,7 @@ class BaseLabel:
     survival: bool = False
     outputs: tuple[Output, ...] = ()
     listed: bool = False
+    absent: tuple[str, ...] = ()
 
     @property
     def units(self) -> int:
@@ -195,12 +196,15 @@ class ClassLabel(BaseLabel):
         levels: The levels, in order.
         ordered: Whether the order of the levels has a meaning, as in R's ordered().
         text: Whether the labels were text, whose levels are in alphabetical order.
+        absent: Levels without a training row, as far as they are known. They are classes of the
+            model, and as `nnet::multinom()` has it not among the coefficients.
     """
 
     kind: str = field(default="class", init=False)
     levels: tuple[str, ...]
     ordered: bool = False
     text: bool = False
+    absent: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def units(self) -> int:
@@ -394,7 +398,7 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
         if len(levels) < 2:
             raise DataError(f"`{arg}` needs at least two levels, not {len(levels)}.", arg=arg)
         ordered, text = bool(y.get("ordered")), y["kind"] == "character"
-        return ClassLabel(levels, ordered=ordered, text=text)
+        return ClassLabel(levels, ordered=ordered, text=text, absent=find_absent(y, keep))
     values = _label_numbers(y, arg)
     shape = tuple(values.shape[1:])
     if y["kind"] == "matrix":
@@ -404,6 +408,23 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
         return BinaryLabel(logical=y["kind"] == "logical", shape=shape)
     center, deviation = moments(values.reshape(-1, 1), keep)
     return NumberLabel(float(center[0]), float(deviation[0]), shape)
+
+
+def find_absent(column: Mapping[str, Any], keep: np.ndarray) -> tuple[str, ...]:
+    """Returns the levels of a category that no training row has; none where these are not known."""
+    counts = count_levels(column, keep)
+    if not counts.sum() or not column.get("coded", True):
+        return ()
+    return tuple(str(column["levels"][place]) for place in np.flatnonzero(counts == 0))
+
+
+def count_levels(column: Mapping[str, Any], keep: np.ndarray) -> np.ndarray:
+    """Returns how many training rows have each level."""
+    codes = np.asarray(column["values"]).reshape(-1)
+    counts = np.zeros(len(column["levels"]), dtype=np.int64)
+    for rows in row_blocks(len(codes), 8):
+        counts += np.bincount(codes[rows][keep[rows]], minlength=len(counts) + 1)[1:]
+    return counts
 
 
 def _refuse_numbers_as_text(y: Mapping[str, Any], arg: str) -> None:

@@ -7,7 +7,6 @@ unit w / scale, and the intercept start + unit b less the sum of coefficients ti
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -275,62 +274,7 @@ def _read_thresholds(model: Model, family: Family, shift: float) -> tuple[Term, 
     )
 
 
-def contrast_terms(terms: tuple[Term, ...], recipe: Recipe, family: Family) -> tuple[Term, ...]:
-    """Returns coefficients that rows determine, with the names of R's `model.matrix()`.
-
-    A factor has a column for each level, and a softmax a predictor for each class: as in `glm()`
-    and `nnet::multinom()`, others are compared with the first. Predictions are the same.
-
-    Args:
-        terms: See `read_coefficients()`.
-        recipe: The encoding of the model.
-        family: The family.
-    """
-    for rule in recipe.features.columns:
-        terms = _contrast(terms, rule, family)
-    if family.name != "multinomial" or not terms:
-        return terms
-    # By place: columns of a matrix may share a name.
-    base = [term.estimate for term in terms if term.predictor == terms[0].predictor]
-    own = itertools.cycle(base)
-    compared = [replace(term, estimate=term.estimate - next(own)) for term in terms]
-    return tuple(compared[len(base) :])
-
-
-def _contrast(terms: tuple[Term, ...], rule: ColumnRule, family: Family) -> tuple[Term, ...]:
-    """Returns terms with the levels of a factor compared with its first one."""
-    if rule.logical:
-        own = f"{rule.name}TRUE"
-        return tuple(replace(term, term=own) if term.term == rule.name else term for term in terms)
-    levels = [level for level in rule.levels if level not in rule.absent]
-    names = {f"{rule.name}={level}": f"{rule.name}{level}" for level in levels}
-    crossed = ":" in rule.name  # an interaction's main effects are in the model too
-    if not names or crossed or not rule.onehot:
-        return terms
-    first = next(iter(names))
-    base = {term.predictor: term.estimate for term in reversed(terms) if term.term == first}
-    classes = likelihood(family).names(family) if family.name == "ordinal" else []
-    thresholds = {f"{low}|{high}" for low, high in itertools.pairwise(classes)}
-    contrasts, seen = [], set()
-    for term in terms:
-        shift = base.get(term.predictor, base.get("", 0.0))
-        # The mark of missing values behind the levels has the name of a level that is "NA".
-        level = term.term in names and (term.predictor, term.term) not in seen
-        seen.add((term.predictor, term.term))
-        if level and term.term == first:
-            continue
-        if level:
-            contrasts.append(replace(term, term=names[term.term], estimate=term.estimate - shift))
-        elif term.term == INTERCEPT:
-            contrasts.append(replace(term, estimate=term.estimate + shift))
-        elif term.term in thresholds:
-            contrasts.append(replace(term, estimate=term.estimate - shift))
-        else:
-            contrasts.append(term)
-    return tuple(contrasts)
-
-
-def count_parameters(family: Family, rank: int) -> int:
+def count_parameters(family: Family, rank: int, absent: int = 0) -> int:
     """Returns the number of estimated parameters of a model without hidden layers.
 
     That of `logLik()` in R: a one-hot factor has as many as levels but one, and so have classes.
@@ -338,13 +282,16 @@ def count_parameters(family: Family, rank: int) -> int:
     Args:
         family: The family.
         rank: Of the encoded rows with a column of ones.
+        absent: How many classes have no training row.
     """
     if family.name in ("cox", "ordinal"):
         return rank - 1 + (family.columns - 1 if family.name == "ordinal" else 0)
     if family.proportional:
         return rank - 1 + len(family.breaks)
     kin = likelihood(family)
-    predictors = kin.predictors(family) - (family.name == "multinomial")
+    predictors = kin.predictors(family)
+    if family.name == "multinomial":
+        predictors -= 1 + absent
     second = {NONE: 0, ROWS: rank}.get(family.dispersion, 1)
     variance = family.name == "gaussian" and family.dispersion == NONE
     return predictors * rank + second + variance
