@@ -7,7 +7,7 @@ from nightly import few
 from small_fits import make_dataset, make_model
 
 from gpukeras import DataError, ModelError, SpecError
-from gpukeras.compression import masks, pruning
+from gpukeras.compression import masks, pruning, sparsity_schedule
 from gpukeras.core.errors import CompressionError
 from gpukeras.models import model_recipes
 from gpukeras.training import fit as training_fit
@@ -131,6 +131,19 @@ def test_the_learning_rate_is_the_trainings_own():
     model.compile(keras.optimizers.SGD(schedule), "sparse_categorical_crossentropy")
     with pytest.raises(SpecError, match="schedule of its own"):
         run(model, learning_rate=1e-4)
+
+
+@pytest.mark.varies
+@pytest.mark.parametrize("shorter", [{"steps_per_epoch": 3}, {"initial_epoch": 3}])
+def test_masks_have_grown_before_a_shorter_training_ends(model, shorter, monkeypatch):
+    shares = []
+
+    def finish(growth):
+        shares.extend(1 - mask.keep.numpy().mean() for mask in growth._masks)
+
+    monkeypatch.setattr(sparsity_schedule.Growth, "finish", finish)
+    run(model, epochs=4, fit={"engine": "graph_loop", **shorter})
+    assert shares == pytest.approx([0.8] * len(shares), abs=0.05)
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def _zero_weights(
     before = {kernel.path: int(np.count_nonzero(kernel.variable)) for kernel in kernels}
     trained = None
     if spec.epochs and data is not None:
-        trained = _train_masks(copy, kernels, count_steps(copy, data), spec, train)
+        trained = _train_masks(copy, kernels, data, spec, train)
     else:
         zero_smallest(kernels, spec.sparsity, _is_whole(spec))
     masks = _settle(copy, kernels)
@@ -165,11 +165,15 @@ def choose_kernels(model: Model, exclude: Sequence[str]) -> tuple[list[Kernel], 
 
 
 def _train_masks(
-    model: Model, kernels: Sequence[Kernel], epoch_steps: int, spec: PruneSpec, train: Train
+    model: Model, kernels: Sequence[Kernel], data: Dataset, spec: PruneSpec, train: Train
 ) -> FitReport:
     """Trains while the masks grow."""
+    asked = FitSpec.from_dict(spec.fit)
+    passed = count_steps(model, data)
+    epoch_steps = min(passed, asked.steps_per_epoch or passed)
+    first = asked.initial_epoch
     ramp = plan_ramp(
-        epoch_steps * spec.epochs,
+        epoch_steps * (spec.epochs - first),
         spec.sparsity,
         spec.schedule,
         initial=spec.initial,
@@ -179,7 +183,7 @@ def _train_masks(
     optimizer = find_optimizer(model, "schedule")
     growth = Growth(kernels, keras_private.step_count(optimizer), ramp, _is_whole(spec))
     with tensor_ops.stepping(optimizer, growth.state):
-        report = train(model, late_stopping(spec, -(-ramp.last // epoch_steps)))
+        report = train(model, late_stopping(spec, first - (-ramp.last // epoch_steps)))
     if report.stopped == "completed":
         growth.finish()  # loss scaling may have skipped the last update
     return report
@@ -196,7 +200,7 @@ def _set_rate(model: Model, rate: float) -> None:
 
 
 def count_steps(model: Model, data: Dataset) -> int:
-    """Returns the number of batches in an epoch.
+    """Returns the number of batches of a pass over the rows.
 
     Raises:
         DataError: if it is unknown.
