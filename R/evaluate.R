@@ -26,7 +26,8 @@
 #'   which has no effect: see its section on batches.
 #' @return A named numeric vector: the loss and each metric; for a metric whose value is an array,
 #'   each component, such as `f1_score[1]`. Its attribute `"note"` says why batches were Keras', if
-#'   they were. Rows without weights that trained the model by weights are a warning
+#'   they were, and which results of several devices may differ from those of one.
+#'   Rows without weights that trained the model by weights are a warning
 #'   `gpukeras_warning_weights`: a model keeps the name of a column of weights, not weights given as
 #'   a vector. Give such rows as a [gpu_dataset()] with `weights`.
 #' @examplesIf gpukeras:::can_run_examples()

@@ -85,6 +85,9 @@ def test_several_devices_evaluate_as_one():
     assert found["metrics"] < NEAR
     assert found["rows"] == [241, 241]
     assert found["names"] == ["loss", "accuracy", "weighted_accuracy"]
+    without, told_of = found["notes"]
+    assert without == ""
+    assert "from those on one device: the metric `first_output`" in told_of
 
 
 @pytest.mark.slow

@@ -21,3 +21,18 @@ def test_several_devices_tell_of_a_loss_that_is_no_mean_over_rows():
         in several.explain(model)[0]
     )
     assert Strategy().explain(model) == ()
+
+
+def test_several_devices_tell_of_metrics_that_may_be_no_sums():
+    class Largest(runtime.keras().metrics.Metric):
+        """The largest error: its state is no sum over rows."""
+
+    several = Strategy(shares=BatchSharding(2, 0, ("CPU:0", "CPU:1")))
+    model = make_model()
+    model.compile("sgd", "mse", metrics=["mae", "accuracy"])
+    assert several.explain_sums(model) == []
+    model.compile("sgd", "mse", metrics=["mae", Largest(name="largest")])
+    (note,) = several.explain(model)
+    assert "Metrics are added up over the devices" in note
+    assert "`largest` is not known to be one of rows" in note
+    assert Strategy().explain_sums(model) == []

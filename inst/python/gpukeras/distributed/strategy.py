@@ -35,7 +35,7 @@ from gpukeras.distributed.keras_internals import (
 from gpukeras.distributed.replicated_step import ReplicatedStep
 from gpukeras.engine.engine_cache import open_engines
 from gpukeras.engine.engines import Engines
-from gpukeras.engine.rowwise import explain_loss
+from gpukeras.engine.rowwise import explain_loss, explain_metrics
 from gpukeras.engine.train_step import Averages, NonFiniteMonitor, TrainingStep, single_replica
 from gpukeras.models.losses import sums_rows
 from gpukeras.models.state import state_variables
@@ -78,11 +78,23 @@ class Strategy:
 
     def explain(self, model: Model) -> tuple[str, ...]:
         """Returns notes on a model's training for the user, as sentences."""
-        differs = "" if self.shares is None else explain_loss(model, sums=True)
-        notes = [
-            f"The mean of the devices' losses may differ from the loss on one device: {differs}."
-        ] * bool(differs)
-        return (*self.notes, *self.agreement.explain(), *notes)
+        return (*self.notes, *self.agreement.explain(), *self.explain_sums(model))
+
+    def explain_sums(self, model: Model) -> list[str]:
+        """Returns sentences about a model's results that may differ from those on one device."""
+        if self.shares is None:
+            return []
+        notes = []
+        if loss := explain_loss(model, sums=True):
+            notes.append(
+                f"The mean of the devices' losses may differ from the loss on one device: {loss}."
+            )
+        if metric := explain_metrics(model):
+            notes.append(
+                "Metrics are added up over the devices, and may differ from those on one device: "
+                f"{metric}."
+            )
+        return notes
 
     def place(self, device: str) -> str:
         """Returns the device of the model: the first of the strategy's devices."""

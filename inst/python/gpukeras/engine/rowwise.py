@@ -203,6 +203,11 @@ def explain_results(model: Model) -> str:
     for name in STEPS:
         if tensor_ops.overrides(model, name):
             return f"`model` has a {name}() of its own"
+    return explain_loss(model) or explain_metrics(model)
+
+
+def explain_metrics(model: Model) -> str:
+    """Returns why a compiled model's metrics may depend on the batches, or ""."""
     metrics = keras_private.given_metrics(keras_private.compiled_metrics(model))
     metrics_given = [metric for metric in runtime.tree().flatten(metrics) if metric is not None]
     reasons = itertools.chain(
@@ -217,7 +222,7 @@ def explain_results(model: Model) -> str:
             if not _is_known_metric(metric)
         ),
     )
-    return explain_loss(model) or next(reasons, "")
+    return next(reasons, "")
 
 
 def explain_loss(model: Model, sums: bool = False) -> str:

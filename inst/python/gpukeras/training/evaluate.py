@@ -63,8 +63,9 @@ def evaluate(
 
     Returns:
         `{metrics, rows, elapsed_s, note, unweighed}`; for a metric that is an array, one number per
-        component. The note says why batches are Keras', or is "". `unweighed` is the share of rows
-        that trained the model by weights that they now lack.
+        component. The note says why batches are Keras', and what several devices may change, or
+        is "". `unweighed` is the share of rows that trained the model by weights that they now
+        lack.
     """
     size = None if batch_size is None else check_count("batch_size", batch_size)
     result = evaluate_logs(
@@ -88,7 +89,7 @@ class Evaluated:
         logs: What Keras' `evaluate(return_dict=True)` returns.
         rows: Number of rows.
         elapsed_s: How long it took.
-        note: Why batches were Keras', or "".
+        note: Why batches were Keras', and what several devices may have changed, or "".
     """
 
     logs: dict[str, Any]
@@ -131,6 +132,7 @@ def evaluate_logs(
     strategy.check(model)
     build_on(model, data)
     size, note = _choose_size(model, data, part, requested, keras_rows)
+    note = " ".join(filter(None, [note, *strategy.explain_sums(model)]))
     device = strategy.place(model_device(model))
     with (
         propagate_failures(),
