@@ -88,7 +88,8 @@
 #' @param workers Processes that train trials which do not stack, several models at a time. `"auto"`
 #'   is the workers of a plan of future, if you have set one (see [gpu_fit_many()]), else one for
 #'   each GPU where there are several.
-#' @param verbose Whether to print a line for each result.
+#' @param verbose Whether to print a line for each result; at a terminal, a bar with the last one and
+#'   the time left.
 #' @return A `gpu_tuning` with `$best` (`$settings`, `$epochs`, `$value`, `$std_err` over the
 #'   resamples, `$trial`; `NULL` if no trial succeeded), `$metric`, `$stopped` (`"completed"`,
 #'   `"time"` or `"interrupted"`) and others; with `print()`, `plot()` and `ggplot2::autoplot()`
@@ -140,7 +141,7 @@ gpu_tune <- function(data, builder, ..., grid = NULL, trials = NULL, seconds = N
     settings = settings, grid = as_grid(grid, rlang::current_env()),
     resamples = as_resamples(resamples, data), groups = as_group_codes(group),
     times = as_times(time), fit = check_no_na_options(fit), builder = deparse_builder(builder),
-    new_seed = draw_seed(), on_event = interruptible(if (verbose) show_trial else identity)
+    new_seed = draw_seed(), on_event = trial_listener(verbose)
   )))), builder, c(names(settings), names(grid)))
 }
 
@@ -225,7 +226,21 @@ deparse_builder <- function(builder) {
   gsub("\\s+", " ", paste(deparse(utils::removeSource(builder)), collapse = " "))
 }
 
-show_trial <- function(event) {
+trial_listener <- function(verbose, call = caller_env()) {
+  show <- if (!verbose) identity else if (can_draw()) trial_bar(call) else show_trial
+  interruptible(show)
+}
+
+# It counts epochs: those of trials that go on, too.
+trial_bar <- function(frame) {
+  new_bar(frame, function(event) {
+    list(verb = "", total = event$steps, done = event$step, status = format_trial(event))
+  })
+}
+
+show_trial <- function(event) cat_lines(format_trial(event))
+
+format_trial <- function(event) {
   value <- if (nzchar(event$error)) {
     paste("failed:", event$error)
   } else {
@@ -234,7 +249,7 @@ show_trial <- function(event) {
     )
   }
   counts <- sprintf("trial %d/%d", event$trial, event$trials)
-  cat_lines(show_controls(paste(counts, count_of(event$epochs, "epochs"), value, sep = "  ")))
+  show_controls(paste(counts, count_of(event$epochs, "epochs"), value, sep = "  "))
 }
 
 # The result ---------------------------------------------------------------------------------------

@@ -81,6 +81,23 @@ test_that("a line for each result", {
   })
 })
 
+test_that("at a terminal the results have a bar that counts epochs", {
+  withr::local_options(
+    cli.dynamic = TRUE, cli.progress_show_after = 0, cli.progress_handlers_force = "logger"
+  )
+  event <- list(
+    kind = "trial", trial = 3L, trials = 20L, epochs = 9L, metric = "val_loss", error = "",
+    value = 0.123456, best = 0.1, step = 30L, steps = 120L
+  )
+  run <- function(verbose) invisible(trial_listener(verbose, call = environment())(event))
+  lines <- capture.output(suppressMessages(run(TRUE)))
+  expect_match(lines[1], "0/120 created")
+  expect_match(lines[length(lines)], "30/120 terminated")
+  expect_silent(run(FALSE))
+  withr::local_options(cli.dynamic = FALSE)
+  expect_output(run(TRUE), "^trial 3/20  9 epochs")
+})
+
 test_that("R's generator is seeded for a call, and left as it was", {
   set.seed(1)
   before <- .Random.seed

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from gpukeras.search.halving import Rule, choose_dropped, choose_job, plan_rungs, rank
+from gpukeras.search.halving import Rule, choose_dropped, choose_job, plan_epochs, plan_rungs, rank
 
 RULE = Rule((1, 3, 9), 3, "min")
 
@@ -20,6 +20,14 @@ RULE = Rule((1, 3, 9), 3, "min")
 )
 def test_rungs_grow_by_eta_up_to_all_epochs(epochs, min_epochs, eta, rungs):
     assert plan_rungs(epochs, min_epochs, eta) == rungs
+
+
+@pytest.mark.parametrize("trials", [1, 2, 7, 9, 10, 26, 27])
+@pytest.mark.parametrize("rule", [RULE, Rule((2, 4, 8, 10), 2, "min"), Rule((5,), 3, "min")])
+def test_the_epochs_that_are_planned_are_those_that_are_trained(rule, trials):
+    results, _ = run(rule, {n: lambda epochs, n=n: float(n) for n in range(trials)})
+    reached = {trial: rung for rung in rule.rungs for trial in results.get(rung, {})}
+    assert plan_epochs(rule, trials) == sum(reached.values())
 
 
 def run(rule, values, width=1):

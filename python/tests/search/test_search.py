@@ -47,6 +47,7 @@ def test_a_search_finds_the_best_settings_and_says_how(tmp_path):
     told = [event for event in heard if event["kind"] == "trial"]
     assert [(event["trial"], event["epochs"]) for event in told] == _in_order(rows, told)
     assert told[-1]["best"] == best.value
+    assert 2 * told[-1]["step"] == 2 * told[-1]["steps"] == tuning.epochs_spent
     assert not (tmp_path / "study" / "states").exists()  # nothing will go on
     again = tune(options={"folder": str(tmp_path / "study")})
     assert trace_of(again) == trace_of(tuning)

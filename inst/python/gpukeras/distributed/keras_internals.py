@@ -22,8 +22,9 @@ from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.data.loader.sharding import BatchSharding
 
-# The oldest and the newest versions that were tested; between them TensorFlow 2.20, Keras 3.12.
-TRIED = {"TensorFlow": ("2.19", "2.21"), "Keras": ("3.10", "3.15")}
+# The oldest and the newest versions that were tested; between them TensorFlow 2.20, Keras 3.12. The
+# newest were not released: 2.22.0rc0, and keras-nightly 3.16.0.dev2026102704.
+TRIED = {"TensorFlow": ("2.19", "2.22"), "Keras": ("3.10", "3.16")}
 GROUPS_APART = 1000  # distance between the key ranges of two strategies; a training uses a few keys
 COPIES = "_gpukeras_copies"  # attribute of a Keras variable, in its dictionary
 # Methods that Keras' optimizers for TensorFlow run through a strategy's variables; the base class

@@ -60,6 +60,16 @@ def plan_rungs(epochs: int, min_epochs: int, eta: int) -> tuple[int, ...]:
     return (*rungs, epochs)
 
 
+def plan_epochs(rule: Rule, trials: int) -> int:
+    """Returns the epochs that a search of so many trials takes on one resample if none fails."""
+    total = before = 0
+    for rung in rule.rungs:
+        total += trials * (rung - before)
+        trials = max(1, trials // rule.eta)
+        before = rung
+    return total
+
+
 def choose_job(rule: Rule, results: Results, waiting: Sequence[int], width: int = 1) -> Job | None:
     """Returns what to train next, or None if the search is complete.
 

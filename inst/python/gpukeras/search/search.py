@@ -31,7 +31,7 @@ from gpukeras.many.resamples import (
     split_dataset,
 )
 from gpukeras.search.alone_trainer import AloneTrainer
-from gpukeras.search.halving import choose_dropped, choose_job
+from gpukeras.search.halving import choose_dropped, choose_job, plan_epochs
 from gpukeras.search.options import (
     HELD_OUT,
     TRIALS,
@@ -217,6 +217,8 @@ class Search:
         event |= {"epochs": judged.epochs, "metric": spec.metric, "error": judged.error}
         event["value"] = mean_of(judged, spec.metric)
         event["best"] = None if best is None else best.value
+        event["step"] = count_epochs(self.study.outcomes, 1)
+        event["steps"] = plan_epochs(spec.rule, len(self.trials))
         self.stopper.emit(event)
 
     def _note_few(self) -> tuple[str, ...]:
