@@ -108,7 +108,8 @@ start_bar <- function(frame, state) {
   shown <- if (is.null(state$total)) {
     "{cli::pb_spin} {cli::pb_status}"
   } else {
-    "{cli::pb_bar} {cli::pb_percent} {cli::pb_status} {cli::pb_eta_str}"
+    # The time left comes first: a narrow terminal cuts off what stands last, such as metrics.
+    "{cli::pb_bar} {cli::pb_percent} {cli::pb_eta_str} {cli::pb_status}"
   }
   cli::cli_progress_bar(
     total = state$total %||% NA, clear = TRUE, auto_terminate = FALSE, .envir = frame,
