@@ -67,9 +67,9 @@ gallery: setup-demo install ## draw the pictures of README
 # Both suites side by side, as each leaves a core idle for half of its time; Python gives way to R,
 # whose tests are one process and would end last. What pytest says comes last.
 test: LANE := not nightly and not slow
-test: MINUTES := 10
+test: MINUTES := 6
 test-all: LANE := not nightly
-test-all: MINUTES := 15
+test-all: MINUTES := 25
 test-all: export GPUKERAS_TESTS := all
 test: LAST := true
 test-all: LAST = $(SOME_PRETENDING)

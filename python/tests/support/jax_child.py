@@ -20,6 +20,7 @@ from streamed import Function, array, classes, rows_of, stream
 from gpukeras.core.errors import GpuKerasError
 from gpukeras.data import builder
 from gpukeras.data.loader.loader import open_loader
+from gpukeras.engine import trip_counts
 from gpukeras.engine.autotune import EngineAutotuner
 from gpukeras.engine.engine_cache import open_engines, open_watch
 from gpukeras.engine.epoch_loop import EpochLoop
@@ -285,7 +286,9 @@ def lengths():
 
     Of the last block, which has another shape, the first call compiles. Each program is compiled
     once: of any length, of 40 and of 20 batches; where lengths are not known, for 40 and for 20.
+    A first batch counts as fast, however busy the computer is.
     """
+    trip_counts.LONGEST_CALL_S = 1e6
     log = CompilationLog()
     logging.getLogger("jax._src.dispatch").addHandler(log)
     with jax.log_compiles():
