@@ -12,6 +12,8 @@
 #' - Quantiles (`quantiles`, for a model with an output for each): conformalised quantile regression
 #'   (Romano, Patterson and Candes 2019). The intervals lie between the pair of quantiles nearest to
 #'   the level, moved so that they cover as promised; they are wide where labels vary much.
+#'   A model that gives the logits of shares (`"binary_crossentropy"` from logits, labels between 0
+#'   and 1) has intervals around shares.
 #' - Classes: temperature scaling (Guo et al. 2017). The logits are divided by the number that
 #'   minimises the log loss; [gpu_predict()] then returns the calibrated probabilities (of a model
 #'   that gives logits, the calibrated logits). The most probable class stays the same.

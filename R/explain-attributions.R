@@ -33,7 +33,8 @@
 #' `gpukeras_error_spec` for an unknown class, or if `class` is needed; `gpukeras_error_data` for
 #' texts, rows in sequence, or a baseline that is not one row, or one that training would leave out
 #' for a missing value; `gpukeras_error_model` for a model with several outputs, one that does not
-#' fit the rows, or one whose outputs for a row depend on the other rows of its batch.
+#' fit the rows, or one whose outputs for a row depend on other rows, of its batch or by a state
+#' that it keeps.
 #' @seealso [gpu_importance()] and [gpu_effects()] for what holds for all rows.
 #' @examplesIf gpukeras:::can_run_examples()
 #' train <- gpu_dataset(mpg ~ ., data = mtcars)

@@ -4,7 +4,7 @@ from explained_frames import FRAME, fit_frame
 from rules import label_rule
 from small_fits import make_model
 
-from gpukeras import DataError, SpecError
+from gpukeras import DataError, ModelError, SpecError
 from gpukeras.data import builder
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe
@@ -199,3 +199,13 @@ def test_the_baseline_of_an_offset_is_its_mean_in_a_model_without_a_family_too()
     mean = values["o"].mean()
     np.testing.assert_allclose(found.baselines, mean, rtol=1e-5)
     np.testing.assert_allclose(found.values[:, 1], values["o"] - mean, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_keeps_a_state_gives_no_row_attributions_of_its_own():
+    import keras
+
+    x = np.random.default_rng(0).normal(size=(8, 4, 2))
+    recurrent = keras.layers.SimpleRNN(3, stateful=True)
+    model = keras.Sequential([keras.Input((4, 2), batch_size=4), recurrent, keras.layers.Dense(1)])
+    with pytest.raises(ModelError, match="layers keep a state from one batch to the next"):
+        attribute(model, {"kind": "array", "values": x})

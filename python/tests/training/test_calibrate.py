@@ -390,3 +390,18 @@ def test_intervals_end_where_the_labels_of_a_loss_do(loss, low, high):
     assert found["lower"].min() >= low
     assert found["upper"].max() <= high
     assert (found["lower"].min() < 0) == (low < 0)
+
+
+def test_intervals_of_logits_are_around_shares_where_labels_are_shares():
+    import keras
+
+    x = np.random.default_rng(0).normal(size=(400, 1))
+    y = 1 / (1 + np.exp(-2 * x[:, 0]))
+    data = as_dataset(x, y, validation=0.5, scale=False)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
+    model.set_weights([np.full((1, 1), 2.0), np.zeros(1)])  # exactly so
+    assert calibrate(model, data).width < 1e-6
+    found = predict_interval(model, {"kind": "array", "values": x})
+    for name in ("lower", "values", "upper"):
+        np.testing.assert_allclose(np.ravel(found[name]), y, atol=1e-5)

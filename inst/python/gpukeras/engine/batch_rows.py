@@ -75,13 +75,18 @@ def _count_gates(layer: Any) -> int:
     return directions * times * max(widths, default=0)
 
 
+def has_state(model: Model) -> bool:
+    """Whether a model has recurrent layers that keep a state from one batch to the next."""
+    return any(getattr(layer, "stateful", False) for layer in keras_private.list_layers(model))
+
+
 def fixed_rows(model: Model) -> int | None:
     """Returns the rows per batch where the model requires a number, or None.
 
     Models with stateful recurrent layers do, because they hold one state per row. In other models
     the batch size of the inputs may be that of the first batch that Keras saw, and has no meaning.
     """
-    if not any(getattr(layer, "stateful", False) for layer in keras_private.list_layers(model)):
+    if not has_state(model):
         return None
     try:
         tensors = runtime.tree().flatten(model.inputs)

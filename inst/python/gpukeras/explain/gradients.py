@@ -25,7 +25,7 @@ from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.loader.transforms import open_device_transform
 from gpukeras.data.reader.rows import MemoryRows, RowSource
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Recipe
-from gpukeras.engine.batch_rows import count_row_bytes, model_device
+from gpukeras.engine.batch_rows import count_row_bytes, has_state, model_device
 from gpukeras.engine.predict import AfterBatch, explain_rows, pad_rows, predict_rows
 from gpukeras.explain.columns import find_features
 from gpukeras.explain.effects import drop_stratum, name_output, read_output
@@ -132,6 +132,8 @@ def attribute(
     base = _open_baseline(model, baseline, rows, recipe)
     function = None if data is None else data.map
     why = explain_rows(model, rows, recipe, function)
+    if has_state(model):
+        why = "its recurrent layers keep a state from one batch to the next"
     if why:
         raise ModelError(
             f"A row has no attributions of its own, because {why}.",

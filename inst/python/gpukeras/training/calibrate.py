@@ -31,6 +31,7 @@ from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.predictions import WITH_CLASSES
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.targets import (
+    BINARY,
     SUPPORTS,
     are_probabilities,
     choose_reading,
@@ -201,7 +202,7 @@ def _learn(
             for low, high in pairs
         ]
     elif outputs.ndim == 1:
-        scores = [conformal.absolute_scores(outputs, labels)]
+        scores = [conformal.absolute_scores(as_labels(model, outputs), labels)]
     else:
         raise _refuse_output(f"outputs of {outputs[0].size} numbers a row")
     scores = [conformal.weigh_scores(score, weights) for score in scores]
@@ -312,6 +313,7 @@ def predict_interval(
     margin = conformal.conformal_quantile(known.scores[place], level)
     record = predict(model, features, data=data, devices=devices)
     values = np.asarray(record["values"], np.float64)
+    values = values if known.quantiles else as_labels(model, values)
     lower = upper = middle = values
     if known.quantiles:
         low, high = conformal.list_pairs(known.quantiles)[place]
@@ -332,6 +334,13 @@ def support_of(model: Model) -> tuple[float, float]:
         return likelihood(family).support
     loss = compatibility.losses_by_name(model, [""])[""]
     return SUPPORTS.get(loss_name(loss), (-math.inf, math.inf))
+
+
+def as_labels(model: Model, values: np.ndarray) -> np.ndarray:
+    """Returns predictions on the scale of the labels: the shares of a model that gives logits."""
+    loss = compatibility.losses_by_name(model, [""])[""]
+    logits = family_of(model) is None and loss_name(loss) in BINARY and reads_logits(loss)
+    return scaling.to_probabilities(values, scaling.LOGIT) if logits else values
 
 
 def _middle(values: np.ndarray) -> np.ndarray:

@@ -157,6 +157,8 @@ def test_curves_step_at_the_times_of_events_which_no_float32_need_hold():
     own = {"times": grid.astype("float32"), "hazard": hazard.astype("float32")}
     curves, _ = survival.survival_curves(family, np.ones((1, 1)), own, times)
     np.testing.assert_allclose(curves[0], np.exp(-np.cumsum(1 / np.arange(19, 0, -1))), rtol=1e-5)
+    _, drawn_at = survival.survival_curves(family, np.ones((1, 1)), own, None)
+    assert drawn_at.tolist() == times.tolist()  # 0.1, not 0.10000000149
 
 
 @pytest.mark.slow

@@ -328,7 +328,8 @@ def _step_curves(
     grids, hazards = own["times"], own["hazard"].astype(float)
     known = grids.any(axis=1)
     if times is None:
-        times = np.unique(grids[hazards.any(axis=1)]).astype(float)
+        # The number with the fewest digits of those that are one float32: mostly the user's own.
+        times = np.array([float(str(time)) for time in np.unique(grids[hazards.any(axis=1)])])
     # A step is at the time of an event, which labels and grid hold as float32.
     reached = times.astype(grids.dtype)
     totals = np.stack(
