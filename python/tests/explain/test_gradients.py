@@ -104,19 +104,20 @@ def test_several_inputs_have_attributions_by_column():
 def test_the_class_that_is_explained_has_a_name():
     outputs = np.array([[0.1, 0.9], [0.7, 0.3]])
     recipe = Recipe(ArrayEncoding((2,)), label=label_rule("class", 2, ("no", "yes")))
-    assert choose_target(recipe, outputs, None).names == ("yes", "no")
-    assert choose_target(recipe, outputs, "no").take(outputs).tolist() == [0.1, 0.7]
+    names = ("no", "yes")
+    assert choose_target(recipe, outputs, names, None).names == ("yes", "no")
+    assert choose_target(recipe, outputs, names, "no").take(outputs).tolist() == [0.1, 0.7]
     single = np.array([[0.2], [0.6]])
-    assert choose_target(recipe, single, None).take(single).tolist() == [0.2, 0.6]
-    np.testing.assert_allclose(choose_target(recipe, single, "no").take(single), [0.8, 0.4])
-    logits = choose_target(recipe, single, "no", logits=True)
+    assert choose_target(recipe, single, ("1",), None).take(single).tolist() == [0.2, 0.6]
+    np.testing.assert_allclose(choose_target(recipe, single, ("1",), "no").take(single), [0.8, 0.4])
+    logits = choose_target(recipe, single, ("1",), "no", logits=True)
     np.testing.assert_allclose(logits.take(single), -single[:, 0])
     with pytest.raises(SpecError, match="`class` names `maybe`, which is no output of `model`"):
-        choose_target(recipe, outputs, "maybe")
+        choose_target(recipe, outputs, names, "maybe")
     numbers = Recipe(ArrayEncoding((2,)), label=label_rule("matrix", 2, names=("u", "v")))
-    assert choose_target(numbers, outputs, "v").names == ("v", "v")
+    assert choose_target(numbers, outputs, ("u", "v"), "v").names == ("v", "v")
     with pytest.raises(SpecError, match="`model` gives 2 numbers a row, and `class` does not say"):
-        choose_target(numbers, outputs, None)
+        choose_target(numbers, outputs, ("u", "v"), None)
 
 
 def test_a_baseline_that_training_would_leave_out_is_none():
@@ -209,3 +210,18 @@ def test_a_model_that_keeps_a_state_gives_no_row_attributions_of_its_own():
     model = keras.Sequential([keras.Input((4, 2), batch_size=4), recurrent, keras.layers.Dense(1)])
     with pytest.raises(ModelError, match="layers keep a state from one batch to the next"):
         attribute(model, {"kind": "array", "values": x})
+
+
+def test_outputs_of_a_family_have_its_names():
+    from gpukeras.explain.effects import measure_effects
+    from gpukeras.models import mlp
+
+    rng = np.random.default_rng(1)
+    labels = {"kind": "numeric", "values": rng.poisson(3, 20).astype(float)}
+    data = map_dataset.build_dataset(ROWS, {"batch_size": 8}, labels)
+    model = mlp.build_mlp(data, {"units": [3], "family": {"name": "negative_binomial"}})
+    assert measure_effects(model, data).columns[0].outputs == ("mean", "size")
+    whole = attribute(model, ROWS, output="mean", steps=3)
+    np.testing.assert_allclose(whole.outputs, predict.predict(model, ROWS)["values"], rtol=1e-5)
+    with pytest.raises(SpecError, match="`class` names `2`, which is no output"):
+        attribute(model, ROWS, output="2")

@@ -25,6 +25,8 @@ from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.explain.columns import Feature, find_features, no_columns, pick_feature
 from gpukeras.explain.varied import Explained, Variation, open_explained, open_new_rows
 from gpukeras.models.families.build import find_extras
+from gpukeras.models.families.keras_classes import family_of
+from gpukeras.models.families.registry import likelihood
 
 KINDS = ("partial_dependence", "ale")
 
@@ -186,7 +188,7 @@ def _average(explained: Explained, feature: Feature, size: int, chosen: np.ndarr
     names: tuple[str, ...] = ()
     for output in explained.predict(Variation(feature.places, row) for row in replaced):
         flat = drop_stratum(explained.recipe, read_output(output))
-        names = names or name_output(explained.recipe, flat)
+        names = names or name_output(explained.model, explained.recipe, flat)
         means.append(np.average(flat.astype(np.float64), axis=0, weights=explained.row_weights))
         curves.append(flat[chosen].astype(np.float64))
     return Effect(
@@ -243,7 +245,7 @@ def _accumulate(explained: Explained, feature: Feature, size: int) -> Effect:
         values=feature.decode(edges),
         levels=(),
         counts=np.concatenate([[0], counts])[: len(edges)],
-        outputs=name_output(explained.recipe, low),
+        outputs=name_output(explained.model, explained.recipe, low),
         effects=accumulate(differences * weights[:, None], places, totals)[: len(edges)],
     )
 
@@ -316,14 +318,18 @@ def drop_stratum(recipe: Recipe, output: np.ndarray) -> np.ndarray:
     return output[:, :1] if passed_on else output
 
 
-def name_output(recipe: Recipe, output: np.ndarray) -> tuple[str, ...]:
-    """Returns names for the numbers of an output: classes, labels, or numbers from 1.
+def name_output(model: Model, recipe: Recipe, output: np.ndarray) -> tuple[str, ...]:
+    """Returns names for the numbers of an output: classes, labels, its family's, or 1, 2, ...
 
     Args:
+        model: The model.
         recipe: The rows' encoding.
         output: The output (rows, numbers).
     """
+    family = family_of(model)
     names = tuple(name_columns(recipe.label, output.shape))
+    if len(names) != output.shape[1] and family is not None:
+        names = tuple(likelihood(family).names(family))
     if len(names) == output.shape[1]:
         return names
     return tuple(str(place + 1) for place in range(output.shape[1]))

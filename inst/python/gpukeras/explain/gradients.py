@@ -145,7 +145,8 @@ def attribute(
         start = read_output(predict_rows(model, base, recipe, function))
     outputs, start = drop_stratum(recipe, whole), drop_stratum(recipe, start)
     logits = reads_logits(compatibility.losses_by_name(model, [""])[""])
-    target = choose_target(recipe, outputs, output, logits=logits)
+    names = name_output(model, recipe, outputs)
+    target = choose_target(recipe, outputs, names, output, logits=logits)
     prepare = partial(_prepare, model, recipe, function)
     weights = np.pad(target.weights, ((0, 0), (0, whole.shape[1] - outputs.shape[1])))
     progress = CallProgress(on_event, len(rows))
@@ -187,13 +188,19 @@ def _open_baseline(
 
 
 def choose_target(
-    recipe: Recipe, outputs: np.ndarray, wanted: str | None, *, logits: bool = False
+    recipe: Recipe,
+    outputs: np.ndarray,
+    names: tuple[str, ...],
+    wanted: str | None,
+    *,
+    logits: bool = False,
 ) -> Target:
     """Returns the output to explain.
 
     Args:
         recipe: The rows' encoding, whose label names the classes.
         outputs: The model's outputs (rows, numbers).
+        names: Their names, see `name_output()`.
         wanted: Name of a class or an output; None is the most probable class of each row, or the
             only output.
         logits: Whether the outputs are logits of classes.
@@ -202,7 +209,7 @@ def choose_target(
         SpecError: if there is no output of that name, or several and none is named.
     """
     rows, width = outputs.shape
-    names, label = name_output(recipe, outputs), recipe.label
+    label = recipe.label
     two = width == 1 and label is not None and len(label.levels) == 2
     if two and label is not None:
         names = label.levels
