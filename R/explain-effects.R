@@ -26,11 +26,11 @@
 #' @param individual How many rows, drawn at random, get a curve of their own: individual
 #'   conditional expectation (Goldstein et al. 2015). Partial dependence only.
 #' @param seed Seed of that draw.
-#' @return A `gpu_effects`: a data frame with the columns `column`, `output` (a class, a parameter of
-#'   a family, or the number of an output), `value` (a number; for a factor the number of its level),
-#'   `level` (`NA` for numbers), `effect` and `rows` (at a level, or in the interval that ends at a
-#'   value; 0 for the values of partial dependence). `attr(, "individual")` has the curves of single
-#'   rows: `row`, `column`, `output`, `value`, `level` and `effect`. `plot()` and
+#' @return A `gpu_effects`: a data frame with the columns `column`, `output` (a class, a parameter
+#'   of a family, or the number of an output), `value` (a number; for a factor the number of its
+#'   level), `level` (`NA` for numbers), `effect` and `rows` (at a level, or in the interval that
+#'   ends at a value; 0 for the values of partial dependence). `attr(, "individual")` has the curves
+#'   of single rows: `row`, `column`, `output`, `value`, `level` and `effect`. `plot()` and
 #'   `ggplot2::autoplot()` draw it.
 #' @references Apley, D. W. and Zhu, J. (2020). Visualizing the effects of predictor variables in
 #'   black box supervised learning models. *Journal of the Royal Statistical Society: Series B* 82.
