@@ -75,17 +75,22 @@ interruptible <- function(show) {
   }
 }
 
-# The length of a first epoch may be unknown; then there is no share to show.
+# It counts epochs and parts of them: the batches of a first epoch may be unknown.
 bar_printer <- function(frame) {
   new_bar(frame, function(event) {
     counted <- if (is.null(event$steps)) count_of(event$step, "batches")
     list(
-      verb = "",
-      total = if (!is.null(event$steps)) event$epochs * event$steps,
-      done = (event$epoch - 1) * (event$steps %||% 0) + event$step,
+      verb = "", total = event$epochs, done = event$epoch - 1 + done_share(event),
       status = paste(c(counted, format_event(event)), collapse = " ")
     )
   })
+}
+
+done_share <- function(event) {
+  if (event$kind == "epoch") {
+    return(1)
+  }
+  if (is.null(event$steps)) 0 else event$step / event$steps
 }
 
 # A bar that is removed when `frame`, that of the exported function, ends. Each pass over the rows

@@ -117,7 +117,7 @@ test_that("outside a terminal, and with verbose = FALSE, such a call says nothin
   expect_error(call_listener("loud", "predicting", "rows"), class = "gpukeras_error_spec")
 })
 
-test_that("a bar counts batches, and goes when the function is left", {
+test_that("a bar counts epochs, and goes when the function is left", {
   withr::local_options(
     cli.dynamic = TRUE, cli.progress_show_after = 0, cli.progress_handlers_force = "logger"
   )
@@ -127,9 +127,9 @@ test_that("a bar counts batches, and goes when the function is left", {
     cat("training goes on\n")
   }
   lines <- capture.output(suppressMessages(run()))
-  expect_match(lines[1], "0/12 created")
+  expect_match(lines[1], "0/3 created")
   expect_true("training goes on" %in% lines)
-  expect_match(lines[length(lines)], "6/12 terminated")
+  expect_match(lines[length(lines)], "1.5/3 terminated", fixed = TRUE)
 })
 
 test_that("a metric's name is shown, and neither run nor obeyed", {
@@ -160,7 +160,7 @@ test_that("a metric's name is shown, and neither run nor obeyed", {
   expect_false(file.exists("ran"))
 })
 
-test_that("a bar of a training of unknown length counts batches only", {
+test_that("a bar of a training of unknown length counts epochs, and their parts once known", {
   withr::local_options(
     cli.dynamic = TRUE, cli.progress_show_after = 0, cli.progress_handlers_force = "logger"
   )
@@ -172,8 +172,8 @@ test_that("a bar of a training of unknown length counts batches only", {
     show(event(kind = "progress", epoch = 2L, step = 1L)) # after an epoch it is known
   }
   lines <- capture.output(suppressMessages(run()))
-  expect_match(lines[1], "0/NA created")
-  expect_match(lines[length(lines)], "5/NA terminated")
+  expect_match(lines[1], "0/3 created")
+  expect_match(lines[length(lines)], "1.25/3 terminated", fixed = TRUE)
 })
 
 test_that("while rows are waited for nothing is shown, but interrupts come in", {
