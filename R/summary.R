@@ -63,7 +63,7 @@ gpu_summary <- function(model, data, y = NULL, part = "all", recipe = NULL) {
   data <- as_dataset(data, model, recipe, y, model = model)
   record <- call_core("summary", list(
     model = model, data = data$handle, part = part,
-    formula = crossed_terms(recipe$formula, current_env())
+    formula = crossed_terms(recipe$formula, rlang::current_env())
   ))
   warn_unweighed(record$unweighed)
   record$unweighed <- NULL
