@@ -88,8 +88,8 @@
 #' @param workers Processes that train trials which do not stack, several models at a time. `"auto"`
 #'   is the workers of a plan of future, if you have set one (see [gpu_fit_many()]), else one for
 #'   each GPU where there are several.
-#' @param verbose Whether to print a line for each result; at a terminal, a bar with the last one and
-#'   the time left.
+#' @param verbose Whether to print a line for each result; at a terminal, a bar with the last one
+#'   and the time left.
 #' @return A `gpu_tuning` with `$best` (`$settings`, `$epochs`, `$value`, `$std_err` over the
 #'   resamples, `$trial`; `NULL` if no trial succeeded), `$metric`, `$stopped` (`"completed"`,
 #'   `"time"` or `"interrupted"`) and others; with `print()`, `plot()` and `ggplot2::autoplot()`
