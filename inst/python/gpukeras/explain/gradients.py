@@ -131,9 +131,11 @@ def attribute(
     model_checks.check_call(model, "predict")
     base = _open_baseline(model, baseline, rows, recipe)
     function = None if data is None else data.map
-    why = explain_rows(model, rows, recipe, function)
-    if has_state(model):
-        why = "its recurrent layers keep a state from one batch to the next"
+    why = (
+        "its recurrent layers keep a state from one batch to the next"
+        if has_state(model)
+        else explain_rows(model, rows, recipe, function)
+    )
     if why:
         raise ModelError(
             f"A row has no attributions of its own, because {why}.",

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
-from gpukeras.models.temperature import HIGHEST, LOWEST, READINGS, rescale
+from gpukeras.models.temperature import HIGHEST, LOGIT, LOWEST, READINGS, rescale
 
 NUMBERS = "numbers"
 QUANTILES = "quantiles"
@@ -30,7 +30,8 @@ class Calibration:
         scores: Scores of the rows in ascending order, one tuple for "numbers", one for each pair of
             "quantiles", see `conformal`.
         quantiles: Probabilities of the outputs, in ascending order, for "quantiles".
-        reading: How probabilities are read from the output, see `temperature`, for "classes".
+        reading: How probabilities are read from the output, see `temperature`, for "classes"; how
+            shares are, for "numbers" that are logits of shares; else "".
         temperature: Divides the logits of "classes".
     """
 
@@ -51,7 +52,8 @@ class Calibration:
         sound = pairs is not None and len(self.scores) == pairs and self.rows > 0
         sound = sound and all(_rises(scores) and len(scores) > 0 for scores in self.scores)
         sound = sound and _rises(self.quantiles)
-        sound = sound and (self.kind != CLASSES or self.reading in READINGS)
+        readings = {NUMBERS: ("", LOGIT), QUANTILES: ("",), CLASSES: READINGS}
+        sound = sound and self.reading in readings[self.kind]
         if not (sound and LOWEST / 2 <= self.temperature <= HIGHEST * 2):
             raise SpecError("This is no calibration of gpu_calibrate().", arg="calibration")
 

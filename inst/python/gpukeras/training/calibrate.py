@@ -202,7 +202,9 @@ def _learn(
             for low, high in pairs
         ]
     elif outputs.ndim == 1:
-        scores = [conformal.absolute_scores(as_labels(model, outputs), labels)]
+        reading = scaling.LOGIT if gives_logits(model) else ""
+        numbers = scaling.to_probabilities(outputs, reading) if reading else outputs
+        scores = [conformal.absolute_scores(numbers, labels)]
     else:
         raise _refuse_output(f"outputs of {outputs[0].size} numbers a row")
     scores = [conformal.weigh_scores(score, weights) for score in scores]
@@ -210,7 +212,7 @@ def _learn(
     kind, place = (QUANTILES, conformal.choose_pair(quantiles, 0.9)) if quantiles else (NUMBERS, 0)
     width = conformal.conformal_quantile(kept[place], 0.9) if len(labels) >= 9 else None
     return (
-        Calibration(kind, len(labels), kept, quantiles),
+        Calibration(kind, len(labels), kept, quantiles, reading),
         CalibrationReport(kind, len(labels), part, width=width),
     )
 
@@ -313,7 +315,7 @@ def predict_interval(
     margin = conformal.conformal_quantile(known.scores[place], level)
     record = predict(model, features, data=data, devices=devices)
     values = np.asarray(record["values"], np.float64)
-    values = values if known.quantiles else as_labels(model, values)
+    values = scaling.to_probabilities(values, known.reading) if known.reading else values
     lower = upper = middle = values
     if known.quantiles:
         low, high = conformal.list_pairs(known.quantiles)[place]
@@ -336,11 +338,10 @@ def support_of(model: Model) -> tuple[float, float]:
     return SUPPORTS.get(loss_name(loss), (-math.inf, math.inf))
 
 
-def as_labels(model: Model, values: np.ndarray) -> np.ndarray:
-    """Returns predictions on the scale of the labels: the shares of a model that gives logits."""
+def gives_logits(model: Model) -> bool:
+    """Whether a model gives logits where its loss takes labels that are shares."""
     loss = compatibility.losses_by_name(model, [""])[""]
-    logits = family_of(model) is None and loss_name(loss) in BINARY and reads_logits(loss)
-    return scaling.to_probabilities(values, scaling.LOGIT) if logits else values
+    return family_of(model) is None and loss_name(loss) in BINARY and reads_logits(loss)
 
 
 def _middle(values: np.ndarray) -> np.ndarray:
