@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -58,7 +59,10 @@ STARTERS = {
 }
 
 
-def pytest_collection_finish():
+def pytest_collection_finish(session):
+    # It is imported by the first test that needs it: `make test-fast` runs none.
+    if "keras" in sys.modules and not session.config.getoption("--pretend-gpu"):
+        raise pytest.UsageError("a test file imports Keras where it is read, not where it is run")
     # Nothing that was imported will be garbage; tracing makes many objects, and little of them is.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

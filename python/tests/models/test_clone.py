@@ -1,5 +1,7 @@
 """A copy predicts the same and shares nothing."""
 
+import functools
+
 import numpy as np
 import pytest
 from lazy_modules import keras, tf
@@ -193,25 +195,30 @@ def test_what_cannot_be_copied_is_said():
         clone.copy_model(keras.Sequential([keras.layers.Dense(3)]))
 
 
-class Scaled(keras.Model):
-    """Its loss is multiplied by an argument of its own compile()."""
+@functools.cache
+def make_classes():
+    """A class whose compile() has an argument of its own, and one that says it besides."""
 
-    def compile(self, optimizer="sgd", loss=None, scale=1.0, **options):
-        super().compile(optimizer, loss, **options)
-        self.scale = scale
+    class Scaled(keras.Model):
+        """Its loss is multiplied by an argument of its own compile()."""
 
-    def compute_loss(self, *args, **options):
-        return self.scale * super().compute_loss(*args, **options)
+        def compile(self, optimizer="sgd", loss=None, scale=1.0, **options):
+            super().compile(optimizer, loss, **options)
+            self.scale = scale
 
+        def compute_loss(self, *args, **options):
+            return self.scale * super().compute_loss(*args, **options)
 
-class Telling(Scaled):
-    """It says how it was compiled."""
+    class Telling(Scaled):
+        """It says how it was compiled."""
 
-    def get_compile_config(self):
-        return {"optimizer": self.optimizer, "loss": self.loss, "scale": self.scale}
+        def get_compile_config(self):
+            return {"optimizer": self.optimizer, "loss": self.loss, "scale": self.scale}
 
-    def compile_from_config(self, config):
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        def compile_from_config(self, config):
+            self.compile(**keras.saving.deserialize_keras_object(config))
+
+    return Scaled, Telling
 
 
 def compiled(kind):
@@ -222,7 +229,8 @@ def compiled(kind):
 
 
 def test_arguments_of_a_compile_of_ones_own_are_copied_as_its_class_says():
-    model, rows = compiled(Telling), (ROWS, np.ones((6, 3)))
+    _, telling = make_classes()
+    model, rows = compiled(telling), (ROWS, np.ones((6, 3)))
     copy = clone.copy_model(model)
     assert copy.evaluate(*rows, verbose=0) == pytest.approx(model.evaluate(*rows, verbose=0))
     assert copy.optimizer is not model.optimizer
@@ -230,8 +238,9 @@ def test_arguments_of_a_compile_of_ones_own_are_copied_as_its_class_says():
 
 
 def test_arguments_of_a_compile_of_ones_own_that_nobody_tells_are_refused():
+    scaled, _ = make_classes()
     with pytest.raises(ModelError, match="arguments of its own: scale") as caught:
-        clone.copy_model(compiled(Scaled))
+        clone.copy_model(compiled(scaled))
     assert "compile_from_config" in caught.value.hint
 
 
