@@ -32,8 +32,9 @@
 #' @param type `"response"`, the label less the mean, or `"deviance"`, whose squares add up to the
 #'   deviance. (`residuals()` of a `glm()` has `"deviance"` by default.)
 #' @param ... Further arguments of [gpu_summary()].
-#' @return `coef()` a named vector; `logLik()` a `logLik` with degrees of freedom and the number of
-#'   observations; `nobs()` the `$nobs` of [gpu_summary()];
+#' @return `coef()` a named vector, with `NA` for a number that is the same in all training rows, as
+#'   of [lm()]; `logLik()` a `logLik` with degrees of freedom and the number of observations;
+#'   `nobs()` the `$nobs` of [gpu_summary()];
 #'   `deviance()` and `df.residual()` numbers; `residuals()` and `fitted()` one number a row, which
 #'   is a probability where the model itself gives logits. Rows that `na = "drop"` leaves out have
 #'   no residual; `fitted()` has a number for them where `data` is a data frame, or `NA` where a
@@ -83,7 +84,7 @@ coefficients_of <- function(terms, linear, call) {
       hint = "gpu_importance() and gpu_effects() tell what columns do; gpu_mlp(units = integer())."
     )
   }
-  frame <- typed_frame(terms, list(term = "", estimate = 0, predictor = ""))
+  frame <- terms_frame(terms)
   several <- nzchar(frame$predictor)
   names <- paste0(frame$predictor, ifelse(several, ":", ""), frame$term)
   stats::setNames(frame$estimate, names)

@@ -80,9 +80,7 @@ new_gpu_summary <- function(record, model = NULL) {
   text <- record$formula %||% ""
   record$formula <- if (nzchar(text) && !is_recipe_key(text)) show_formula(text) else ""
   record$columns <- as_chr(record$columns)
-  terms <- typed_frame(record$terms, list(
-    term = "", estimate = 0, predictor = ""
-  ))
+  terms <- terms_frame(record$terms)
   if (!any(nzchar(terms$predictor))) terms$predictor <- NULL
   record$terms <- NULL
   record$coefficients <- terms
@@ -139,6 +137,13 @@ format_likelihood <- function(x, digits) {
     partial <- if (identical(x$family, "cox")) ", partial"
     paste0(format_number(x$log_likelihood, digits), degrees, partial)
   }
+}
+
+# Coefficients as a data frame; NA are those that rows do not tell.
+terms_frame <- function(terms) {
+  frame <- typed_frame(terms, list(term = "", estimate = 0, predictor = ""))
+  frame$estimate[is.nan(frame$estimate)] <- NA
+  frame
 }
 
 # A table of at most `most` coefficients.

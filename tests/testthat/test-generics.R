@@ -196,6 +196,22 @@ test_that("interactions have the coefficients of lm()", {
   }
 })
 
+test_that("numbers that do not vary have no coefficient, as in lm()", {
+  skip_without_tensorflow()
+  rows <- generic_rows()
+  rows$g <- factor(rows$g, c("none", levels(rows$g)))
+  rows$five <- 5
+  rows$true <- TRUE
+  for (formula in list(number ~ a:g, number ~ a + a:g, number ~ a + five + true)) {
+    known <- coef(stats::lm(formula, rows))
+    found <- coef(linear_fit(formula, "gaussian", rows))
+    expect_identical(names(found), names(known))
+    expect_identical(is.na(found), is.na(known))
+    expect_false(any(is.nan(found)))
+    expect_equal(found, known, tolerance = 2e-3, info = deparse(formula))
+  }
+})
+
 test_that("a class without a row is no base of the coefficients, as in nnet::multinom()", {
   skip_without_tensorflow(slow = TRUE)
   skip_if_not_installed("nnet")

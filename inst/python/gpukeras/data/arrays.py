@@ -423,6 +423,11 @@ class RunningStats:
             return self._origin + self._mean
 
     @property
+    def constant(self) -> float | None:
+        """The value that all rows of a vector have, or None."""
+        return float(self._origin) if self.count and self._squares == 0 else None
+
+    @property
     def deviation(self) -> Any:
         """The standard deviation, 1 where it is 0."""
         deviation = np.sqrt(self._squares / max(1, self.count))

@@ -81,7 +81,8 @@ def describe_recipe(recipe: Recipe) -> dict[str, Any]:
 
 def _describe_encoding(encoding: Encoding) -> dict[str, Any]:
     settings = {field.name: getattr(encoding, field.name) for field in fields(encoding)}
-    learned = {name: settings.pop(name, None) for name in ("scale", "center", "fill", "marked")}
+    numbers = ("scale", "center", "fill", "marked", "constant")
+    learned = {name: settings.pop(name, None) for name in numbers}
     if isinstance(encoding, InputsEncoding):
         parts = ((part.name, _describe_encoding(part.encoding)) for part in encoding.inputs)
         settings["inputs"] = [{"name": name, "recipe": part} for name, part in parts]

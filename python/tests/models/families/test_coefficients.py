@@ -51,6 +51,25 @@ def test_coefficients_of_the_data_predict_what_the_model_does(name, offset):
         np.testing.assert_allclose(invert_link(known.link, eta)[0], found, rtol=2e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [True, False])
+def test_columns_that_do_not_vary_have_no_coefficient_and_their_part_is_the_intercepts(scale):
+    numbers = {"a": SCALED[:, 0], "five": np.full(ROWS, 5.0)}
+    columns = [{"name": key, "kind": "numeric", "values": each} for key, each in numbers.items()]
+    columns.append({"name": "yes", "kind": "logical", "values": np.ones(ROWS)})
+    matrix = np.column_stack(list(numbers.values()))
+    for given in ({"kind": "columns", "columns": columns}, {"kind": "array", "values": matrix}):
+        if given["kind"] == "array" and not scale:
+            continue  # such columns train beside the intercept
+        data = builder.assemble(given, {"batch_size": ROWS, "scale": scale}, labels_of("gaussian"))
+        model = model_of("gaussian", data, family="gaussian")
+        terms = coefficients.read_coefficients(model, data.recipe, family_of(model))
+        start, slope, *unknown = [one.estimate for one in terms]
+        assert np.isnan(unknown).all()
+        assert unknown
+        found = predict.predict(model, data=data)["values"]
+        np.testing.assert_allclose(start + SCALED[:, 0] * slope, found, rtol=2e-4, atol=1e-5)
+
+
 def test_several_predictors_have_their_names():
     data, encoded, _ = framed("zero_inflated_poisson")
     model = model_of("zero_inflated_poisson", data)

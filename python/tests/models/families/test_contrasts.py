@@ -1,6 +1,7 @@
 """Coefficients with the names and the meaning that R's own models give them."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,3 +120,15 @@ def test_levels_without_a_row_have_no_column_in_interactions():
     known = [column.name for column in coefficients.list_encoded(recipe) if column.seen]
     found = compare(range(len(known)), known, recipe, formula=read_formula([[X], [G], [X, G]]))
     assert [name for name, _ in found] == ["x", "gc", "x:gc"]
+
+
+def test_interactions_that_are_0_throughout_have_no_column():
+    numbers = (replace(NUMBERS[0], constant=0.0), *NUMBERS[1:])  # no row has the level "a"
+    values = {"(Intercept)": 1, "x": 2, "x:g=a": 3, "x:g=b": 5, "x:g=c": 7}
+    recipe = Recipe(TableEncoding((NumberRule("x"), *numbers)))
+    found = compare(values.values(), list(values), recipe, formula=read_formula([[X], [X, G]]))
+    assert found == [("(Intercept)", 1), ("x", 7), ("x:gc", 2)]
+    recipe = Recipe(TableEncoding((NumberRule("x"), LEVELS, *numbers)))  # x is 0 where g is "a"
+    formula = read_formula([[X], [G], [X, G]])
+    names = [name for name, _ in compare(values.values(), list(values), recipe, formula=formula)]
+    assert names == list(values)

@@ -91,6 +91,7 @@ class BaseRule(ABC):
     indicator: bool
     center: float = 0.0
     scale: float = 1.0
+    constant: float | None = None
     logical: bool = False
     offset: bool = False
     strata: int = 0
@@ -122,6 +123,8 @@ class ScaledRule(BaseRule):
         scale: Divides a number after centring.
         fill: Replaces a missing value, or None.
         indicator: Whether a 0/1 column marks missing values.
+        constant: The number that all training rows have, as far as it is known, or None. Such a
+            column teaches a model nothing; it makes no other encoding.
     """
 
     name: str
@@ -129,6 +132,7 @@ class ScaledRule(BaseRule):
     scale: float = 1.0
     fill: float | None = None
     indicator: bool = False
+    constant: float | None = field(default=None, compare=False)
 
     def _name_parts(self) -> tuple[str, ...]:
         cycles = (f"{self.name}:{part}" for part in CYCLES.get(self.kind, ()))
@@ -396,10 +400,11 @@ def _learn_number(column: Mapping[str, Any], how: Learning) -> NumericRule:
         return NumberRule(name, offset=True, strata=int(column.get("strata") or 0))
     # Unscaled, days since 1970 are too large for a network.
     scale = (how.spec.scale and column["kind"] != "logical") or kind_of(column) in CYCLES
-    if not scale and not how.impute:
-        return make_scaled(column)
     column = take_rows(column, how.complete)
     read = read_number(column, column.get("units") or "")
+    constant = find_constant(read[how.keep]) if how.whole else None
+    if not scale and not how.impute:
+        return make_scaled(column, constant=constant)
     values = _finite(column, read, how.arg, missing=how.impute)
     _check_size(values, name, how.arg)
     there = imputation.observed(values, how.keep, name, how.arg)
@@ -410,7 +415,15 @@ def _learn_number(column: Mapping[str, Any], how: Learning) -> NumericRule:
         scale=float(deviation[0]) if scale else 1.0,
         fill=imputation.learn_fill(column, there) if how.impute else None,
         indicator=_needs_indicator(column, how),
+        constant=constant,
     )
+
+
+def find_constant(values: np.ndarray) -> float | None:
+    """Returns the finite number that all values are but for missing ones, or None."""
+    values = values[~np.isnan(values)]
+    same = len(values) > 0 and np.isfinite(values[0]) and bool((values == values[0]).all())
+    return float(values[0]) if same else None
 
 
 def _needs_indicator(column: Mapping[str, Any], how: Learning) -> bool:

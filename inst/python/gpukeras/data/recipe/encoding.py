@@ -26,6 +26,7 @@ from gpukeras.data.recipe.columns import (
     CategoryRule,
     ColumnRule,
     Learning,
+    find_constant,
     learn_column,
     take_rows,
     transform_column,
@@ -142,7 +143,14 @@ def learn_array(x: np.ndarray, names: Sequence[str], how: Learning) -> ArrayEnco
     if not how.spec.scale:
         return ArrayEncoding(shape, names=names)
     center, deviation = moments(x, keep)
-    return ArrayEncoding(shape, tuple(deviation), center=tuple(center), names=names)
+    constant = tuple(
+        place
+        for place in (np.flatnonzero(deviation == 1) if x.ndim == 2 else ())  # which stands for 0
+        if find_constant(x[keep, place]) is not None
+    )
+    return ArrayEncoding(
+        shape, tuple(deviation), center=tuple(center), names=names, constant=constant
+    )
 
 
 def _learn_imputing(

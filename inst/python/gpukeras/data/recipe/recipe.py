@@ -20,7 +20,7 @@ from typing import ClassVar, TypeVar
 
 from gpukeras.core.errors import DataError
 from gpukeras.data.arrays import column_name, side_by_side
-from gpukeras.data.recipe.columns import CategoryRule, ColumnRule
+from gpukeras.data.recipe.columns import CategoryRule, ColumnRule, ScaledRule
 from gpukeras.data.recipe.targets import ClassLabel, LabelRule, MatrixLabel, MisfitError
 from gpukeras.data.recipe.windows import WindowRule
 
@@ -200,6 +200,8 @@ class ArrayEncoding(PixelEncoding):
         fill: Replaces missing values along the last axis, or None if none are imputed.
         marked: Columns of the last axis that an indicator of missing values follows.
         names: Column names, for messages.
+        constant: Columns of a matrix that are `center` in all training rows, as far as it is known.
+            They teach a model nothing.
     """
 
     kind = "array"
@@ -209,6 +211,7 @@ class ArrayEncoding(PixelEncoding):
     fill: Numbers | None = None
     marked: tuple[int, ...] = ()
     names: tuple[str, ...] = field(default=(), compare=False)
+    constant: tuple[int, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Checks that what was learned fits the rows."""
@@ -518,7 +521,7 @@ IMAGE_TABLE = "a data frame with a column of images"
 
 
 def without_absent(recipe: Recipe) -> Recipe:
-    """Returns a recipe whose categories have no level that is known to be absent."""
+    """Returns a recipe that knows of no level as absent, and of no number as constant."""
     label = recipe.label
     if isinstance(label, ClassLabel):
         label = replace(label, absent=())
@@ -533,12 +536,16 @@ def _without_absent(encoding: Encoding) -> Encoding:
             )
             return replace(encoding, inputs=tuple(parts))
         case ColumnsEncoding():
-            rules = (
-                replace(rule, absent=()) if isinstance(rule, CategoryRule) else rule
-                for rule in encoding.columns
-            )
-            return replace(encoding, columns=tuple(rules))
+            return replace(encoding, columns=tuple(map(_without_gaps, encoding.columns)))
+        case ArrayEncoding():
+            return replace(encoding, constant=())
     return encoding
+
+
+def _without_gaps(rule: ColumnRule) -> ColumnRule:
+    if isinstance(rule, CategoryRule):
+        return replace(rule, absent=())
+    return replace(rule, constant=None) if isinstance(rule, ScaledRule) else rule
 
 
 def check_kind(

@@ -58,12 +58,14 @@ class Encoded:
     """An encoded column: its name, what was subtracted from it and divided by, and if it was seen.
 
     The column of a level without a training row has no coefficient: as `glm()` drops such levels.
+    That of a number which is `constant` has one that is not known, NaN, as in `glm()`.
     """
 
     name: str
     center: float = 0.0
     scale: float = 1.0
     seen: bool = True
+    constant: float | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def _walk_column(rule: ColumnRule) -> Iterator[Encoded]:
     absent = {f"{rule.name}={level}" for level in rule.absent} if rule.onehot else ()
     # Only a number is standardised; weekdays and indicators beside it are not.
     first, *others = rule.features
-    yield Encoded(first, rule.center, rule.scale, first not in absent)
+    yield Encoded(first, rule.center, rule.scale, first not in absent, rule.constant)
     yield from (
         Encoded(name, seen=name not in absent or place >= len(rule.levels))
         for place, name in enumerate(others, start=1)
@@ -169,15 +171,21 @@ def _walk_array(encoding: ArrayEncoding) -> Iterator[Encoded]:
     for place in range(encoding.row_shape[-1]):
         name = column_name(encoding.names, place)
         center = 0.0 if encoding.center is None else encoding.center[place]
-        yield Encoded(name, center, 1.0 if encoding.scale is None else encoding.scale[place])
+        yield Encoded(
+            name,
+            center,
+            1.0 if encoding.scale is None else encoding.scale[place],
+            constant=center if place in encoding.constant else None,
+        )
         if place in encoding.marked:
             yield Encoded(f"{name}=NA")
 
 
 def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Term, ...]:
-    """Returns the coefficients on the scale of the data.
+    """Returns the coefficients on the scale of the data; NaN for those that rows do not tell.
 
-    None for a model with hidden layers, or of several quantiles: only the lowest is linear.
+    What a constant column adds to a predictor is part of the intercept. There are none for a model
+    with hidden layers, or of several quantiles: only the lowest is linear.
 
     Args:
         model: The model.
@@ -194,7 +202,13 @@ def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Ter
     bias = _read_array(dense.bias) if dense.use_bias else bias
     starts, units = _predictor_scales(model, family, kernel.shape[1])
     slopes = kernel / np.array([[column.scale] for column in columns]) * units
-    shifts = np.array([column.center for column in columns]) @ slopes
+    aliased = dense.use_bias or family.proportional or family.name in ("cox", "ordinal")
+    unknown = [
+        column.constant is not None and (aliased or column.constant == column.center)
+        for column in columns
+    ]
+    shifts = np.array(list(map(_find_shift, columns, unknown))) @ slopes
+    slopes[unknown] = np.nan
     names = _name_predictors(family, kernel.shape[1])
     terms = []
     for place, predictor in enumerate(names):
@@ -208,6 +222,12 @@ def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Ter
         ]
     own = _read_intercepts(model, family, float(starts[0] - shifts[0]))
     return (*own, *terms, *_read_thresholds(model, family, float(shifts[0])))
+
+
+def _find_shift(column: Encoded, unknown: bool) -> float:
+    """Returns where a column is 0 for the intercept, which takes an unknown coefficient's part."""
+    constant = column.constant if unknown else None
+    return column.center - (constant or 0.0)
 
 
 def _read_array(variable: Any) -> np.ndarray:

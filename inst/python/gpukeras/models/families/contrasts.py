@@ -215,6 +215,7 @@ class _Columns:
         self._unused = {
             (rule.name, level) for rule in recipe.features.columns for level in rule.absent
         }
+        self._zeros = set[Cell]()
         for rule in recipe.features.columns if self.crossed else ():
             if rule.onehot and rule.levels:
                 self._add_factor(rule)
@@ -224,6 +225,18 @@ class _Columns:
                 self.cells[self.false[-1]] = ((rule.name, "FALSE"),)
             elif rule.kind == "number":
                 self._add_number(rule.name, formula)
+                if rule.constant == 0 and len(self.cells.get(rule.name, ())) > 1:
+                    self._zeros.add(self.cells[rule.name])
+        self._find_unused({rule.name for rule in recipe.features.columns})
+
+    def _find_unused(self, columns: set[str]) -> None:
+        """Adds levels of factors without a column whose every interaction is 0 in training rows."""
+        crossed = [cell for cell in self.cells.values() if len(cell) > 1]
+        for name, levels in self._levels.items():
+            for level in levels if name not in columns else ():
+                own = {cell for cell in crossed if (name, level) in cell}
+                if own and own <= self._zeros:
+                    self._unused.add((name, level))
 
     def _add_factor(self, rule: ColumnRule) -> None:
         term = next((each for each in self.crossed if _join(each) == rule.name), None)
@@ -235,6 +248,8 @@ class _Columns:
             parts = [(each.name, level) for each, level in zip(term, levels, strict=True)]
             self.cells[name] = tuple(sorted(parts))
             self.names[name] = ":".join(element + level for element, level in parts)
+            if ":".join(levels) in rule.absent:
+                self._zeros.add(self.cells[name])
 
     def _add_number(self, name: str, formula: Formula) -> None:
         """Adds a column to the term whose name it has, up to the name of a matrix's column."""
@@ -271,8 +286,8 @@ class _Columns:
 
     def find_gap(self) -> bool:
         """Whether a combination of levels that have training rows has none itself."""
-        combined = (self.cells.get(f"{name}={level}", ()) for name, level in self._unused)
-        return any(len(cell) > 1 and self._unused.isdisjoint(cell) for cell in combined)
+        cells = (cell for cell in self._zeros if any(self._levels.get(name) for name, _ in cell))
+        return any(self._unused.isdisjoint(cell) for cell in cells)
 
 
 def _join(term: Sequence[Element]) -> str:

@@ -142,6 +142,7 @@ class NumberSummary:
             scale=float(self._moments.deviation) if self.scaled else 1.0,
             fill=fill,
             indicator=self.how.impute and self._gaps > 0,
+            constant=self._moments.constant,
         )
 
 
