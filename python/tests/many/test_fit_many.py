@@ -36,7 +36,11 @@ def test_settings_that_are_numbers_share_a_program():
             optimizer=keras.optimizers.AdamW(rate, weight_decay=rate / 2),
             layers=[
                 keras.layers.Dropout(drop, seed=3),
-                keras.layers.Dense(4, kernel_regularizer=keras.regularizers.L2(penalty)),
+                keras.layers.Dense(
+                    4,
+                    kernel_regularizer=keras.regularizers.L2(penalty),
+                    bias_regularizer=keras.regularizers.L1L2(drop - 0.1, penalty),
+                ),
             ],
         )
 

@@ -22,7 +22,9 @@ def apart(fits, number, epochs):
 
 def build(rate, drop):
     optimizer = keras.optimizers.AdamW(rate, weight_decay=rate)
-    return make_model(optimizer=optimizer, layers=[keras.layers.Dropout(drop, seed=2)])
+    penalised = keras.layers.Dense(3, bias_regularizer=keras.regularizers.L1L2(drop - 0.1, rate))
+    layers = [keras.layers.Dropout(drop, seed=2), penalised]
+    return make_model(optimizer=optimizer, layers=layers)
 
 
 def many():

@@ -277,7 +277,10 @@ def _bind(model: Model, layers: Mapping[str, Any], config: Any, path: Path) -> B
     if name in SCALES:
         return Binding(f"{layer.name}.{name}", layer, name, _as_is)
     place = next(i for i, step in enumerate(path) if str(step).endswith("_regularizer"))
-    return Binding(f"{layer.name}.{path[place]}", getattr(layer, str(path[place])), name, _as_is)
+    penalty = getattr(layer, str(path[place]))
+    either = type(penalty).__name__ == "L1L2"
+    stand_in = _as_coefficient if either else _as_is
+    return Binding(f"{layer.name}.{path[place]}", penalty, name, stand_in)
 
 
 def _layer_of(config: Any, path: Path) -> str:
@@ -292,6 +295,32 @@ def _layer_of(config: Any, path: Path) -> str:
 
 def _as_is(_: Any, number: Any) -> Any:
     return number
+
+
+class Coefficient:
+    """A traced coefficient of `L1L2`, which Keras compares with 0 before it computes with it."""
+
+    def __init__(self, number: Any) -> None:
+        """Keeps the tensor."""
+        self._number = number
+
+    def __ne__(self, _: object) -> bool:
+        """It counts whatever it will be: at 0 it adds 0."""
+        return True
+
+    __hash__ = object.__hash__
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
+        """As TensorFlow asks."""
+        return self._number
+
+    def __jax_array__(self) -> Any:
+        """As JAX asks."""
+        return self._number
+
+
+def _as_coefficient(_: Any, number: Any) -> Coefficient:
+    return Coefficient(number)
 
 
 def _start(name: str, layer: Any, number: Any) -> Any:
