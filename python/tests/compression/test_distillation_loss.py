@@ -105,6 +105,9 @@ def test_losses_are_listed_in_the_order_of_outputs():
     model = two_headed(losses, {"a": 2.0})
     assert distillation_loss.list_losses(model) == ["mse", "sparse_categorical_crossentropy"]
     assert distillation_loss.list_shares(model, 2) == [2.0, 1.0]
+    assert distillation_loss.list_shares(two_headed(losses, {"a": 2.0, "b": None}), 2) == [2.0, 1.0]
+    several = two_headed(["mse", losses["b"]], [None, 0.5])
+    assert distillation_loss.list_shares(several, 2) == [1.0, 0.5]
     assert distillation_loss.list_losses(make_model()) == ["sparse_categorical_crossentropy"]
     assert distillation_loss.list_shares(make_model(), 1) == [1.0]
 
@@ -175,15 +178,17 @@ def test_a_validation_has_the_loss_of_the_student_s_class_alone():
     assert found == pytest.approx(student.evaluate(*rows, verbose=0), rel=1e-5)
 
 
-def test_each_member_learns_from_the_teacher_s_output_for_its_row():
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
+def test_each_member_learns_from_the_teacher_s_output_for_its_row(reduction):
+    loss = keras.losses.SparseCategoricalCrossentropy(reduction=reduction)
     given = keras.Input((5,))
     members = keras_class(BatchEnsemble)(3, 4, "normal")(given)
     output = keras_class(MeanOfMembers)()(keras.layers.Softmax()(members))
     student, teacher = keras_class(MembersModel)(given, output), make_model(seed=2)
-    student.compile("sgd", "sparse_categorical_crossentropy")
+    student.compile("sgd", loss)
     x, y = RNG.normal(size=(4, 5)).astype(np.float32), np.arange(4) % 3  # as many as members
     said, taught, weights = student(x, training=True), teacher(x), np.arange(4.0)
-    compare = distillation_loss.open_distance("sparse_categorical_crossentropy", 2.0)[1]
+    compare = distillation_loss.open_distance(loss, 2.0)[1]
     each = [float(compare(taught, said[:, place], weights)) for place in range(4)]
     with distillation_loss.taught_by(student, teacher, 2.0, 0.0):
         found = float(student.compute_loss(x=x, y=y, y_pred=said, sample_weight=weights))

@@ -27,7 +27,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.engine.engine_cache import ATTRIBUTE
 from gpukeras.models import compatibility
 from gpukeras.models.families.keras_classes import is_ours
-from gpukeras.models.losses import arrange_weights
+from gpukeras.models.losses import arrange_weights, sums_rows
 from gpukeras.models.tabular.members import repeat_rows
 from gpukeras.models.targets import BINARY, CATEGORICAL, SPARSE, keras_name, reads_logits
 
@@ -53,10 +53,9 @@ def list_shares(model: Model, count: int) -> list[float]:
     _, shares = keras_private.given_losses(keras_private.compiled_loss(model))
     names = compatibility.read_outputs(model) or [""]
     if isinstance(shares, Mapping):
-        return [float(shares.get(name, 1.0)) for name in names]
-    if isinstance(shares, (list, tuple)):
-        return [float(share) for share in shares]
-    return [1.0 if shares is None else float(shares)] * count
+        shares = [shares.get(name) for name in names]
+    each = list(shares) if isinstance(shares, (list, tuple)) else [shares] * count
+    return [1.0 if share is None else float(share) for share in each]
 
 
 def open_distance(loss: Any, temperature: float) -> tuple[str, Distance]:
@@ -151,6 +150,7 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
     distances = [open_distance(loss, temperature)[1] for loss in losses if loss is not None]
     shares = list_shares(student, len(losses))
     pairs = [(place, share) for place, share in enumerate(shares) if losses[place] is not None]
+    sums = sums_rows(student.loss)
     own_loss = student.compute_loss
     tells = "training" in inspect.signature(own_loss).parameters
 
@@ -170,7 +170,7 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
         arranged = arrange_weights(keras_private.compiled_loss(student), y_pred, sample_weight)
         said, weights = flatten(y_pred), flatten(arranged)
         distance = sum(
-            share * each(*_pair(taught[place], said[place], pick_weights(weights, place)))
+            share * each(*_pair(taught[place], said[place], pick_weights(weights, place), sums))
             for (place, share), each in zip(pairs, distances, strict=True)
         )
         return alpha * own + (1.0 - alpha) * ops.cast(distance, own.dtype)
@@ -185,10 +185,11 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
         vars(student).pop(ATTRIBUTE, None)
 
 
-def _pair(taught: Any, said: Any, weights: Any) -> tuple[Any, Any, Any]:
+def _pair(taught: Any, said: Any, weights: Any, sums: bool) -> tuple[Any, Any, Any]:
     """Returns what is compared; in training a model of members says what each of them predicts."""
-    members = len(said.shape) > len(taught.shape)
-    return repeat_rows(taught, said, weights) if members else (taught, said, weights)
+    if len(said.shape) == len(taught.shape):
+        return taught, said, weights
+    return repeat_rows(taught, said, weights, sums=sums)
 
 
 def flatten(structure: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from precisions import EXACT_APPROX
 from tables import make_columns, make_table
 
 from gpukeras import DataError
+from gpukeras.backend import runtime
 from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.tabular import builder, members
@@ -31,6 +32,19 @@ def test_each_member_has_its_own_loss_in_training(weights):
     np.testing.assert_allclose(np.asarray(model(rows)), mean, rtol=1e-5, atol=1e-7)
     joint = -np.log(np.take_along_axis(mean, labels.reshape(-1, 1), axis=1)).mean()
     assert float(found) != EXACT_APPROX(joint, rel=1e-4) or weights is not None
+
+
+@pytest.mark.parametrize("weights", [None, np.linspace(0, 2, 64).astype(np.float32)])
+def test_a_loss_that_sums_over_rows_is_the_mean_over_members(weights):
+    data = make_table("number")
+    model = build(data)
+    model.compile("sgd", runtime.keras().losses.MeanSquaredError(reduction="sum"))
+    rows, labels = data.arrays[0], data.arrays[1]
+    each = np.asarray(model(rows, training=True))
+    squares = np.square(each[..., 0] - labels.reshape(-1, 1)).mean(axis=1)
+    shares = np.ones(64) if weights is None else weights
+    found = model.compute_loss(rows, labels, each, weights, training=True)
+    assert float(found) == pytest.approx((squares * shares).sum(), rel=1e-5)
 
 
 def test_labels_are_missed_as_in_other_models():

@@ -19,6 +19,7 @@ import numpy as np
 
 from gpukeras.backend import runtime
 from gpukeras.models.custom_layers import LayerBody
+from gpukeras.models.losses import sums_rows
 
 SCALINGS = ("ones", "normal", "random-signs")
 
@@ -111,9 +112,22 @@ class MeanOfMembers(LayerBody):
         return (input_shape[0], *input_shape[2:])
 
 
-def repeat_rows(labels: Any, predicted: Any, weights: Any = None) -> tuple[Any, Any, Any]:
-    """Returns the predictions of members, (rows, members, ...), as rows, with what fits them."""
-    ops, members = runtime.keras().ops, predicted.shape[1]
+def repeat_rows(
+    labels: Any, predicted: Any, weights: Any = None, *, sums: bool = False
+) -> tuple[Any, Any, Any]:
+    """Returns the predictions of members, (rows, members, ...), as rows, with what fits them.
+
+    Args:
+        labels: The labels, (rows, ...).
+        predicted: The predictions.
+        weights: The rows' weights, or None.
+        sums: Whether the loss sums over rows: then a row counts as much as without members.
+    """
+    ops = runtime.keras().ops
+    members = predicted.shape[1]
+    if sums:
+        weights = ops.ones(ops.shape(predicted)[:1]) if weights is None else weights
+        weights = ops.cast(weights, "float32") / members
     labels, weights = (
         each if each is None else ops.repeat(each, members, axis=0) for each in (labels, weights)
     )
@@ -129,6 +143,7 @@ class MembersModel:
 
     PARENT = "Model"
     output_shape: tuple[int | None, ...]
+    loss: Any
 
     def compute_loss(
         self,
@@ -140,7 +155,8 @@ class MembersModel:
     ) -> Any:
         """Returns the loss of a batch, in training the mean of the members' losses."""
         if self._has_members(y_pred):
-            y, y_pred, sample_weight = repeat_rows(y, y_pred, sample_weight)
+            sums = sums_rows(self.loss)
+            y, y_pred, sample_weight = repeat_rows(y, y_pred, sample_weight, sums=sums)
         return super().compute_loss(  # type: ignore[misc]
             x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
         )
