@@ -87,7 +87,9 @@ gpu_quantize <- function(model, mode = "int8", data = NULL, exclude = NULL, max_
 #' Without `student`, gpukeras builds one like the teacher, with `width` times the units and filters
 #' of each hidden layer, and new weights. Layers whose outputs are added or multiplied get the same
 #' width. Layers whose output is combined with an input, or with a layer that gpukeras does not
-#' know, keep their width. This works for sequential and functional teachers.
+#' know, keep their width. Frozen layers and weights, and what they take in, stay as they are.
+#' Constraints and regularizers that you have set for single weights are the student's too, but not
+#' the zeros of [gpu_prune()]. This works for sequential and functional teachers.
 #'
 #' @param teacher A trained, compiled Keras 3 model. It does not change.
 #' @param data The [gpu_dataset()] to learn from, encoded like the teacher's (`recipe = teacher`),

@@ -304,7 +304,20 @@ def test_zeros_of_single_weights_stay_where_units_go():
     keep = np.random.default_rng(1).random(dense.variable.shape) < 0.5
     masks.apply_masks(model, {dense.path: keep})
     small = structured.narrow_model(model, 0.3, "units").model
-    assert masks.find_zeros(small).keys() == {dense.path}
+    (kept,) = masks.read_masks(small).values()
+    np.testing.assert_array_equal(kept, masks.find_zeros(small)[dense.path])
+
+
+def test_settings_of_single_variables_survive():
+    model = made(stack)
+    conv, *_, last = (one.variable for one in masks.list_kernels(model))
+    conv.trainable = False
+    conv.regularizer = keras.regularizers.L1(0.1)
+    last.constraint = keras.constraints.NonNeg()
+    small = structured.narrow_model(model, 0.3, "units").model
+    narrow, *_, same = (one.variable for one in masks.list_kernels(small))
+    assert (narrow.trainable, narrow.regularizer) == (False, conv.regularizer)
+    assert same.constraint is last.constraint
 
 
 def test_models_whose_layers_are_not_known_are_refused():

@@ -7,6 +7,7 @@ import pytest
 from lazy_modules import keras, layers
 from small_fits import make_model
 
+from gpukeras.compression import masks
 from gpukeras.compression import student as compression_student
 from gpukeras.core.errors import ModelError, SpecError
 
@@ -99,7 +100,7 @@ CONVOLUTIONS = {"first": (4, 2), "grown": (6, 3), "apart": (8, 4)}
     [
         (residual, {"left": (8, 4), "right": (8, 4), "hidden": (20, 10)}),
         (grouped, {"after": (6, 3)}),
-        (text, {"embedding": (6, 3), "lstm": (8, 4)}),
+        (text, {"embedding": (6, 3)}),
         *((partial(convolutions, rank), CONVOLUTIONS) for rank in (1, 2)),
         (partial(convolutions, 3), {name: CONVOLUTIONS[name] for name in ("first", "grown")}),
     ],
@@ -130,6 +131,25 @@ def test_a_student_is_compiled_as_its_teacher_and_keeps_what_was_given():
     assert student.compiled
     assert type(student.optimizer) is keras.optimizers.Adam
     assert student.name == f"{model.name}_student"
+
+
+@pytest.mark.tf
+def test_a_student_has_the_settings_of_single_variables():
+    dense = [keras.layers.Dense(units, name=name) for units, name in ((8, "a"), (6, "b"), (4, "c"))]
+    teacher = make_model(layers=dense)
+    first, frozen, last = (layer.kernel for layer in dense)
+    first.constraint = keras.constraints.NonNeg()
+    last.regularizer = keras.regularizers.L2(0.5)
+    frozen.trainable = False
+    masks.apply_masks(teacher, {"c/kernel": np.arange(24).reshape(6, 4) % 2 == 0})
+    student, changes = compression_student.derive_student(teacher, 0.5)
+    kernels = {name: student.get_layer(name).kernel for name in "abc"}
+    assert type(kernels["a"].constraint) is keras.constraints.NonNeg
+    assert kernels["c"].regularizer is last.regularizer
+    assert kernels["c"].constraint is None  # its zeros are of the teacher's weights
+    assert not kernels["b"].trainable
+    np.testing.assert_array_equal(kernels["b"], frozen)
+    assert not {"a", "b"} & {change.layer for change in changes}  # widths that meet frozen weights
 
 
 @pytest.mark.tf

@@ -150,6 +150,26 @@ def test_functions_that_share_a_name_stay_apart(names):
     assert (first.__name__, second.__name__) == names
 
 
+def test_a_layer_of_the_copy_sees_a_function_by_its_own_name():
+    class Told(keras.layers.Layer):
+        def __init__(self, function, **options):
+            super().__init__(**options)
+            self.function = keras.activations.get(function)
+            self.told = self.function.__name__
+
+        def call(self, x):
+            return self.function(x)
+
+        def get_config(self):
+            config = {"function": keras.activations.serialize(self.function)}
+            return {**super().get_config(), **config}
+
+    model = make_model(layers=[Told(times(2.0, "act")), Told(times(-3.0, "act"))])
+    copies = clone.copy_model(model), clone.copy_in_float32(model), clone.copy_with_seed(model, 1)
+    for copy in copies:
+        assert [layer.told for layer in copy.layers if hasattr(layer, "told")] == ["act", "act"]
+
+
 def test_metrics_of_ones_own_are_made_again():
     class Doubled(keras.metrics.Mean):
         def __init__(self, times=2.0, **options):

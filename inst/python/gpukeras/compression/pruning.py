@@ -20,10 +20,8 @@ from gpukeras.compression.masks import (
     DEPTHWISE,
     Kernel,
     apply_masks,
-    find_zeros,
     list_kernels,
     list_layers,
-    read_masks,
     sparsity,
 )
 from gpukeras.compression.report import (
@@ -264,8 +262,6 @@ def _take_units(
         excluded=lambda path: is_named(path, spec.exclude),
     )
     small = narrowed.model
-    if read_masks(model):
-        apply_masks(small, find_zeros(small))
     trained = train(small, spec.fit) if spec.epochs else None
     return small, replace(
         work,

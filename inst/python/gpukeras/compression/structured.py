@@ -16,12 +16,12 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.compression.channel_graph import Ids, Wired, Wiring, find_graph, wire_model
-from gpukeras.compression.masks import list_layers
+from gpukeras.compression.masks import Mask, set_mask
 from gpukeras.compression.report import LayerChange, Listed
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of, percent
-from gpukeras.models.clone import clone_layers, copy_compile, copy_recipe
+from gpukeras.models.clone import clone_layers, copy_compile, copy_recipe, copy_settings
 from gpukeras.profiler.cost.graph import input_specs, trace_model
 from gpukeras.profiler.cost.layer_flops import activation_flops, layer_flops
 
@@ -308,24 +308,23 @@ def build_narrow(model: Model, wiring: Wiring, gone: set[int]) -> Any:
     Raises:
         ModelError: if Keras cannot copy it.
     """
-    made = {}
+    renewed = set()
 
-    def clone(layer: Any) -> Any:
-        if not isinstance(layer, runtime.keras().layers.Layer):
-            return layer  # an operation of Keras: it has no settings
-        config, wired = layer.get_config(), wiring.find(layer)
+    def narrow_layer(layer: Any, config: dict[str, Any]) -> dict[str, Any]:
+        renewed.add(id(layer))
+        wired = wiring.find(layer)
         if wired is not None and wired.outputs is not None:
             outputs = int(find_kept(wiring, wired.outputs, gone).sum())
             narrow_config(wired.kind, config, outputs)
-        made[id(layer)] = type(layer).from_config(config)
-        return made[id(layer)]
+        return config
 
-    small = clone_layers(model, clone)
+    small = clone_layers(model, narrow_layer)
     if not small.built:
         small.build(model.input_shape)
-    for _, layer in list_layers(model):
-        if id(layer) in made:
-            _copy_layer(wiring, layer, made[id(layer)], gone)
+    copy_settings(model, small)
+    for layer, narrow in zip(*map(keras_private.list_layers, (model, small)), strict=True):
+        if id(layer) in renewed:
+            _copy_layer(wiring, layer, narrow, gone)
     copy_compile(model, small)
     copy_recipe(model, small)
     return small
@@ -429,7 +428,7 @@ def narrow_config(kind: str, config: dict[str, Any], outputs: int) -> None:
 
 
 def copy_narrowed(layer: Any, narrow: Any, kind: str, kept: Kept) -> None:
-    """Copies the kept weights of a layer to a narrower one.
+    """Copies the kept weights of a layer, and their masks, to a narrower one.
 
     Args:
         layer: The wider layer.
@@ -442,11 +441,20 @@ def copy_narrowed(layer: Any, narrow: Any, kind: str, kept: Kept) -> None:
     """
     axes = _AXES.get(kind, {})
     for own, other in zip(layer.weights, narrow.weights, strict=True):
-        value = own.numpy()
-        for axis, role in axes.get(own.name, {}).items():
-            chosen = kept(role)
-            if chosen is not None:
-                value = np.compress(chosen, value, axis=axis)
+        roles = axes.get(own.name, {})
+        value = _take_kept(own.numpy(), roles, kept)
         if value.shape != tuple(other.shape):
             raise ModelError(f"`{layer.name}` does not fit: {value.shape}, {tuple(other.shape)}.")
         other.assign(value)
+        if isinstance(own.constraint, Mask):
+            keep = _take_kept(own.constraint.keep.numpy(), roles, kept)
+            set_mask(other, Mask(other, keep, own.constraint.own))
+
+
+def _take_kept(value: np.ndarray, roles: Axes, kept: Kept) -> np.ndarray:
+    """Returns the part of a weight that belongs to kept channels."""
+    for axis, role in roles.items():
+        chosen = kept(role)
+        if chosen is not None:
+            value = np.compress(chosen, value, axis=axis)
+    return value

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpukeras.backend import keras_private, runtime
+from gpukeras.compression.masks import own_constraint
 from gpukeras.compression.report import LayerChange
 from gpukeras.core.errors import SpecError
 from gpukeras.core.keras_types import Model
@@ -21,6 +22,9 @@ from gpukeras.models.clone import (
     check_graph,
     clone_layers,
     copy_compile,
+    copy_settings,
+    copy_values,
+    list_given,
     renew_means,
 )
 from gpukeras.profiler.cost.layer_flops import keras_kind
@@ -124,16 +128,15 @@ def derive_student(teacher: Model, width: float) -> tuple[Any, list[LayerChange]
         )
     changes = []
 
-    def make(layer: Any) -> Any:
-        config = layer.get_config()
+    def narrow_layer(layer: Any, config: dict[str, Any]) -> dict[str, Any]:
         if layer.name in narrow:
             name = narrow[layer.name]
             before, config[name] = config[name], narrow_width(config[name], width)
             kind = type(layer).__name__
             changes.append(LayerChange(layer.name, kind, "narrowed", before, config[name], name))
-        return type(layer).from_config(config)
+        return config
 
-    student = clone_layers(teacher, make)
+    student = clone_layers(teacher, narrow_layer)
     student.name = f"{teacher.name}_student"
     _copy_given(teacher, student)
     copy_compile(teacher, student)
@@ -146,17 +149,16 @@ def narrow_width(units: int, width: float) -> int:
 
 
 def _copy_given(teacher: Model, student: Model) -> None:
-    """Copies weights that are not trained (means of a Normalization, a frozen embedding)."""
-    pairs = zip(*map(keras_private.list_layers, (teacher, student)), strict=True)
-    for old, new in pairs:
-        is_given = old.weights and not old.trainable_weights and not _layers_inside(old)
-        if is_given and [w.shape for w in old.weights] == [w.shape for w in new.weights]:
-            new.set_weights(old.get_weights())
+    """Copies settings of single variables, and weights that are not trained.
+
+    Such are means of a Normalization and frozen weights. Masks of a pruning are of the teacher's
+    weights: the student has none.
+    """
+    copy_settings(teacher, student)
+    for variable in student.variables:
+        variable.constraint = own_constraint(variable)
+    copy_values(list_given(teacher), list_given(student))
     renew_means(student)
-
-
-def _layers_inside(layer: Any) -> bool:
-    return len(keras_private.list_layers(layer)) > 1
 
 
 # Widths through a model --------------------------------------------------------------------------
@@ -173,6 +175,10 @@ def read_groups(model: Model) -> Groups:
     for place, node in enumerate(_nodes(graph)):
         parts = [widths[id(tensor)] for tensor in node.input_tensors]
         width = _follow(groups, node.operation, parts, place)
+        is_layer = isinstance(node.operation, runtime.keras().layers.Layer)
+        if is_layer and list_given(node.operation):
+            for part in [*parts, width]:
+                groups.fix(part)
         for output in node.outputs:
             widths[id(output)] = width
     for tensor in nest.flatten(graph.outputs):
@@ -193,8 +199,6 @@ def _follow(groups: Groups, layer: Any, parts: list[Part], place: int) -> Part:
     """Returns the width of a layer's output, from the widths of its inputs."""
     kind, own = keras_kind(layer), (layer.name,)
     if kind in WIDTHS and len(parts) == 1 and not _holds_widths(layer):
-        if not layer.trainable:
-            groups.fix(own)
         return own
     if kind in SAME and len(parts) == 1:
         return parts[0]

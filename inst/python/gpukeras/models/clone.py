@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
@@ -22,10 +22,11 @@ from gpukeras.core.messages import find_reason
 from gpukeras.models import model_recipes, training_rows
 from gpukeras.models.families.keras_classes import is_ours
 from gpukeras.models.identity import describe_setting
-from gpukeras.models.layer_functions import named_apart
+from gpukeras.models.layer_functions import list_functions, list_own, name_apart, named_apart
 
 COMPILING = "A `compile()` of one's own needs `get_compile_config()` and `compile_from_config()`."
 REST = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD  # *args and **kwargs
+Config = dict[str, Any]  # of a layer
 SETTINGS = "trainable", "constraint", "regularizer"  # of a variable
 
 
@@ -69,8 +70,8 @@ def copy_in_float32(model: Model, arg: str = "model") -> Any:
     check_built(model, arg)
     check_graph(model, arg)
 
-    def widen(layer: Any) -> Any:
-        return type(layer).from_config({**layer.get_config(), "dtype": "float32"})
+    def widen(_: Any, config: Config) -> Config:
+        return {**config, "dtype": "float32"}
 
     copy = clone_layers(model, widen, arg, "float32")
     with _explained(arg):
@@ -100,29 +101,24 @@ def copy_with_seed(model: Model, seed: int, arg: str = "model") -> Any:
     check_built(model, arg)
     draws = np.random.default_rng(seed)
 
-    def renew(part: Any) -> Any:
-        return type(part).from_config(_reseed(part.get_config(), draws))
+    def reseed(_: Any, config: Config) -> Config:
+        return dict(_reseed(config, draws))
 
-    if _has_graph(model):
-        copy = clone_layers(model, renew, arg)
-    else:
-        with _copying(model, arg):
-            copy = renew(model)
-            _copy_assets(model, copy)
+    copy = clone_layers(model, reseed, arg)
     with _explained(arg):
         if not copy.built:
             copy.build_from_config(model.get_build_config())
         for variable in copy_settings(model, copy):
             if variable.constraint is not None:  # such as zeros that a pruning keeps
                 variable.assign(variable.constraint(variable))
-        _assign(_list_given(model), _list_given(copy))
+        copy_values(list_given(model), list_given(copy))
     renew_means(copy)
     copy_compile(model, copy)
     return copy
 
 
-def _list_given(model: Model) -> list[Any]:
-    """Returns the weights that a training does not change."""
+def list_given(model: Any) -> list[Any]:
+    """Returns the weights of a model, or of a layer, that a training does not change."""
     kind = runtime.keras().layers.BatchNormalization
     moving = {
         id(weight)
@@ -177,7 +173,7 @@ def _has_graph(model: Model) -> bool:
 
 def clone_layers(
     model: Model,
-    function: Callable[[Any], Any] | None = None,
+    change: Callable[[Any, Config], Config] | None = None,
     arg: str = "model",
     policy: str | None = None,
 ) -> Any:
@@ -185,7 +181,8 @@ def clone_layers(
 
     Args:
         model: A Keras model.
-        function: Returns a new layer for a layer (also of nested models); None copies each layer.
+        change: Returns the configuration of a new layer from a layer (also of nested models) and
+            its own; of a model without a graph, from the model. None copies each layer.
         arg: Name of the caller's argument, for errors.
         policy: The dtype policy of the copy, and of layers whose settings do not tell it; None for
             the model's own.
@@ -193,12 +190,23 @@ def clone_layers(
     Raises:
         ModelError: if the layers cannot be made or connected.
     """
-    clone_model = runtime.keras().models.clone_model
-    with _copying(model, arg, policy):
-        if function is None:
-            copy = clone_model(model)
+    keras = runtime.keras()
+
+    def renew(part: Any) -> Any:
+        with named_apart(own):
+            config = part.get_config()
+        return type(part).from_config(config if change is None else change(part, config))
+
+    with _copying(model, arg, policy) as own:
+        if _has_graph(model):
+            nested = change is not None
+            copy = keras.models.clone_model(model, clone_function=renew, recursive=nested)
+        elif change is None:
+            with named_apart(own):
+                config = keras.saving.serialize_keras_object(model)
+            copy = keras.saving.deserialize_keras_object(config)
         else:
-            copy = clone_model(model, clone_function=function, recursive=True)
+            copy = renew(model)
         _copy_assets(model, copy)
     return copy
 
@@ -218,23 +226,30 @@ def _copy_assets(model: Model, copy: Any) -> None:
 
 
 @contextmanager
-def _copying(model: Model, arg: str, policy: str | None = None) -> Iterator[None]:
-    """A context in which Keras makes layers from the configuration of a model of this session."""
+def _copying(
+    model: Model, arg: str, policy: str | None = None
+) -> Iterator[Mapping[str, FunctionType]]:
+    """A context in which Keras makes layers from the configuration of a model of this session.
+
+    Yields the user's functions by the names that `named_apart()` gives them.
+    """
     keras = runtime.keras()
     layers = keras_private.list_layers(model)
     kinds: dict[str, Any] = {type(layer).__name__: type(layer) for layer in layers}
+    functions = list_functions(model)
+    own = name_apart(list_own(functions))
+    names = {function.__name__: function for function in functions}
     # Keras would compile the copy from a config that does not know the user's own functions.
     with (
         _explained(arg),
-        named_apart(model) as names,
-        keras.saving.custom_object_scope(kinds | names),
+        keras.saving.custom_object_scope(kinds | names | own),
         set_aside(model, compiled=False),
         keras_private.session_code_scope(),
         runtime.dtype_policy_scope(policy or model.dtype_policy),
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", "The object being serialized includes a `lambda`")
-        yield
+        yield own
 
 
 @contextmanager
@@ -301,11 +316,12 @@ def has_settings(model: Model) -> bool:
 
 def copy_variables(model: Model, copy: Any) -> None:
     """Copies the values of a model's variables to a copy with the same variables."""
-    _assign(model.variables, copy.variables)
+    copy_values(model.variables, copy.variables)
     renew_means(copy)
 
 
-def _assign(variables: Sequence[Any], others: Sequence[Any]) -> None:
+def copy_values(variables: Sequence[Any], others: Sequence[Any]) -> None:
+    """Copies the values of variables to others of the same shapes."""
     for own, other in zip(variables, others, strict=True):
         # A copy in memory: on JAX both would share an array, and a step of one takes it away.
         other.assign(np.array(own.numpy()))

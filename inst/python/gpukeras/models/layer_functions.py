@@ -7,7 +7,7 @@ of R are all called alike, and one may be called as a function of Keras' own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
@@ -59,17 +59,19 @@ def _unique(values: Iterable[Any]) -> list[FunctionType]:
     return list({id(value): value for value in values if isinstance(value, FunctionType)}.values())
 
 
+def name_apart(functions: Iterable[FunctionType]) -> dict[str, FunctionType]:
+    """Returns functions by names that differ."""
+    return {f"function_{place}_of_a_copy": each for place, each in enumerate(functions)}
+
+
 @contextmanager
-def named_apart(model: Model) -> Iterator[dict[str, FunctionType]]:
-    """Gives the user's functions names that differ, inside the context, and yields all by name."""
-    names = {function.__name__: function for function in list_functions(model)}
-    own = list_own(list_functions(model))
-    before = [function.__name__ for function in own]
+def named_apart(names: Mapping[str, FunctionType]) -> Iterator[None]:
+    """Gives functions other names inside the context: while Keras writes a configuration."""
+    before = [(function, function.__name__) for function in names.values()]
     try:
-        for place, function in enumerate(own):
-            function.__name__ = f"function_{place}_of_a_copy"
-            names[function.__name__] = function
-        yield names
+        for name, function in names.items():
+            function.__name__ = name
+        yield
     finally:
-        for function, name in zip(own, before, strict=True):
+        for function, name in before:
             function.__name__ = name
