@@ -85,9 +85,16 @@ def test_several_devices_evaluate_as_one():
     assert found["metrics"] < NEAR
     assert found["rows"] == [241, 241]
     assert found["names"] == ["loss", "accuracy", "weighted_accuracy"]
-    without, told_of = found["notes"]
-    assert without == ""
-    assert "from those on one device: the metric `first_output`" in told_of
+    assert found["note"] == ""
+
+
+def test_metrics_that_are_no_sums_see_whole_batches():
+    found = told("metrics")
+    assert {"largest", "first_output", "val_largest", "val_first_output"} < found["apart"].keys()
+    assert max(found["apart"].values()) < NEAR
+    *given, of_layer = found["notes"]
+    assert all("Metrics" not in note for note in given)
+    assert "from those on one device: `recorded` has metrics of its own" in of_layer
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from logical_devices import (
     DEVICES,
+    ODD,
     differ,
     differ_history,
     fit,
@@ -41,13 +42,57 @@ def evaluation():
     apart = max(abs(alone["metrics"][name] - several["metrics"][name]) for name in names)
     rows = [alone["rows"], several["rows"]]
     model.compile("sgd", model.loss, metrics=[first_output])
-    notes = [several["note"], evaluate.evaluate(model, data, devices=DEVICES[:2], **sizes)["note"]]
-    return {"metrics": apart, "rows": rows, "names": list(names), "notes": notes}
+    return {"metrics": apart, "rows": rows, "names": list(names), "note": several["note"]}
+
+
+class Largest(keras.metrics.Metric):
+    """The largest output: its state is no sum."""
+
+    def __init__(self):
+        super().__init__(name="largest")
+        self.most = self.add_variable((), "zeros", name="most")
+
+    def update_state(self, labels, outputs, sample_weight=None):
+        self.most.assign(keras.ops.maximum(self.most, keras.ops.max(outputs)))
+
+    def result(self):
+        return self.most
+
+
+class Recorded(keras.layers.Layer):
+    """A layer with a metric of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = Largest()
+
+    def call(self, rows):
+        self.largest.update_state(None, rows)
+        return rows
 
 
 def first_output(labels, outputs):
     """A metric that is none of rows."""
     return outputs[0, 0]
+
+
+def metrics():
+    """Metrics that are no sums over rows, trained and evaluated on one device and on three."""
+    found, notes = [], []
+    for devices in (None, DEVICES[:3]):
+        model = make_model(optimizer=optimizers.SGD(0.1))
+        loss = model.loss
+        model.compile("sgd", loss, metrics=[Largest(), first_output, "accuracy"])
+        report = fit(model, make_data(**ODD, batch_size=30), devices)
+        seen = evaluate.evaluate(model, make_data(101), batch_size=33, devices=devices)
+        found.append(
+            {**{name: each[-1] for name, each in report.history.items()}, **seen["metrics"]}
+        )
+        notes.append(seen["note"])
+    model = make_model(Recorded())
+    notes.append(evaluate.evaluate(model, make_data(99), batch_size=33, devices=devices)["note"])
+    apart = {name: abs(value - found[1][name]) for name, value in found[0].items()}
+    return {"apart": apart, "notes": notes}
 
 
 def resumption():

@@ -271,6 +271,23 @@ def _scale(gradient: Any, factor: float) -> Any:
 
 
 @contextmanager
+def gather_metrics(model: Model) -> Iterator[None]:
+    """Gives a model's compiled metrics the rows of all replicas, in the order of the batch."""
+    tf, own = runtime.tensorflow(), model.compute_metrics
+
+    def gather(rows: Any) -> Any:
+        context = tf.distribute.get_replica_context()
+        return None if rows is None else context.all_gather(tf.identity(rows), 0)
+
+    def compute_metrics(x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        rows = runtime.tree().map_structure(gather, (y, y_pred, sample_weight))
+        return own(x, *rows)
+
+    with _held(model, compute_metrics=compute_metrics):
+        yield
+
+
+@contextmanager
 def hold_reduction(optimizer: Optimizer) -> Iterator[Reduction]:
     """Makes an optimizer use the sum over all replicas; each replica applies the same update."""
     reduction, inner = Reduction(optimizer), keras_private.without_scaling(optimizer)

@@ -4,7 +4,8 @@ Variables are plain ones, with a copy on each device (see `keras_internals`). A 
 writes its own copies; gradients are summed before the optimizer uses them. So normalisation,
 clipping, accumulation, loss scaling and Keras' own averages work as on one device, and copies never
 differ. Only two things differ between replicas while batches run, and are made equal when a call
-ends: the metrics' sums, to which each replica adds its own rows, and random states.
+ends: the metrics' sums, to which each replica adds its own rows, and random states. Metrics that
+may be no sums over rows see the rows of all replicas instead, and those of the first one count.
 """
 
 from __future__ import annotations
@@ -14,21 +15,30 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from gpukeras.backend import runtime, tensor_ops
+from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import Model
 from gpukeras.data.loader.sharding import BatchSharding
 from gpukeras.distributed.keras_internals import (
     Reduction,
+    gather_metrics,
     hold_losses,
     seed_states,
     sum_up,
     this_replica,
 )
 from gpukeras.engine.programs import Logs, cut
+from gpukeras.engine.rowwise import explain_metrics
 from gpukeras.engine.train_step import Averages, NonFiniteMonitor
 from gpukeras.models.losses import sums_rows
 
 Batches = Sequence[Any]  # the rows of each device of this process
+OWN = "train_step", "test_step", "compute_metrics"  # which may update metrics by other means
+
+
+def gathers_metrics(model: Model) -> bool:
+    """Whether the compiled metrics of a model need the rows of all replicas, and can get them."""
+    own = any(tensor_ops.overrides(model, name) for name in OWN)
+    return not own and bool(explain_metrics(model))
 
 
 class ReplicatedStep:
@@ -61,12 +71,15 @@ class ReplicatedStep:
         self._strategy, self.shares = strategy, shares
         self._reduction, self._watch, self._averages = reduction, watch, averages
         self._sums = sums_rows(model.loss)
+        self._gathers = gathers_metrics(model)
 
     def __call__(self, batches: Batches, rows: int = 0) -> Logs:
         """Traced: runs one step; `rows` is the number of rows of a short last batch."""
         self._weigh(rows)
         whole = bool(rows) and self.shares.is_whole(rows)
-        with self._hold_sums(rows, whole):
+        gathers = self._gathers and not whole
+        metrics = gather_metrics(self._model) if gathers else nullcontext()
+        with self._hold_sums(rows, whole), metrics:
             results = self._strategy.run(lambda: self._step_here(batches, whole))
         logs, losses = self._first(results)
         self._look(losses)
@@ -162,7 +175,10 @@ class ReplicatedStep:
 
     def _uncounted(self, rank: int, whole: bool) -> list[Any]:
         """Returns the metrics' variables where the first replica counts the same rows already."""
-        return self._model.metrics_variables if rank and whole else []
+        if rank and whole:
+            return self._model.metrics_variables
+        gathered = rank and self._gathers
+        return keras_private.compiled_metrics(self._model).variables if gathered else []
 
     def _mean(self, logs: Logs) -> dict[str, Any]:
         """Returns the mean of each logged value, and on how many replicas it equals a metric."""

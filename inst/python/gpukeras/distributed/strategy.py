@@ -32,10 +32,10 @@ from gpukeras.distributed.keras_internals import (
     open_mirrored,
     require_versions,
 )
-from gpukeras.distributed.replicated_step import ReplicatedStep
+from gpukeras.distributed.replicated_step import ReplicatedStep, gathers_metrics
 from gpukeras.engine.engine_cache import open_engines
 from gpukeras.engine.engines import Engines
-from gpukeras.engine.rowwise import explain_loss, explain_metrics
+from gpukeras.engine.rowwise import explain_layer_metrics, explain_loss, explain_metrics
 from gpukeras.engine.train_step import Averages, NonFiniteMonitor, TrainingStep, single_replica
 from gpukeras.models.losses import sums_rows
 from gpukeras.models.state import state_variables
@@ -89,7 +89,8 @@ class Strategy:
             notes.append(
                 f"The mean of the devices' losses may differ from the loss on one device: {loss}."
             )
-        if metric := explain_metrics(model):
+        added = explain_layer_metrics if gathers_metrics(model) else explain_metrics
+        if metric := added(model):
             notes.append(
                 "Metrics are added up over the devices, and may differ from those on one device: "
                 f"{metric}."

@@ -209,20 +209,19 @@ def explain_results(model: Model) -> str:
 def explain_metrics(model: Model) -> str:
     """Returns why a compiled model's metrics may depend on the batches, or ""."""
     metrics = keras_private.given_metrics(keras_private.compiled_metrics(model))
-    metrics_given = [metric for metric in runtime.tree().flatten(metrics) if metric is not None]
-    reasons = itertools.chain(
-        (
-            f"`{layer.name}` has metrics of its own"
-            for layer in keras_private.list_layers(model)
-            if keras_private.own_metrics(layer)
-        ),
-        (
-            f"the metric {_name(metric)} is not known to be one of rows"
-            for metric in metrics_given
-            if not _is_known_metric(metric)
-        ),
+    reasons = (
+        f"the metric {_name(metric)} is not known to be one of rows"
+        for metric in runtime.tree().flatten(metrics)
+        if metric is not None and not _is_known_metric(metric)
     )
-    return next(reasons, "")
+    return explain_layer_metrics(model) or next(reasons, "")
+
+
+def explain_layer_metrics(model: Model) -> str:
+    """Returns which layer has metrics that may depend on the batches, or ""."""
+    layers = keras_private.list_layers(model)
+    own = (layer.name for layer in layers if keras_private.own_metrics(layer))
+    return next((f"`{name}` has metrics of its own" for name in own), "")
 
 
 def explain_loss(model: Model, sums: bool = False) -> str:
