@@ -15,11 +15,13 @@ from gpukeras.backend.card_waiting import (
     GIB,
     MIB,
     Card,
+    CardsBusyError,
     Reservation,
     choose_card,
     describe_process,
     wait_for_card,
 )
+from gpukeras.core.file_lock import take_lock
 from gpukeras.core.options import WaitSpec, parse_wait
 from gpukeras.system.host import NvmlGpu
 
@@ -77,16 +79,17 @@ BUSY = [
 
 @pytest.mark.parametrize(("facts", "needed", "shares", "reason"), BUSY)
 def test_why_a_card_is_not_free(facts, needed, shares, reason):
-    choice = choose_card([facts], needed * GIB, shares, tell, pid=1)
-    assert choice.reason == reason
-    assert choice.card == (None if reason else facts)
+    if not reason:
+        assert choose_card([facts], needed * GIB, shares, tell, pid=1) == facts
+        return
+    with pytest.raises(CardsBusyError) as busy:
+        choose_card([facts], needed * GIB, shares, tell, pid=1)
+    assert str(busy.value) == reason
 
 
 def test_of_several_free_cards_the_one_with_most_memory_is_taken():
     cards = [card(0, free=3), card(1, free=9), card(2, free=12, reservations=[reserved()])]
-    choice = choose_card(cards, 2 * GIB, False, tell)
-    assert choice.card == cards[1]
-    assert choose_card([], 0.0, False, tell).card is None
+    assert choose_card(cards, 2 * GIB, False, tell) == cards[1]
 
 
 @pytest.mark.parametrize(
@@ -228,12 +231,14 @@ def test_files_of_others_do_no_harm(tmp_path):
     (tmp_path / "gpukeras-card-c.json").write_text("{")
     deep = os.open(tmp_path / "gpukeras-card-d.json", os.O_WRONLY | os.O_CREAT)
     os.write(deep, b"[" * 1000)
-    assert card_waiting._lock(deep)
-    with card_waiting.deciding(tmp_path) as alone:
-        assert alone
+    assert take_lock(deep)
+    with card_waiting.deciding(tmp_path):
         assert card_waiting.read_reservations(tmp_path) == []
-        with card_waiting.deciding(tmp_path) as second:
-            assert not second
+        with (
+            pytest.raises(CardsBusyError, match="Another session is choosing"),
+            card_waiting.deciding(tmp_path),
+        ):
+            pass
     os.close(deep)
 
 

@@ -4,7 +4,7 @@ A reservation is a file that its process has locked: the lock ends with the proc
 What the driver tells of other programs counts too. Users see the names and processes of other users
 only as root.
 
-    read_cards() --> choose_card(): a card, or why not --> reserve()
+    read_cards() --> choose_card(): a card, or CardsBusyError says why not --> reserve()
 """
 
 from __future__ import annotations
@@ -19,15 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from gpukeras.core.errors import DeviceBusyError, NoDeviceError
+from gpukeras.core.file_lock import take_lock
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import WaitSpec
 from gpukeras.system.host import NvmlGpu
-
-try:
-    import fcntl
-    import pwd
-except ImportError:  # Windows
-    fcntl = pwd = None  # type: ignore[assignment]
 
 FOLDER = Path("/tmp")  # all users of a computer share it
 PREFIX = "gpukeras-card-"
@@ -35,6 +30,13 @@ GIB, MIB = float(2**30), float(2**20)
 CONTEXT_MIB = 512  # CUDA's own of a process, beyond what the framework may take: 300 to 500
 LOOK_S = 1.0  # between two looks at the cards
 MOST_TEXT = 1000  # bytes of a reservation's file
+
+TellUser = Callable[[int, int | None], str]  # returns words for a process and its user
+Cards = Sequence[tuple[str, NvmlGpu | None]]  # by name, with what the driver tells of them
+
+
+class CardsBusyError(Exception):
+    """No card is free; the text says why, as sentences."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +73,6 @@ class Card:
     reservations: tuple[Reservation, ...] = ()
 
 
-@dataclass(frozen=True)
-class CardChoice:
-    """A card that is free, or why none is.
-
-    Args:
-        card: The card, or None.
-        reason: Why each card is busy, as sentences.
-    """
-
-    card: Card | None
-    reason: str
-
-
 def available_bytes(card: Card) -> float:
     """Returns the free bytes that no reservation is still to take."""
     assert card.gpu is not None
@@ -96,13 +85,9 @@ def available_bytes(card: Card) -> float:
 
 
 def choose_card(
-    cards: Sequence[Card],
-    needed_bytes: float,
-    shares: bool,
-    tell_user: Callable[[int, int | None], str],
-    pid: int = 0,
-) -> CardChoice:
-    """Chooses the card with the most memory available among those that are free.
+    cards: Sequence[Card], needed_bytes: float, shares: bool, tell_user: TellUser, pid: int = 0
+) -> Card:
+    """Returns the card with the most memory available among those that are free.
 
     Args:
         cards: The cards that may be taken.
@@ -110,23 +95,19 @@ def choose_card(
         shares: Whether others may use the card too.
         tell_user: Returns words for a process and its user.
         pid: This process, whose own use of a card does not count.
+
+    Raises:
+        CardsBusyError: if none is free.
     """
-    free, reasons = [], []
-    for card in cards:
-        reason = why_busy(card, needed_bytes, shares, tell_user, pid)
-        if reason:
-            reasons.append(f"{card.name} {reason}.")
-        else:
-            free.append(card)
-    return CardChoice(max(free, key=available_bytes, default=None), " ".join(reasons))
+    reasons = {card.name: why_busy(card, needed_bytes, shares, tell_user, pid) for card in cards}
+    free = [card for card in cards if not reasons[card.name]]
+    if not free:
+        raise CardsBusyError(" ".join(f"{name} {reason}." for name, reason in reasons.items()))
+    return max(free, key=available_bytes)
 
 
 def why_busy(
-    card: Card,
-    needed_bytes: float,
-    shares: bool,
-    tell_user: Callable[[int, int | None], str],
-    pid: int = 0,
+    card: Card, needed_bytes: float, shares: bool, tell_user: TellUser, pid: int = 0
 ) -> str:
     """Returns why a card is not free, as a part of a sentence, or ""; arguments as above."""
     if card.gpu is None:
@@ -159,7 +140,9 @@ def describe_process(pid: int, uid: int | None, own_uid: int) -> str:
         return f"your process {pid}"
     if own_uid != 0:
         return "another user's process"
-    with suppress(KeyError, TypeError):
+    with suppress(ImportError, KeyError, TypeError):  # Windows, a user without a name, or unknown
+        import pwd
+
         return f"process {pid} of {pwd.getpwuid(uid).pw_name}"  # type: ignore[arg-type]
     return f"process {pid}"
 
@@ -190,7 +173,7 @@ def _read_living(path: Path) -> Reservation | None:
     """Returns the reservation of a file, or None if no process holds its lock."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if _lock(handle):
+        if take_lock(handle):
             return None
         told, file = json.loads(os.read(handle, MOST_TEXT)), os.fstat(handle)
         size = None if told["bytes"] is None else float(told["bytes"])
@@ -217,7 +200,7 @@ def reserve(uuid: str, reserved_bytes: float | None, folder: Path = FOLDER) -> N
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(path, flags, 0o644)
     os.fchmod(handle, 0o644)  # whatever the umask: all users read it
-    _lock(handle)
+    take_lock(handle)
     told = {"uuid": uuid, "pid": os.getpid(), "bytes": reserved_bytes}
     os.write(handle, json.dumps(told).encode())
     _held[uuid] = handle
@@ -230,11 +213,14 @@ def release(uuid: str) -> None:
 
 
 @contextmanager
-def deciding(folder: Path = FOLDER) -> Iterator[bool]:
-    """Keeps others from deciding at the same time; yields false while another one does.
+def deciding(folder: Path = FOLDER) -> Iterator[None]:
+    """Keeps others from deciding at the same time.
 
     The file is opened for reading: Linux lets nobody create another user's file in a folder
     that all may write to (`fs.protected_regular`).
+
+    Raises:
+        CardsBusyError: while another one decides.
     """
     path = folder / f"{PREFIX}decision.lock"
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -245,18 +231,11 @@ def deciding(folder: Path = FOLDER) -> Iterator[bool]:
         with suppress(OSError):
             os.fchmod(handle, 0o644)
     try:
-        yield _lock(handle)
+        if not take_lock(handle):
+            raise CardsBusyError("Another session is choosing a card.")
+        yield
     finally:
         os.close(handle)
-
-
-def _lock(handle: int) -> bool:
-    """Locks an open file; returns false if another process has."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 # Waiting ------------------------------------------------------------------------------------------
@@ -265,7 +244,7 @@ def _lock(handle: int) -> bool:
 def wait_for_card(
     wait: WaitSpec,
     memory: str | int,
-    read_cards: Callable[[], Sequence[tuple[str, NvmlGpu | None]]],
+    read_cards: Callable[[], Cards],
     on_wait: Callable[[str], Any] | None = None,
     folder: Path = FOLDER,
 ) -> str:
@@ -282,15 +261,25 @@ def wait_for_card(
         NoDeviceError: if there is no card.
         DeviceBusyError: if none was free in time, or the user ended the waiting.
     """
-    if fcntl is None:
+    if os.name == "nt":
         raise NoDeviceError("Windows has no locks by which to wait for a card.", arg="wait")
     shares = not isinstance(memory, str)
     own = (memory + CONTEXT_MIB) * MIB if not isinstance(memory, str) else 0.0
     needed, began = max(wait.free_gib * GIB, own), time.monotonic()
     while True:
-        name, reason = _try_reserving(read_cards, needed, shares, folder)
-        if name:
-            return name
+        try:
+            with deciding(folder):
+                card, uuid = _choose(read_cards(), needed, shares, folder)
+                reserve(uuid, needed if shares else None, folder)
+                return card
+        except CardsBusyError as busy:
+            reason = str(busy)
+        except OSError as error:  # a full disk, or what others made under the names of the files
+            raise DeviceBusyError(
+                f"No card can be reserved by a file in {folder}: {error.strerror}.",
+                hint=f"Only its owner or root can remove what lies at {folder}/{PREFIX}*.",
+                arg="wait",
+            ) from error
         passed_s = time.monotonic() - began
         ended = on_wait is not None and on_wait(reason) is True
         if ended or passed_s >= wait.seconds:
@@ -302,45 +291,18 @@ def wait_for_card(
         time.sleep(min(LOOK_S, max(0.0, wait.seconds - passed_s)))
 
 
-def _try_reserving(
-    read_cards: Callable[[], Sequence[tuple[str, NvmlGpu | None]]],
-    needed: float,
-    shares: bool,
-    folder: Path,
-) -> tuple[str, str]:
-    """Returns the name of a card that is reserved now; or "", and why there is none."""
-    try:
-        with deciding(folder) as alone:
-            if not alone:
-                return "", "Another session is choosing a card."
-            choice = _choose(read_cards(), needed, shares, folder)
-            if choice.card is None or choice.card.gpu is None:
-                return "", choice.reason
-            reserve(choice.card.gpu.uuid, needed if shares else None, folder)
-            return choice.card.name, ""
-    except OSError as error:  # a full disk, or what others made under the names of the files
-        raise DeviceBusyError(
-            f"No card can be reserved by a file in {folder}: {error.strerror}.",
-            hint=f"Only its owner or root can remove what lies at {folder}/{PREFIX}*.",
-            arg="wait",
-        ) from error
-
-
-def _choose(
-    cards: Sequence[tuple[str, NvmlGpu | None]], needed: float, shares: bool, folder: Path
-) -> CardChoice:
+def _choose(cards: Cards, needed: float, shares: bool, folder: Path) -> tuple[str, str]:
+    """Returns the name and the UUID of a card that is free."""
     if not cards:
         raise NoDeviceError("There is no GPU to wait for.", arg="wait", found=())
     known = read_reservations(folder)
     facts = [
-        Card(
-            name,
-            gpu,
-            tuple(reservation for reservation in known if gpu and reservation.uuid == gpu.uuid),
-        )
+        Card(name, gpu, tuple(each for each in known if gpu and each.uuid == gpu.uuid))
         for name, gpu in cards
     ]
-    return choose_card(facts, needed, shares, _tell_user, os.getpid())
+    chosen = choose_card(facts, needed, shares, _tell_user, os.getpid())
+    assert chosen.gpu is not None  # another is never free
+    return chosen.name, chosen.gpu.uuid
 
 
 def _tell_user(pid: int, uid: int | None) -> str:

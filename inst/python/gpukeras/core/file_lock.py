@@ -19,6 +19,19 @@ except ImportError:  # Windows: no locking
 _OURS = re.compile(rb"\d{0,20}")  # a process id, or an empty file
 
 
+def take_lock(handle: int) -> bool:
+    """Locks an open file to the end of this process; returns false if another one has.
+
+    Raises:
+        OSError: on a file system without locks.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class TakenError(Exception):
     """Another process holds the lock; the message is its process id, or "" if unknown."""
 
@@ -56,11 +69,11 @@ class FolderLock:
         if fcntl is None or handle is None:
             return
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise TakenError(os.read(handle, 20).decode(errors="replace")) from error
+            taken = take_lock(handle)
         except OSError:
             return
+        if not taken:
+            raise TakenError(os.read(handle, 20).decode(errors="replace"))
         if not _OURS.fullmatch(os.pread(handle, 21, 0)):
             raise NotOursError(errno.EINVAL, f"{path.name} holds what gpukeras has not written")
         with contextlib.suppress(OSError):  # on a full disk the lock holds without the process id
