@@ -22,7 +22,7 @@ from gpukeras.backend.card_waiting import (
     wait_for_card,
 )
 from gpukeras.core.file_lock import take_lock
-from gpukeras.core.options import WaitSpec, parse_wait
+from gpukeras.core.options import WaitSpec
 from gpukeras.system.host import NvmlGpu
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
@@ -112,12 +112,11 @@ def test_only_root_sees_other_users(uid, own_uid, told):
 
 
 def test_what_is_waited_for_is_checked():
-    assert parse_wait(8) == WaitSpec(free_gib=8)
-    assert parse_wait({"seconds": 5}) == WaitSpec(1.0, 5)
-    assert parse_wait(None) is None
+    assert WaitSpec.parse(8) == WaitSpec(free_gib=8)
+    assert WaitSpec.parse({"seconds": 5}) == WaitSpec(1.0, 5)
     for wrong in (-1, True, "8", {"gib": 8}):
         with pytest.raises(SpecError):
-            parse_wait(wrong)
+            WaitSpec.parse(wrong)
 
 
 # Locks of real processes --------------------------------------------------------------------------

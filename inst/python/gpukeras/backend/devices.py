@@ -31,7 +31,7 @@ from gpukeras.backend.config import (
 from gpukeras.backend.cuda_preload import Preload, prepare
 from gpukeras.backend.env_vars import FORCE_GROWTH, EnvironmentChange, sync_environment
 from gpukeras.core.errors import SpecError
-from gpukeras.core.options import SetupSpec, WaitSpec, parse_wait
+from gpukeras.core.options import SetupSpec, WaitSpec
 from gpukeras.system import environment, host
 
 CONTEXT_BYTES = CONTEXT_MIB * 2**20
@@ -278,7 +278,7 @@ def setup(
         DeviceBusyError: if others use the card for longer than `wait` says.
     """
     global _current
-    asked = parse_wait(wait)
+    asked = None if wait is None else WaitSpec.parse(wait)
     spec = SetupSpec(device, memory, precision, jit, threads, seed, deterministic, tf32, backend)
     changes = sync_environment()
     chosen = choose_backend(spec.backend, runtime.backend(), runtime.keras_imported())

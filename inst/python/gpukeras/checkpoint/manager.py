@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from gpukeras.checkpoint.fingerprint import describe_training
 from gpukeras.checkpoint.format import DamagedError
@@ -36,38 +36,54 @@ SHARE = 0.05  # largest share of the time spent on saves, where the user set no 
 # busier then, and seconds for the call of the engine in progress and for the end of R.
 GRACE_SAVES, GRACE_REST_S = 2.0, 2.0
 
+Kind = TypeVar("Kind", bound="FolderSpec")
+
 
 @dataclass(frozen=True)
-class CheckpointSpec(Spec):
-    """Where and how often a training is saved.
+class FolderSpec(Spec):
+    """Where a call keeps what it does.
 
     Args:
         folder: The folder; it is created if it is missing, its parent is not.
-        every_s: Least number of seconds between saves within an epoch; each epoch's end is saved
-            as well. None for 300, or more where a save takes long.
-        keep: Number of undamaged checkpoints that are kept.
-        grace_s: Seconds from the signal that asks the process to end to its kill. The first save is
-            then measured before the first step, and a training that could not be saved in that
-            time does not start. None measures nothing.
+        grace_s: Seconds from the signal that asks the process to end to its kill. A save is then
+            measured before the first step, and a call that could not be saved in that time trains
+            nothing. None measures nothing.
     """
 
-    folder: str = option(
-        "", check_text, A_FOLDER, 'Such as checkpoint = "run-1".', arg="checkpoint"
-    )
-    every_s: float | None = option(None, check_number, 0.0)
-    keep: int = option(KEEP, check_count)
+    folder: str = ""
     grace_s: float | None = option(None, check_number, 0.0)
 
 
-def parse_checkpoint(value: Any) -> CheckpointSpec | None:
-    """Parses a folder's path or a mapping of options; returns None for None.
+@dataclass(frozen=True)
+class CheckpointSpec(FolderSpec):
+    """Where and how often a training is saved.
+
+    Args:
+        folder: See `FolderSpec`.
+        grace_s: See `FolderSpec`.
+        every_s: Least number of seconds between saves within an epoch; each epoch's end is saved
+            as well. None for 300, or more where a save takes long.
+        keep: Number of undamaged checkpoints that are kept.
+    """
+
+    every_s: float | None = option(None, check_number, 0.0)
+    keep: int = option(KEEP, check_count)
+
+
+def parse_folder(arg: str, value: Any, kind: type[Kind]) -> Kind:
+    """Parses a folder's path or a mapping of options.
+
+    Args:
+        arg: The user's argument that names it.
+        value: What was given.
+        kind: The class of the options.
 
     Raises:
         SpecError: naming the option.
     """
-    if value is None:
-        return None
-    return CheckpointSpec.from_dict(value if isinstance(value, Mapping) else {"folder": value})
+    spec = kind.parse(value)
+    check_text(arg, spec.folder, A_FOLDER, f'Such as {arg} = "run-1".')
+    return spec
 
 
 def check_grace(save_s: float, grace_s: float, noun: str = "training") -> None:
@@ -253,9 +269,9 @@ def open_saver(model: Model, data: Dataset, plan: PipelinePlan, spec: FitSpec) -
     Raises:
         SpecError, CheckpointError: for bad options, or a folder that cannot be used.
     """
-    requested = parse_checkpoint(spec.checkpoint)
-    if requested is None:
+    if spec.checkpoint is None:
         return Checkpointer()
+    requested = parse_folder("checkpoint", spec.checkpoint, CheckpointSpec)
     identity = describe_training(model, data, plan, vars(spec))
     return Checkpointer(
         requested.folder, identity, requested.keep, requested.every_s, requested.grace_s

@@ -26,7 +26,6 @@ from gpukeras.core.atomic_dir import partial_file, write_text
 from gpukeras.core.errors import CheckpointError, PreemptedError, warn_not_saved
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import system_reason
-from gpukeras.core.options import A_FOLDER, Spec, check_number, check_text, option
 from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.core.safe_files import DiskFault, find_disk_fault, open_regular
 
@@ -34,36 +33,6 @@ LOCK = "lock"
 MEASURED = ".gpukeras-measured-"  # before the names of folders in which a save is measured
 FORMAT = 1
 ANEW = "Give another folder, or delete this one to begin anew."
-
-
-@dataclass(frozen=True)
-class FolderSpec(Spec):
-    """Where a call keeps what it does.
-
-    Args:
-        folder: The folder; it is created if it is missing, its parent is not.
-        grace_s: Seconds from the signal that asks the process to end to its kill. A save is then
-            measured, and a call that could not be saved in that time trains nothing. None measures
-            nothing.
-    """
-
-    folder: str = ""
-    grace_s: float | None = option(None, check_number, 0.0)
-
-
-def parse_folder(arg: str, value: Any) -> FolderSpec:
-    """Parses a folder's path or a mapping of options.
-
-    Args:
-        arg: The user's argument that names it.
-        value: What was given.
-
-    Raises:
-        SpecError: naming the option.
-    """
-    spec = FolderSpec.from_dict(value if isinstance(value, Mapping) else {"folder": value})
-    check_text(arg, spec.folder, A_FOLDER, f'Such as {arg} = "run-1".')
-    return spec
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,16 @@ class Spec:
             )
         return cls(**options)
 
+    @classmethod
+    def parse(cls: type[SpecType], value: Any) -> SpecType:
+        """Builds the record from a mapping of options, or from the value of the first one alone.
+
+        Raises:
+            SpecError: naming the option.
+        """
+        alone = {fields(cls)[0].name: value}
+        return cls.from_dict(value if isinstance(value, Mapping) else alone)
+
     def _set(self, **values: Any) -> None:
         # The only place that writes to a frozen record.
         for name, value in values.items():
@@ -229,17 +239,6 @@ class WaitSpec(Spec):
 
     free_gib: float = option(1.0, check_number, 0.0, arg="wait")
     seconds: float = option(3600.0, check_number, 0.0)
-
-
-def parse_wait(value: Any) -> WaitSpec | None:
-    """Parses GiB or a mapping of options; returns None for None.
-
-    Raises:
-        SpecError: naming the option.
-    """
-    if value is None:
-        return None
-    return WaitSpec.from_dict(value if isinstance(value, Mapping) else {"free_gib": value})
 
 
 @dataclass(frozen=True)

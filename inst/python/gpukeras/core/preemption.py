@@ -46,15 +46,15 @@ class PreemptionNotice:
             self.signal, self.at = signal.Signals(number).name, time.monotonic()
 
     def explain(self, what: str, folder: str) -> PreemptedError:
-        """Returns the error that ends a call which is saved, such as "its search is".
+        """Returns the error that ends a call which is saved; another worker may have the signal.
 
         Args:
-            what: What is saved, as a subject with its verb.
+            what: What is saved, as a subject with its verb, such as "its search is".
             folder: Where.
         """
-        passed = time.monotonic() - self.at
+        passed = f", {time.monotonic() - self.at:.1f} s after {self.signal}" if self.signal else ""
         return PreemptedError(
-            f"This process is asked to end, and {what} saved, {passed:.1f} s after {self.signal}.",
+            f"This process is asked to end, and {what} saved{passed}.",
             hint="Run the same script again: it goes on from there.",
             signal=self.signal,
             status=REQUEUE_STATUS,

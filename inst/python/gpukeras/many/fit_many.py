@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import devices
-from gpukeras.checkpoint.owned_folder import FolderSpec, parse_folder
+from gpukeras.checkpoint.manager import FolderSpec, parse_folder
 from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
@@ -88,7 +88,9 @@ def fit_many(
         CheckpointError: if the folder cannot be used, or holds other trainings.
         PreemptedError: if the process was asked to end, and the trainings are saved.
     """
-    kept = FolderSpec() if checkpoint is None else parse_folder("checkpoint", checkpoint)
+    kept = FolderSpec()
+    if checkpoint is not None:
+        kept = parse_folder("checkpoint", checkpoint, FolderSpec)
     spec = ManySpec.from_dict(options)
     rows = _check_data(data)
     resamples = _open_folds(rows, folds, together, times)

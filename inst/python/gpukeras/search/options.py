@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpukeras.checkpoint.owned_folder import FolderSpec, parse_folder
+from gpukeras.checkpoint.manager import FolderSpec, parse_folder
 from gpukeras.core.errors import SpecError
 from gpukeras.core.options import (
     MOST_SEED,
@@ -62,7 +62,7 @@ class SearchSpec(Spec):
     maximize: bool | None = option(None, check_flag)
     design: str = option("latin", check_choice, DESIGNS)
     seed: int | None = option(None, check_count, 0, MOST_SEED)
-    folder: FolderSpec | None = option(None, parse_folder)
+    folder: FolderSpec | None = option(None, parse_folder, FolderSpec)
     most: str | int = option("auto", check_count)
     workers: str | int | Futures = option("auto", check_workers)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private
 from gpukeras.checkpoint.fingerprint import describe_order, describe_rows, read_versions
-from gpukeras.checkpoint.owned_folder import FolderSpec
+from gpukeras.checkpoint.manager import FolderSpec
 from gpukeras.core.errors import GpuKerasError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED

@@ -20,7 +20,6 @@ from gpukeras.training.callbacks.tensorboard import (
     BoardSpec,
     TraceWindow,
     count_buckets,
-    parse_board,
     split_runs,
 )
 from gpukeras.training.progress import Progress
@@ -31,7 +30,6 @@ from gpukeras.training.progress import Progress
 @pytest.mark.parametrize(
     ("given", "spec"),
     [
-        (None, None),
         ("logs", BoardSpec("logs", 0, False)),
         ({"folder": "logs", "histograms": True}, BoardSpec("logs", 1, False)),
         ({"folder": "logs", "histograms": False}, BoardSpec("logs", 0, False)),
@@ -39,7 +37,7 @@ from gpukeras.training.progress import Progress
     ],
 )
 def test_options_are_read(given, spec):
-    assert parse_board(given) == spec
+    assert BoardSpec.parse(given) == spec
 
 
 @pytest.mark.parametrize(
@@ -56,7 +54,7 @@ def test_options_are_read(given, spec):
 )
 def test_options_that_cannot_be_are_refused_by_name(given, arg, message):
     with pytest.raises(SpecError, match=message) as caught:
-        parse_board(given)
+        BoardSpec.parse(given)
     assert caught.value.details["arg"] == arg
 
 

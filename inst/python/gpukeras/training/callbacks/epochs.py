@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 from gpukeras.backend import runtime
 from gpukeras.checkpoint.manager import Checkpointer, check_grace
 from gpukeras.checkpoint.state import TrainingState
-from gpukeras.core.errors import CheckpointError, PreemptedError
+from gpukeras.core.errors import CheckpointError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.metric_values import Value, read_metrics, split_components
-from gpukeras.core.preemption import REQUEUE_STATUS, PreemptionNotice
+from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.data.loader.loader import DataLoader
 from gpukeras.distributed.consensus import LocalConsensus
 from gpukeras.engine.epoch_loop import EpochLoop
@@ -289,18 +289,10 @@ class Preemption:
             PreemptedError: if it is saved.
             CheckpointError: if it could not be saved.
         """
-        saver, notice = self.checkpoints.saver, self.notice
         self.check_saved()
         self.agreement.agree("saved")
-        notice.heeded = True
-        passed = f", {time.monotonic() - notice.at:.1f} s after {notice.signal}"
-        raise PreemptedError(
-            f"This process is asked to end, and its training is saved{passed * self.asked}.",
-            hint="Run the same script again: it goes on from there.",
-            signal=notice.signal,
-            status=REQUEUE_STATUS,
-            checkpoint=saver.saved,
-        )
+        self.notice.heeded = True
+        raise self.notice.explain("its training is", self.checkpoints.saver.saved)
 
     def check_saved(self) -> None:
         """Raises CheckpointError if the last save failed."""

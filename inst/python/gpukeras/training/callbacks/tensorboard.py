@@ -73,17 +73,6 @@ class BoardSpec(Spec):
     profile: bool = option(False, check_flag)
 
 
-def parse_board(value: str | Mapping[str, Any] | None) -> BoardSpec | None:
-    """Parses a folder's path or a mapping of options; returns None for None.
-
-    Raises:
-        SpecError: naming the option.
-    """
-    if value is None:
-        return None
-    return BoardSpec.from_dict(value if isinstance(value, Mapping) else {"folder": value})
-
-
 # Events ------------------------------------------------------------------------------------------
 
 
@@ -359,10 +348,10 @@ def open_board(
     Raises:
         SpecError: for bad options, or a folder that cannot be written.
     """
-    requested = parse_board(spec.tensorboard)
-    if requested is None:
+    if spec.tensorboard is None:
         yield None
         return
+    requested = BoardSpec.parse(spec.tensorboard)
     board = as_callback(Board, requested, model, spec.epochs, progress, loader)
     try:
         yield board
