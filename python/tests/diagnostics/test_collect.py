@@ -19,6 +19,7 @@ from stub_driver import stub_environment
 from gpukeras.diagnostics import collect
 from gpukeras.diagnostics.collect import explain_no_import, explain_no_proof, explain_skip
 from gpukeras.diagnostics.rules.session import find_unheeded
+from gpukeras.system import pip
 from gpukeras.system.facts import parse_facts
 from gpukeras.system.packages import read_build
 
@@ -350,11 +351,11 @@ def test_a_model_of_ones_own_is_trained_for_a_few_steps_on_the_cpu_too():
 def test_a_python_behind_a_link_is_the_one_that_was_asked_for(tmp_path):
     (tmp_path / "link").symlink_to(sys.prefix)
     asked = {"requested_python": str(tmp_path / "link/bin/python")}
-    assert collect.read_python(asked)["is_requested"]
+    assert pip.read_python(asked)["is_requested"]
     other = {"requested_python": str(tmp_path / "other/bin/python")}
-    assert not collect.read_python(other)["is_requested"]
+    assert not pip.read_python(other)["is_requested"]
     unlisted = {"build": {"is_cuda_build": False}, "session": asked}
-    assert find_unheeded(parse_facts({**unlisted, "python": collect.read_python(asked)})) == ""
+    assert find_unheeded(parse_facts({**unlisted, "python": pip.read_python(asked)})) == ""
     assert find_unheeded(
-        parse_facts({**unlisted, "session": other, "python": collect.read_python(other)})
+        parse_facts({**unlisted, "session": other, "python": pip.read_python(other)})
     )

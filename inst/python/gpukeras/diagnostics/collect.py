@@ -6,9 +6,7 @@ reports its current state, and lists its own GPUs last.
 
 from __future__ import annotations
 
-import os
 import platform
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -147,9 +145,17 @@ def explain_no_proof(facts: Facts) -> str:
     return ""
 
 
-def _read_into(facts: dict[str, Any], name: str, read: Callable[[], Any]) -> None:
+def _read_into(
+    facts: dict[str, Any],
+    name: str,
+    read: Callable[[], Any],
+    raised: type[Exception] | tuple[()] = (),
+) -> None:
+    """Reads a fact; an error is the reason why it is unread, unless it is to be raised."""
     try:
         facts[name] = read()
+    except raised:
+        raise
     except Exception as error:  # an unusual machine must not end the check
         facts[name] = None
         facts["unread"][name] = f"{type(error).__name__}: {error}"
@@ -175,7 +181,7 @@ def read_files(facts: dict[str, Any], seen_by_r: Mapping[str, str] | None, root:
         "container": lambda: host.read_container(root),
         "slurm": host.read_slurm,
         "environment": lambda: read_environment(seen_by_r),
-        "python": lambda: read_python(session),
+        "python": lambda: pip.read_python(session),
         "packages": packages.read_packages,
         "requirements": packages.read_requirements,
         "build": packages.read_build,
@@ -200,27 +206,6 @@ def read_platform() -> dict[str, str]:
         "release": platform.release(),
         "machine": platform.machine(),
     }
-
-
-def read_python(session: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the running Python; R knows the path of its program better than embedded Python."""
-    executable = session.get("python")
-    return {
-        "executable": executable if isinstance(executable, str) else sys.executable,
-        "version": platform.python_version(),
-        "prefix": sys.prefix,
-        "is_managed": pip.is_managed(),
-        "pid": os.getpid(),
-        "is_requested": _runs_from(session.get("requested_python")),
-    }
-
-
-def _runs_from(program: Any) -> bool:
-    """Whether a program belongs to this Python's environment, with links resolved."""
-    if not isinstance(program, str) or not os.path.isabs(program):
-        return False
-    folder, prefix = os.path.realpath(os.path.dirname(program)), os.path.realpath(sys.prefix)
-    return prefix in (folder, os.path.dirname(folder))
 
 
 # This session ------------------------------------------------------------------------------------
@@ -296,13 +281,10 @@ def read_own_use(facts: dict[str, Any], model: Model, data: Any) -> None:
     """
     from gpukeras.diagnostics import usage  # imports all of `data`, which not every check needs
 
-    try:
-        facts["use"] = usage.read_use(model, data, current().device)
-    except GpuKerasError:  # the model cannot be trained at all
-        raise
-    except Exception as error:
-        facts["use"] = None
-        facts["unread"]["use"] = f"{type(error).__name__}: {error}"
+    def read() -> dict[str, Any]:
+        return usage.read_use(model, data, current().device)
+
+    _read_into(facts, "use", read, raised=GpuKerasError)
 
 
 LAYERS: Mapping[str, Callable[[dict[str, Any], Mapping[str, str]], None]] = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -21,12 +19,7 @@ def check_core(said: str, executable: str) -> dict[str, Any]:
         executable: Path of this Python.
     """
     facts = {
-        "python": {
-            "executable": executable,
-            "version": platform.python_version(),
-            "prefix": sys.prefix,
-            "is_managed": pip.is_managed(),
-        },
+        "python": pip.read_python({"python": executable}),
         "import_error": read_load_error(said, "gpukeras"),
     }
     return {**asdict(diagnose(parse_facts(facts))), "facts": facts}

@@ -168,7 +168,7 @@ class CudnnFacts:
 
 @dataclass(frozen=True)
 class PythonFacts:
-    """The running Python, see `collect.read_python()`."""
+    """The running Python, see `pip.read_python()`."""
 
     executable: str | None
     version: str | None

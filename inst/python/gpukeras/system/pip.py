@@ -1,13 +1,16 @@
-"""How to install packages: by pip, or in a virtual environment where pip is refused."""
+"""Which Python runs, and how to install packages: by pip, or in a virtual environment."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import os
+import platform
 import shlex
 import sys
 import sysconfig
+from collections.abc import Mapping
+from typing import Any
 
 ENVIRONMENT = "~/.virtualenvs/r-gpukeras"  # where install_gpukeras() makes it
 PYTHON = f"{ENVIRONMENT}/bin/python"
@@ -20,8 +23,16 @@ def is_managed() -> bool:
 
 
 def install(packages: str) -> str:
-    """Returns the command that installs packages for this Python, options of pip included."""
-    return describe_install(packages, is_managed())
+    """Returns the command that installs packages for this Python, options of pip included.
+
+    For the operating system's it begins with a new environment.
+    """
+    if not is_managed():
+        return f"pip install {packages}"
+    return (
+        f"{PYTHON} -m pip install {packages}, after install_gpukeras() in R or python3 -m venv "
+        f"{ENVIRONMENT}, since this Python is the operating system's"
+    )
 
 
 def install_with(python: str, packages: str) -> str:
@@ -49,11 +60,22 @@ def hint_import(error: BaseException, module: str, packages: str) -> str:
     return f"It is installed, and its import fails: {error}."
 
 
-def describe_install(packages: str, managed: bool) -> str:
-    """Returns the command that installs packages, into a new environment for a managed Python."""
-    if not managed:
-        return f"pip install {packages}"
-    return (
-        f"{PYTHON} -m pip install {packages}, after install_gpukeras() in R or python3 -m venv "
-        f"{ENVIRONMENT}, since this Python is the operating system's"
-    )
+def read_python(session: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the running Python; R knows the path of its program better than embedded Python."""
+    executable = session.get("python")
+    return {
+        "executable": executable if isinstance(executable, str) else sys.executable,
+        "version": platform.python_version(),
+        "prefix": sys.prefix,
+        "is_managed": is_managed(),
+        "pid": os.getpid(),
+        "is_requested": _runs_from(session.get("requested_python")),
+    }
+
+
+def _runs_from(program: Any) -> bool:
+    """Whether a program belongs to this Python's environment, with links resolved."""
+    if not isinstance(program, str) or not os.path.isabs(program):
+        return False
+    folder, prefix = os.path.realpath(os.path.dirname(program)), os.path.realpath(sys.prefix)
+    return prefix in (folder, os.path.dirname(folder))

@@ -6,9 +6,7 @@ taken from a child process, since this one would not survive it.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from gpukeras.diagnostics.rules.rule import LATE, LISTED, UNLISTED, Cause
+from gpukeras.diagnostics.rules.rule import LATE, LISTED, UNLISTED, Cause, share
 from gpukeras.system.facts import Facts
 
 HERE = (*UNLISTED, *LATE, *LISTED)  # a GPU that other processes list is of no use to this one
@@ -26,7 +24,12 @@ def fails_otherwise(facts: Facts) -> bool:
 
 
 def describe_version(facts: Facts, kind: str) -> str | None:
-    """Describes the library that this process has loaded and the version that it lacks."""
+    """Describes what an import lacks here, if it fails for a reason of this kind.
+
+    Args:
+        facts: The facts.
+        kind: See `load_errors.LoadError`.
+    """
     if find_kind(facts) != kind:
         return None
     error = facts.import_error
@@ -79,11 +82,7 @@ def detect_failing_import(facts: Facts) -> str | None:
     return describe_version(facts, "other")
 
 
-def _of_this_process(*causes: Cause) -> tuple[Cause, ...]:
-    return tuple(replace(cause, explains=HERE, is_fault=True) for cause in causes)
-
-
-CAUSES = _of_this_process(
+CAUSES = share(
     # glibc, elf/dl-version.c; libstdc++ manual, ABI policy: GLIBCXX and CXXABI versions
     Cause(
         "C22",
@@ -151,4 +150,6 @@ CAUSES = _of_this_process(
         "install_gpukeras(new = TRUE) makes an environment of those that do.",
         backend="tensorflow",
     ),
+    explains=HERE,
+    is_fault=True,
 )

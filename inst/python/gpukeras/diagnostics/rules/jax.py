@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpukeras.diagnostics.rules.driver import find_driver_cuda
 from gpukeras.diagnostics.rules.imports import fails_otherwise
 from gpukeras.diagnostics.rules.libraries import PATH, WITHOUT_PATH, describe_path
-from gpukeras.diagnostics.rules.rule import AT_FIRST_USE, REINSTALL_JAX, UNLISTED, Cause
+from gpukeras.diagnostics.rules.rule import AT_FIRST_USE, REINSTALL_JAX, UNLISTED, Cause, share
 from gpukeras.diagnostics.rules.visibility import describe_hiding
 from gpukeras.system.facts import (
     Facts,
@@ -164,11 +162,7 @@ def detect_preallocation(facts: Facts) -> str | None:
     return describe_readings(facts, PREALLOCATE)
 
 
-def _of_jax(*causes: Cause) -> tuple[Cause, ...]:
-    return tuple(replace(cause, backend="jax") for cause in causes)
-
-
-CAUSES = _of_jax(
+CAUSES = share(
     # JAX, Installation, supported platforms
     Cause(
         "J1",
@@ -265,4 +259,5 @@ CAUSES = _of_jax(
         detect_preallocation,
         'Restart R and begin with gpu_setup(memory = "growth"), before anything imports JAX.',
     ),
+    backend="jax",
 )

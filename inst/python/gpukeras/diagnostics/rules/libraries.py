@@ -11,7 +11,7 @@ from gpukeras.diagnostics.rules.packages import (
     list_missing,
     select_needed,
 )
-from gpukeras.diagnostics.rules.rule import LATE, UNLISTED, Cause, of_tensorflow
+from gpukeras.diagnostics.rules.rule import LATE, UNLISTED, Cause, share
 from gpukeras.system import known_issues
 from gpukeras.system.facts import Facts, count_listed
 from gpukeras.system.known_issues import KnownBug
@@ -123,7 +123,7 @@ LOADED_FIRST = (
     "loads the wheels' own libraries first"
 )
 
-CAUSES = of_tensorflow(
+CAUSES = share(
     Cause(
         "C9",
         "libraries",
@@ -170,4 +170,5 @@ CAUSES = of_tensorflow(
         explains=UNLISTED + LATE,
     ),
     *versions.CAUSES,
+    backend="tensorflow",
 )

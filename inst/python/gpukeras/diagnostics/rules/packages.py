@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gpukeras.diagnostics.rules.rule import REINSTALL, Cause, of_tensorflow
+from gpukeras.diagnostics.rules.rule import REINSTALL, Cause, share
 from gpukeras.system import known_issues
 from gpukeras.system.facts import Facts, count_listed, is_linux, list_wheels, parse_numbers
 from gpukeras.system.known_issues import OR_JAX
@@ -200,7 +200,7 @@ UNINSTALL = (
     "intel-tensorflow && "
 )
 
-CAUSES = of_tensorflow(
+CAUSES = share(
     Cause(
         "C4",
         "platform",
@@ -285,4 +285,5 @@ CAUSES = of_tensorflow(
         detect_no_libraries,
         REINSTALL,
     ),
+    backend="tensorflow",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpukeras.system import pip
 from gpukeras.system.facts import Facts, list_capabilities, list_jax_plugins
@@ -92,9 +93,9 @@ class Cause:
         return STAGES[self.stage] if self.explains is None else self.explains
 
 
-def of_tensorflow(*causes: Cause) -> tuple[Cause, ...]:
-    """Returns causes of TensorFlow alone."""
-    return tuple(replace(cause, backend="tensorflow") for cause in causes)
+def share(*causes: Cause, **values: Any) -> tuple[Cause, ...]:
+    """Returns causes that have values of fields in common, such as the backend."""
+    return tuple(replace(cause, **values) for cause in causes)
 
 
 def fill_fix(fix: str, facts: Facts) -> str:

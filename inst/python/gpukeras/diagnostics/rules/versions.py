@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gpukeras.diagnostics.rules.packages import OWNERS, is_cpu_build
-from gpukeras.diagnostics.rules.rule import REINSTALL, Cause, of_tensorflow
+from gpukeras.diagnostics.rules.rule import REINSTALL, Cause, share
 from gpukeras.system import known_issues
 from gpukeras.system.facts import (
     Facts,
@@ -165,7 +165,7 @@ def _names_library(said: str, wheel: str) -> bool:
     return any(stem in said or f"{stem[3:]}_status" in said for stem in stems)
 
 
-CAUSES = of_tensorflow(
+CAUSES = share(
     Cause(
         "C12",
         "libraries",
@@ -233,4 +233,5 @@ CAUSES = of_tensorflow(
         explains=("failed",),
         is_fault=True,
     ),
+    backend="tensorflow",
 )
