@@ -1,21 +1,43 @@
-"""Makes the batches of the training steps that `gpu_check()` measures."""
+"""Makes the batches of the training steps that `gpu_check()` measures, and reads facts of them."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.core.errors import DataError
+from gpukeras.core.messages import find_reason
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import Block, open_loader, sample_rows
 from gpukeras.data.loader.transforms import as_data
 from gpukeras.data.reader.rows import MemoryRows
+
+
+class UnreadError(Exception):
+    """A fact that cannot be read here; the message gives the reason."""
+
+
+def read_parts(use: dict[str, Any], readers: Mapping[str, Callable[[], Any]]) -> None:
+    """Reads facts in their order; one that cannot be read is None, with the reason in `unread`.
+
+    Args:
+        use: The facts so far, with `unread`; changed in place.
+        readers: A function for each fact.
+    """
+    for name, read in readers.items():
+        use[name] = None
+        try:
+            use[name] = read()
+        except UnreadError as reason:
+            use["unread"][name] = str(reason)
+        except Exception as error:  # the other parts must still be read
+            use["unread"][name] = f"{type(error).__name__}: {find_reason(error)}"
 
 
 class Source:
@@ -63,7 +85,7 @@ class Source:
             began = time.perf_counter()
             block = next(blocks)
             self.wait_s = time.perf_counter() - began
-            yield [self._cut(block.arrays, index) for index in range(block.batches)]
+            yield [block.batch(index) for index in range(block.batches)]
 
     def _copies(self, count: int) -> Iterator[Block]:
         rows = np.arange(count * self.batch_size) % len(self.sources[0])
@@ -78,8 +100,3 @@ class Source:
             for block in loader.epoch(epoch):
                 if not block.tail:
                     yield block
-
-    def _cut(self, arrays: Any, index: int) -> Any:
-        first = index * self.batch_size
-        rows = slice(first, first + self.batch_size)
-        return runtime.tree().map_structure(lambda array: array[rows], arrays)

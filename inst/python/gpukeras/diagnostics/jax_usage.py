@@ -17,8 +17,7 @@ from typing import Any
 from gpukeras.backend import runtime, tensor_ops
 from gpukeras.backend.jax_module import jax
 from gpukeras.core.keras_types import Model
-from gpukeras.core.messages import find_reason
-from gpukeras.diagnostics.batches import Source
+from gpukeras.diagnostics.batches import Source, read_parts
 from gpukeras.profiler import placement
 
 NO_PEAK = "JAX keeps the memory's peak of the whole session, not of a step"
@@ -61,12 +60,7 @@ def read_steps(model: Model, source: Source, device: str, batches: int) -> dict[
         "capability": lambda: placement.read_capability(device),
         "card": lambda: placement.read_card(device) or None,
     }
-    for name, read in readers.items():
-        try:
-            use[name] = read()
-        except Exception as error:  # the other parts must still be read
-            use[name] = None
-            use["unread"][name] = f"{type(error).__name__}: {find_reason(error)}"
+    read_parts(use, readers)
     return use
 
 

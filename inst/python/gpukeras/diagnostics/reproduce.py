@@ -23,7 +23,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import ENGINES, Spec, check_choice, check_count, option
 from gpukeras.data.dataset.map_dataset import Dataset
-from gpukeras.data.loader.loader import Block, open_loader, sample_rows
+from gpukeras.data.loader.loader import open_loader, sample_rows
 from gpukeras.diagnostics.layer_runs import Difference, compare_layers
 from gpukeras.engine.batch_rows import model_device
 from gpukeras.models import model_checks
@@ -52,21 +52,16 @@ class ReproduceSpec(Spec):
     engine: str = option("auto", check_choice, ENGINES)
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """What two trainings from the same state had in common.
+@dataclass(frozen=True, kw_only=True)
+class Reproduction(Difference):
+    """What two trainings from the same state had in common, and the first difference.
 
     Args:
         equal: Whether metrics and weights were the same, bit by bit.
         sentence: The result in a sentence.
-        kind: What differed first, see `Difference`.
-        name: Name of the layer or weight that differed first, or "".
-        layer_class: Class of that layer, or "".
-        operations: Operations of that layer that may differ from run to run.
         epoch: The first epoch, from 1, whose metrics differ; 0 if none does.
         metric: The first metric that differs there, or "".
         values: Its values in the two trainings.
-        step: The first step or batch, from 1, that differs; 0 if none was found.
         largest: The largest difference of a weight after the two trainings.
         epochs: Epochs of each training.
         settings: Settings that decide whether trainings repeat.
@@ -74,14 +69,9 @@ class Reproduction:
 
     equal: bool
     sentence: str
-    kind: str
-    name: str
-    layer_class: str
-    operations: tuple[str, ...]
     epoch: int
     metric: str
     values: tuple[float, ...]
-    step: int
     largest: float
     epochs: int
     settings: tuple[RunSetting, ...]
@@ -205,16 +195,11 @@ def read_batches(model: Model, data: Dataset, most: int) -> list[Any]:
     blocks = loader.epoch(0)
     for block in blocks:
         for place in range(block.batches):
-            found.append(block.arrays if block.tail else _take(block, place))
+            found.append(block.arrays if block.tail else block.batch(place))
             if len(found) == most:
                 blocks.close()
                 return found
     return found
-
-
-def _take(block: Block, place: int) -> Any:
-    rows = slice(place * block.rows, (place + 1) * block.rows)
-    return runtime.tree().map_structure(lambda array: array[rows], block.arrays)
 
 
 def _steps_are_equal(model: Model, batch: Any, before: Snapshot) -> bool:
@@ -254,16 +239,12 @@ def describe(
         else f"Two trainings from the same state differ: {explain(first, spec.steps)}."
     )
     return Reproduction(
+        **{**vars(first), "name": first.name if first.kind != "rows" else ""},
         equal=equal,
         sentence=sentence,
-        kind=first.kind,
-        name=first.name if first.kind != "rows" else "",
-        layer_class=first.layer_class,
-        operations=first.operations,
         epoch=epoch,
         metric=metric,
         values=values,
-        step=first.step,
         largest=largest,
         epochs=spec.epochs,
         settings=tuple(settings),

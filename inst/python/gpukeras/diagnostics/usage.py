@@ -16,7 +16,7 @@ import itertools
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from statistics import median
 from typing import Any
@@ -25,10 +25,9 @@ import numpy as np
 
 from gpukeras.backend import runtime, tensor_ops, tracing
 from gpukeras.core.keras_types import Model
-from gpukeras.core.messages import find_reason
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.diagnostics import jax_usage
-from gpukeras.diagnostics.batches import Source
+from gpukeras.diagnostics.batches import Source, UnreadError, read_parts
 from gpukeras.engine.epoch_loop import wait_for
 from gpukeras.models import model_checks
 from gpukeras.profiler import placement
@@ -85,10 +84,6 @@ def read_use(
 # Reading -----------------------------------------------------------------------------------------
 
 
-class _UnreadError(Exception):
-    """A fact that cannot be read here; the message gives the reason."""
-
-
 class _Reading:
     """The shared state of one reading."""
 
@@ -103,29 +98,29 @@ class _Reading:
     def read(self) -> dict[str, Any]:
         """Reads all parts, the real steps first so that later parts run on a warm device."""
         self.use.update(device=self.device, unread={}, batch_size=self.source.batch_size)
-        self._read("first_s", self._read_first)
+        read_parts(self.use, {"first_s": self._read_first})
         if self.use["first_s"] is not None:
-            self._read("median_s", self._read_speed)
-            self._read("peak_rise_bytes", self._read_memory)
-            self._read("trace", self._read_trace)
-        self._read("placement", self._read_placement)
-        self._read("hard_placement_error", self._read_hard_placement)
-        self._read("numeric", self._read_numeric)
+            trained: dict[str, Callable[[], Any]] = {
+                "median_s": self._read_speed,
+                "peak_rise_bytes": self._read_memory,
+                "trace": self._read_trace,
+            }
+            read_parts(self.use, trained)
+        read_parts(
+            self.use,
+            {
+                "placement": self._read_placement,
+                "hard_placement_error": self._read_hard_placement,
+                "numeric": self._read_numeric,
+            },
+        )
         self._read_settings()
         return self.use
-
-    def _read(self, part: str, reader: Callable[[], Mapping[str, Any]]) -> None:
-        try:
-            self.use.update(reader())
-        except _UnreadError as reason:
-            self.use["unread"][part] = str(reason)
-        except Exception as error:  # the other parts must still be read
-            self.use["unread"][part] = f"{type(error).__name__}: {find_reason(error)}"
 
     def _read_settings(self) -> None:
         model = self.model
         eager = bool(model.run_eagerly)
-        for part, reader in {
+        readers: dict[str, Callable[[], Any]] = {
             "variables": lambda: dict(Counter(tensor_ops.variable_devices(model))),
             "eager": lambda: eager,
             "jit": lambda: bool(model.jit_compile) and not eager,
@@ -141,8 +136,9 @@ class _Reading:
             "expected_bytes": self._expected_bytes,
             "gpus": lambda: len(runtime.visible_devices("GPU")),
             "gpus_used": self._count_gpus,
-        }.items():
-            self._read(part, functools.partial(lambda part, reader: {part: reader()}, part, reader))
+        }
+        read_parts(self.use, readers)
+        for part in readers:
             if self.use[part] is None:
                 self.use["unread"].setdefault(part, NONE_MEANS.get(part, "not told"))
 
@@ -157,7 +153,7 @@ class _Reading:
         wait_for(logs)
         return handed
 
-    def _read_first(self) -> dict[str, Any]:
+    def _read_first(self) -> float:
         """Times the first step, including tracing and compiling, then a warm step."""
         model, step = self.model, self.model.train_step
 
@@ -175,9 +171,10 @@ class _Reading:
         first_s = _seconds(lambda: self._run(batches))
         self._run(batches)
         self.step_s = _seconds(lambda: self._run(batches))
-        return {"first_s": first_s}
+        return first_s
 
-    def _read_speed(self) -> dict[str, Any]:
+    def _read_speed(self) -> float:
+        """Returns the median seconds of a step, and notes what else such steps tell."""
         count = placement.choose_count(self.step_s, PASS_BATCHES)
         passes = self.source.passes(count)
         real, repeated, host, steps = [], [], [], 0
@@ -192,23 +189,23 @@ class _Reading:
             host[-1] /= len(batches)
             steps += 2 * len(batches)
         eager = bool(self.model.run_eagerly)
-        return {
-            "median_s": median(real),
-            "repeated_s": median(repeated),
-            "host_s": median(host),
-            "steps": steps,
-            "retraces": None if eager else max(0, self.tracings - 1),
-        }
+        self.use.update(
+            repeated_s=median(repeated),
+            host_s=median(host),
+            steps=steps,
+            retraces=None if eager else max(0, self.tracings - 1),
+        )
+        return median(real)
 
-    def _read_memory(self) -> dict[str, Any]:
+    def _read_memory(self) -> float:
         """Measures by how much a step, including its batch, raises the peak of device memory."""
         if not self.gpu:
-            raise _UnreadError("TensorFlow does not count the CPU's memory")
+            raise UnreadError("TensorFlow does not count the CPU's memory")
         arrays = self.source.batch(self.source.batch_size)
         before = runtime.memory_info(self.device)["current"]
         runtime.reset_memory_peak(self.device)
         self._run([self.source.place(arrays)])
-        return {"peak_rise_bytes": float(runtime.memory_info(self.device)["peak"] - before)}
+        return float(runtime.memory_info(self.device)["peak"] - before)
 
     def _expected_bytes(self) -> float:
         model, ops = self.model, self._traced()
@@ -232,7 +229,7 @@ class _Reading:
         if self.gpu and not found["events"] and not found["error"]:
             found.update(kernels=None, kernel_s=None, busy_s=None, events=None)
             found["error"] = "the profiler recorded no GPU"
-        return {"trace": found}
+        return found
 
     # Graphs
 
@@ -244,17 +241,17 @@ class _Reading:
         with tracing.collect_graphs() as graphs:
             wait_for(step(batch))
         if not graphs:
-            raise _UnreadError("TensorFlow did not tell the graphs that it ran")
-        return {"placement": placement.count_placement(graphs)}
+            raise UnreadError("TensorFlow did not tell the graphs that it ran")
+        return placement.count_placement(graphs)
 
-    def _read_hard_placement(self) -> dict[str, Any]:
+    def _read_hard_placement(self) -> str:
         """Returns the error of a step without soft placement, or ""."""
         if self.use["placement"] is None:
-            raise _UnreadError("a step without this demand does not run either")
+            raise UnreadError("a step without this demand does not run either")
         tf = runtime.tensorflow()
         logical = runtime.logical_devices(self.device.partition(":")[0])
         if not any(each.name.endswith(f":{self.device}") for each in logical):
-            raise _UnreadError(f"TensorFlow has no {self.device}")
+            raise UnreadError(f"TensorFlow has no {self.device}")
         batch = next(self.source.passes(1))[0]
 
         @functools.partial(tf.function, autograph=False)
@@ -266,12 +263,12 @@ class _Reading:
             with runtime.on_device(self.device, soft=False):
                 wait_for(step(batch))
         except tf.errors.InvalidArgumentError as error:
-            return {"hard_placement_error": placement.choose_line(str(error))}
-        return {"hard_placement_error": ""}
+            return placement.choose_line(str(error))
+        return ""
 
     def _traced(self) -> set[str]:
         if self.ops is None:
-            raise _UnreadError("the training step was not traced")
+            raise UnreadError("the training step was not traced")
         return self.ops
 
     def _count_gpus(self) -> int:
@@ -283,9 +280,9 @@ class _Reading:
 
     def _read_numeric(self) -> dict[str, Any]:
         if not self.gpu:
-            raise _UnreadError("the device is the CPU itself, there is nothing to compare with")
+            raise UnreadError("the device is the CPU itself, there is nothing to compare with")
         features = self.source.batch(self.source.batch_size)[0]
-        return {"numeric": placement.compare_outputs(self.model, features, self.device)}
+        return placement.compare_outputs(self.model, features, self.device)
 
 
 def _seconds(call: Callable[[], Any]) -> float:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from gpukeras.diagnostics.findings import Finding, describe_product, take_inventory
 from gpukeras.diagnostics.rules.catalog import CAUSES
 from gpukeras.diagnostics.rules.jax import find_start_error
+from gpukeras.diagnostics.rules.placement import count_heavy
 from gpukeras.diagnostics.rules.rule import Cause, fill_fix
-from gpukeras.system.facts import NOT_USED, Facts, UseFacts, count_fresh, is_heavy, is_simulated
+from gpukeras.system.facts import NOT_USED, Facts, UseFacts, count_fresh, is_simulated
 from gpukeras.system.known_issues import find_bugs
 
 SIMULATED = "The driver is simulated, for tests: nothing is proven of a GPU."
@@ -230,8 +231,4 @@ def describe_variables(devices: Mapping[str, int]) -> str:
 
 def list_heavy(use: UseFacts, kind: str) -> list[str]:
     """Returns the heavy ops with their number on all devices of a kind ("CPU" or "GPU")."""
-    found = []
-    for device, ops in use.placement.items():
-        if device.startswith(kind):
-            found += [f"{count} {op}" for op, count in ops.items() if is_heavy(op)]
-    return found
+    return [f"{count} {op}" for op, count in count_heavy(use, kind).items()]

@@ -16,7 +16,7 @@ import re
 import shutil
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -231,39 +231,39 @@ def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
 def read_libraries(build: Mapping[str, Any]) -> dict[str, str] | None:
     """Returns the path of each CUDA library this build needs, "" if missing; None if unknown."""
     cuda = SONAMES.get(_major(build.get("cuda_version")))
-    folder = find_tensorflow()
-    if cuda is None or folder is None or platform.system() != "Linux":
-        return None
-    cudnn = _major(build.get("cudnn_version"))
-    names = [*cuda, *([f"libcudnn.so.{cudnn}"] if cudnn else [])]
-    folders = _library_folders(folder.parent)
-    cached = host.read_library_cache()
-    return {name: _find_library(name, folders) or cached.get(name, "") for name in names}
+    return None if cuda is None else _find_libraries([*cuda, *_name_cudnn(build)])
 
 
 def find_cudnn(build: Mapping[str, Any]) -> str:
     """Returns the path of the cuDNN that TensorFlow would load, or ""."""
-    folder, major = find_tensorflow(), _major(build.get("cudnn_version"))
-    if folder is None or not major or platform.system() != "Linux":
-        return ""
-    name = f"libcudnn.so.{major}"
-    library = _find_library(name, _library_folders(folder.parent))
-    return library or host.read_library_cache().get(name, "")
+    found = _find_libraries(_name_cudnn(build)) or {}
+    return next(iter(found.values()), "")
+
+
+def _name_cudnn(build: Mapping[str, Any]) -> list[str]:
+    major = _major(build.get("cudnn_version"))
+    return [f"libcudnn.so.{major}"] if major else []
+
+
+def _find_libraries(names: Sequence[str]) -> dict[str, str] | None:
+    """Returns the path of each library, "" if missing; None where TensorFlow has none."""
+    folder = find_tensorflow()
+    if not names or folder is None or platform.system() != "Linux":
+        return None
+    # In the loader's search order. The loader reads LD_LIBRARY_PATH once, at process start.
+    started_with = host.read_start_environment().get("LD_LIBRARY_PATH", "")
+    folders = [Path(each) for each in started_with.split(":") if each]
+    folders += [*sorted(folder.parent.glob("nvidia/*/lib")), Path(sys.prefix) / "lib"]
+    cached = host.read_library_cache()
+    return {
+        name: next((str(each / name) for each in folders if (each / name).exists()), "")
+        or cached.get(name, "")
+        for name in names
+    }
 
 
 def _major(version: Any) -> str:
     return str(version or "").split(".")[0]
-
-
-def _library_folders(site: Path) -> list[Path]:
-    # In the loader's search order. The loader reads LD_LIBRARY_PATH once, at process start.
-    started_with = host.read_start_environment().get("LD_LIBRARY_PATH", "")
-    folders = [Path(folder) for folder in started_with.split(":") if folder]
-    return [*folders, *sorted(site.glob("nvidia/*/lib")), Path(sys.prefix) / "lib"]
-
-
-def _find_library(name: str, folders: list[Path]) -> str:
-    return next((str(folder / name) for folder in folders if (folder / name).exists()), "")
 
 
 def read_compiler() -> dict[str, str] | None:

@@ -66,6 +66,11 @@ class Block:
     tail: bool = False
     whole: str = ""
 
+    def batch(self, place: int) -> Any:
+        """Returns a full batch, counted from 0."""
+        rows = slice(place * self.rows, (place + 1) * self.rows)
+        return runtime.tree().map_structure(lambda array: array[rows], self.arrays)
+
 
 @dataclass(frozen=True)
 class LoaderOptions:

@@ -28,6 +28,7 @@ CLASSES, BATCH = 10, 32
 # The factor 2 covers float32 rounding (512 * 2^-24). A wrong kernel is off by 0.1.
 TOLERANCE = 2.0**-9
 UNENDED = "it began and did not end"
+UNTOLD = "it did not tell how it ended"
 
 
 # Stages ------------------------------------------------------------------------------------------
@@ -225,24 +226,17 @@ def _parse_line(line: str) -> dict[str, Any]:
         message = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return message if isinstance(message, dict) and _is_text(message.get("stage")) else {}
+    known = isinstance(message, dict) and isinstance(message.get("stage"), str)
+    return message if known else {}
 
 
 def _parse_stage(name: str, message: dict[str, Any]) -> dict[str, Any]:
     if message.pop("event", None) != "end":
         return {"name": name, "ok": None, "error": UNENDED, "seconds": None}
-    ok, error, seconds = (message.pop(key, None) for key in ("ok", "error", "seconds"))
+    ok, error = message.get("ok"), message.get("error")
     ok = ok if isinstance(ok, bool) else None
-    error = error if _is_text(error) else ""
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    stage = {"name": name, "ok": ok, "error": error, "seconds": seconds if number else None}
-    if not ok and not error:
-        stage["error"] = "it did not tell how it ended"
-    return message | stage
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    told = error if isinstance(error, str) else ""
+    return message | {"name": name, "ok": ok, "error": told or (UNTOLD if not ok else "")}
 
 
 def _print(message: Mapping[str, Any]) -> None:

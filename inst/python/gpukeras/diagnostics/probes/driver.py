@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from ctypes import byref, c_int, c_uint, c_uint64, c_void_p
 from typing import Any
+from uuid import UUID
 
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
 
@@ -194,9 +195,7 @@ def read_cuda_uuid(library: Any, device: int) -> str | None:
 
 def decode_uuid(raw: bytes) -> str:
     """Formats 16 bytes as a GPU's UUID."""
-    digits = raw.hex()
-    groups = zip((0, 8, 12, 16, 20), (8, 12, 16, 20, 32), strict=True)
-    return "GPU-" + "-".join(digits[begin:end] for begin, end in groups)
+    return f"GPU-{UUID(bytes=raw)}"
 
 
 # NVML --------------------------------------------------------------------------------------------

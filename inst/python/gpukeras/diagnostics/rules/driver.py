@@ -171,7 +171,7 @@ def detect_compat(facts: Facts) -> str | None:
     code, path = facts.cuda.init, facts.cuda.path or ""
     if code != NO_COMPAT and not (code == MISMATCH and "/compat/" in path):
         return None
-    return describe_cuinit(facts) + (f"; libcuda is {path}" if path else "")
+    return _describe_file(facts)
 
 
 def detect_no_fabric(facts: Facts) -> str | None:
@@ -198,14 +198,14 @@ def detect_stub_library(facts: Facts) -> str | None:
         return None
     if is_wsl(facts):
         lent = (facts.driver.dxg, facts.driver.wsl_libcuda)
-        return None if False in lent else _describe_stub(facts)
+        return None if False in lent else _describe_file(facts)
     inside = facts.container.marker or facts.driver.version == ""
     withheld = facts.driver.device_nodes == () and inside
     withheld = withheld and not facts.nvml.count
-    return None if withheld or detect_no_driver(facts) else _describe_stub(facts)
+    return None if withheld or detect_no_driver(facts) else _describe_file(facts)
 
 
-def _describe_stub(facts: Facts) -> str:
+def _describe_file(facts: Facts) -> str:
     path = facts.cuda.path
     return describe_cuinit(facts) + (f"; libcuda is {path}" if path else "")
 
