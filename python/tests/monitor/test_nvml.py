@@ -18,13 +18,13 @@ linux_only = pytest.mark.skipif(
 SCRIPT = """
 import dataclasses, json, os, time
 from gpukeras.monitor.nvml import open_gpus
-gpus = open_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
+gpus, error = open_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
 time.sleep(0.1)  # in which PCIe is measured
 print(json.dumps({
-    "error": gpus.error,
-    "gpus": [dataclasses.asdict(reader.gpu) for reader in gpus.readers],
-    "samples": [reader.read() for reader in gpus.readers],
-    "joules": [reader.read_joules() for reader in gpus.readers],
+    "error": error,
+    "gpus": [dataclasses.asdict(reader.gpu) for reader in gpus],
+    "samples": [reader.read() for reader in gpus],
+    "joules": [reader.read_joules() for reader in gpus],
 }))
 """
 

@@ -21,6 +21,7 @@ from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.data.loader.sharding import BatchSharding
+from gpukeras.system.facts import parse_numbers
 
 # The oldest and the newest versions that were tested; between them TensorFlow 2.20, Keras 3.12. The
 # newest were not released: 2.22.0rc0, and keras-nightly 3.16.0.dev2026102704.
@@ -48,26 +49,20 @@ def require_versions() -> None:
         "Keras": runtime.keras().__version__,
     }
     for name, version in versions.items():
-        fault = tell_untried(name, version)
-        if fault:
-            raise RuntimeMissingError(
-                fault, hint="Install a version of those, or train on one device."
-            )
+        if fault := tell_untried(name, version):
+            hint = "Install a version of those, or train on one device."
+            raise RuntimeMissingError(fault, hint=hint)
 
 
 def tell_untried(name: str, version: str) -> str:
     """Returns a sentence about a version that was not tested; "" for others."""
     oldest, newest = TRIED[name]
-    if _number(oldest) <= _number(version) <= _number(newest):
+    if parse_numbers(oldest) <= parse_numbers(version)[:2] <= parse_numbers(newest):
         return ""
     return (
         f"Training on several devices was tried on {name} {oldest} to {newest}, and this is "
         f"{version}."
     )
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def this_replica() -> int:

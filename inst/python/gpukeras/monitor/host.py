@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -98,10 +97,3 @@ def count_bytes() -> Count:
     disk, network = psutil.disk_io_counters(), psutil.net_io_counters(pernic=True)
     received = [card.bytes_recv for name, card in network.items() if name not in ("lo", "lo0")]
     return None if disk is None else float(disk.read_bytes), float(sum(received))
-
-
-def count_cores() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return psutil.cpu_count() or 1

@@ -9,13 +9,12 @@ Where cards are of different kinds it asks CUDA, which counts the fastest first.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from gpukeras.monitor.fields import Gpu, explain_throttling
-from gpukeras.system.host import choose_visible, read_cuda_order
+from gpukeras.system.host import as_text, choose_visible, list_handles, read_cuda_order
 
 PCIE_UNIT = 1024.0  # nvmlDeviceGetPcieThroughput returns KiB per second
 LIBRARY_NOT_FOUND, DRIVER_NOT_LOADED, NO_PERMISSION = 12, 9, 4  # nvmlReturn_t
@@ -66,8 +65,8 @@ class GpuReader:
         limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
         self.gpu = Gpu(
             device=device,
-            name=_as_text(self._ask("nvmlDeviceGetName")) + _mark_stand_in(nvml),
-            uuid=_as_text(self._ask("nvmlDeviceGetUUID")),
+            name=as_text(self._ask("nvmlDeviceGetName")) + _mark_stand_in(nvml),
+            uuid=as_text(self._ask("nvmlDeviceGetUUID")),
             memory_total_bytes=None if memory is None else float(memory.total),
             power_limit_w=None if limit is None else limit / 1000,
         )
@@ -123,25 +122,8 @@ def _mark_stand_in(nvml: Any) -> str:
     return " (simulated)" if hasattr(nvml.nvmlLib, "gpukeras_simulated_driver") else ""
 
 
-def _as_text(text: Any) -> str:
-    return text.decode(errors="replace") if isinstance(text, bytes) else text or ""
-
-
-@dataclass(frozen=True)
-class Gpus:
-    """The readers of the GPUs to sample.
-
-    Args:
-        readers: One reader per GPU.
-        error: "" or one sentence on why there is no GPU.
-    """
-
-    readers: Sequence[GpuReader] = field(default=())
-    error: str = ""
-
-
-def open_gpus(visible: str | None) -> Gpus:
-    """Returns readers of the GPUs that a process may use.
+def open_gpus(visible: str | None) -> tuple[list[GpuReader], str]:
+    """Returns readers of the GPUs that a process may use, and one sentence on why there is none.
 
     Args:
         visible: The process's CUDA_VISIBLE_DEVICES, or None if unset.
@@ -149,32 +131,24 @@ def open_gpus(visible: str | None) -> Gpus:
     try:
         import pynvml
     except ImportError:
-        return Gpus(error="The Python package nvidia-ml-py, which asks GPUs, is not installed.")
+        return [], "The Python package nvidia-ml-py, which asks GPUs, is not installed."
     try:
         pynvml.nvmlInit()
         handles = _find_handles(pynvml, visible)
     except pynvml.NVMLError as error:
-        return Gpus(error=explain_error(error.value, str(error)))
+        return [], explain_error(error.value, str(error))
     readers = [GpuReader(pynvml, handle, f"GPU:{i}") for i, handle in enumerate(handles)]
-    return Gpus(readers, "" if readers else explain_none(visible))
+    return readers, "" if readers else explain_none(visible)
 
 
 def _find_handles(pynvml: Any, visible: str | None) -> list[Any]:
-    handles: list[Any] = []
-    errors: list[Exception] = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:  # under Slurm NVML may list other jobs' cards and refuse access
-            handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
-        except pynvml.NVMLError as error:
-            errors.append(error)
-    if errors and not handles:
-        raise errors[0]
+    handles = list_handles(pynvml)
     order = None
     with suppress(pynvml.NVMLError):  # a lost card has no name
-        order = read_cuda_order([_as_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles])
+        order = read_cuda_order([as_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles])
     if visible is None and order is None:
         return handles
-    uuids = [_as_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    uuids = [as_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     if order and set(order) <= set(uuids):  # else there are slices of cards
         return [handles[uuids.index(uuid)] for uuid in order]
     if visible is None:

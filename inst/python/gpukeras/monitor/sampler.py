@@ -20,8 +20,9 @@ from collections.abc import Sequence
 
 import psutil
 
+from gpukeras.core.prefetch import count_cores
 from gpukeras.monitor.energy import Rapl
-from gpukeras.monitor.host import HostReader, count_cores
+from gpukeras.monitor.host import HostReader
 from gpukeras.monitor.nvml import GpuReader, open_gpus
 
 SHORTEST_S = 0.05  # CPU times have a resolution of 0.01 s, so shorter intervals are too noisy
@@ -32,11 +33,11 @@ def main(arguments: Sequence[str]) -> None:
     pid, interval = int(arguments[0]), float(arguments[1])
     told = threading.Event()
     threading.Thread(target=_wait_for_word, args=(told,), daemon=True).start()
-    gpus = open_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    gpus, gpu_error = open_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
     host, rapl = HostReader(pid), Rapl()
     header = {
-        "gpus": [dataclasses.asdict(reader.gpu) for reader in gpus.readers],
-        "gpu_error": gpus.error,
+        "gpus": [dataclasses.asdict(reader.gpu) for reader in gpus],
+        "gpu_error": gpu_error,
         "energy_error": rapl.error,
         "cores": count_cores(),
         "computer_cores": psutil.cpu_count(),
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
     }
     print(json.dumps(header), flush=True)
     try:
-        sample(host, rapl, gpus.readers, interval, told)
+        sample(host, rapl, gpus, interval, told)
     except psutil.NoSuchProcess:
         return
 

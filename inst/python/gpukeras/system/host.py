@@ -86,11 +86,11 @@ def read_nvml() -> list[NvmlGpu] | None:
         return None
     try:
         pynvml.nvmlInit()
-        count, gpus = pynvml.nvmlDeviceGetCount(), list[NvmlGpu]()
-        for index in range(count):
+        handles, gpus = list_handles(pynvml), list[NvmlGpu]()
+        for handle in handles:
             with suppress(pynvml.NVMLError):
-                gpus.append(_read_nvml_gpu(pynvml, index))
-        return gpus if gpus or not count else None
+                gpus.append(_read_nvml_gpu(pynvml, handle))
+        return gpus if gpus or not handles else None
     except pynvml.NVMLError:
         return None
     finally:
@@ -98,11 +98,33 @@ def read_nvml() -> list[NvmlGpu] | None:
             pynvml.nvmlShutdown()
 
 
-def _read_nvml_gpu(pynvml: Any, index: int) -> NvmlGpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+def list_handles(pynvml: Any) -> list[Any]:
+    """Returns the handles of the cards that this process may ask; NVML is initialized.
+
+    Raises:
+        NVMLError: if it refuses all of them.
+    """
+    handles = []
+    errors = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
+        except pynvml.NVMLError as error:
+            errors.append(error)
+    if errors and not handles:
+        raise errors[0]
+    return handles
+
+
+def as_text(text: Any) -> str:
+    """Returns a text of NVML, which older packages give as bytes, or None where it fails."""
+    return text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+
+
+def _read_nvml_gpu(pynvml: Any, handle: Any) -> NvmlGpu:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    texts = (pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle))
-    name, uuid = (text.decode() if isinstance(text, bytes) else text for text in texts)
+    name = as_text(pynvml.nvmlDeviceGetName(handle))
+    uuid = as_text(pynvml.nvmlDeviceGetUUID(handle))
     processes: list[Any] = []
     with suppress(pynvml.NVMLError):
         processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
