@@ -18,6 +18,7 @@ from gpukeras.core.errors import (
     SpecError,
 )
 
+RETRY_AFTER_S = 1
 INTERVAL_NAMES = {".pred": "values", ".pred_lower": "lower", ".pred_upper": "upper"}
 
 
@@ -118,3 +119,9 @@ def name_rows(error: GpuKerasError, arg: str) -> GpuKerasError:
 def http_error(status: int, message: str, hint: str = "", **details: Any) -> ServiceError:
     """Returns an error of a request with an HTTP status of its own."""
     return ServiceError(message, hint=hint, status=int(status), **details)
+
+
+def busy_error(message: str) -> ServiceError:
+    """Returns the error of a request for which the server has no room now (503)."""
+    hint = f"Ask again after {RETRY_AFTER_S} s."
+    return http_error(HTTPStatus.SERVICE_UNAVAILABLE, message, hint, retry_after=RETRY_AFTER_S)

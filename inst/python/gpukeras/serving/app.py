@@ -22,8 +22,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpukeras import __version__
 from gpukeras.core.errors import GpuKerasError, ServiceError
-from gpukeras.serving.answers import error_body, http_error, name_rows, spread, status_of
-from gpukeras.serving.batching import RETRY_AFTER_S, Batcher
+from gpukeras.serving.answers import (
+    busy_error,
+    error_body,
+    http_error,
+    name_rows,
+    spread,
+    status_of,
+)
+from gpukeras.serving.batching import Batcher
 from gpukeras.serving.options import ServeSpec
 from gpukeras.serving.requests import parse_request
 from gpukeras.serving.service import ServedModel
@@ -193,12 +200,7 @@ class ByteBudget:
         def take(count: int) -> None:
             nonlocal taken
             if count > self._left:
-                raise http_error(
-                    HTTPStatus.SERVICE_UNAVAILABLE,
-                    "The server has as many bodies in memory as it keeps.",
-                    f"Ask again after {RETRY_AFTER_S} s.",
-                    retry_after=RETRY_AFTER_S,
-                )
+                raise busy_error("The server has as many bodies in memory as it keeps.")
             self._left, taken = self._left - count, taken + count
 
         try:

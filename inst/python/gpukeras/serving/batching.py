@@ -12,14 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
-from gpukeras.serving.answers import http_error
+from gpukeras.serving.answers import busy_error
 from gpukeras.serving.requests import Request
 
 QUEUED_BATCHES = 16  # more would wait for seconds, and clients had rather ask elsewhere
-RETRY_AFTER_S = 1
 
 Predict = Callable[[Sequence[Request]], list[list[Any]]]
 
@@ -67,12 +65,7 @@ class Batcher:
         if not rows:
             return []
         if self._queue and self._rows + rows > QUEUED_BATCHES * self._most:
-            raise http_error(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "The server has as many rows to predict as it queues.",
-                f"Ask again after {RETRY_AFTER_S} s.",
-                retry_after=RETRY_AFTER_S,
-            )
+            raise busy_error("The server has as many rows to predict as it queues.")
         waiting = Waiting(request, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._rows += rows

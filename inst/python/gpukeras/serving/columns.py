@@ -67,7 +67,7 @@ def json_kind(rule: ColumnRule) -> str:
 
 
 def _to_codes(rule: ColumnRule, values: Sequence[Any], arg: str) -> Column:
-    texts = _read_all(rule, values, _read_text, arg)
+    texts = _read_all(rule, values, _read_text, arg, missing=None)
     closed = rule.kind == "category" and not rule.bins and not rule.new_levels
     levels = rule.levels if closed else tuple(dict.fromkeys(t for t in texts if t is not None))
     codes: dict[str | None, int] = {level: code for code, level in enumerate(levels, 1)}
@@ -88,7 +88,7 @@ def _to_codes(rule: ColumnRule, values: Sequence[Any], arg: str) -> Column:
 
 
 def _to_times(rule: ColumnRule, values: Sequence[Any], arg: str) -> Column:
-    times = _read_all(rule, values, _read_time, arg)
+    times = _read_all(rule, values, _read_time, arg, missing=None)
     zone = read_zone(rule.zone, rule.name)
     seconds = [np.nan if time is None else time.timestamp() for time in times]
     offsets = [0.0 if time is None else _offset(time, zone) for time in times]
@@ -110,12 +110,16 @@ def _offset(time: datetime, zone: tzinfo) -> float:
 
 
 def _read_all(
-    rule: ColumnRule, values: Sequence[Any], read: Callable[[Any], Any], arg: str
+    rule: ColumnRule,
+    values: Sequence[Any],
+    read: Callable[[Any], Any],
+    arg: str,
+    missing: Any = np.nan,
 ) -> list[Any]:
     values_read, wrong = [], 0
     for value in values:
         try:
-            values_read.append(read(value))
+            values_read.append(missing if value is None else read(value))
         except (TypeError, ValueError, OverflowError):
             wrong += 1
     if wrong:
@@ -126,38 +130,30 @@ def _read_all(
 
 
 def _read_number(value: Any) -> float:
-    if value is None:
-        return np.nan
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError
     return float(value)
 
 
 def _read_logical(value: Any) -> float:
-    if value is None:
-        return np.nan
     if not isinstance(value, bool):
         raise TypeError
     return float(value)
 
 
-def _read_text(value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
+def _read_text(value: Any) -> str:
+    if not isinstance(value, str):
         raise TypeError
     return value
 
 
 def _read_day(value: Any) -> float:
-    if value is None:
-        return np.nan
     if not DAY.fullmatch(value):
         raise ValueError
     return float((date.fromisoformat(value) - EPOCH).days)
 
 
-def _read_time(value: Any) -> datetime | None:
-    if value is None:
-        return None
+def _read_time(value: Any) -> datetime:
     matched = TIME.fullmatch(value)
     if matched is None:
         raise ValueError
