@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 from gpukeras.core.child_process import run_child
@@ -31,6 +33,21 @@ def refuse_import(title: str, module: str, error: BaseException, hint: str) -> R
     if not (isinstance(error, ModuleNotFoundError) and error.name == module):
         hint = "It is installed: gpu_check() says why its import fails."
     return RuntimeMissingError(said, hint=hint)
+
+
+@contextmanager
+def importing(title: str, module: str, hint: str) -> Iterator[None]:
+    """Tells how an import of TensorFlow or JAX fails, see `refuse_import()` for the arguments.
+
+    Raises:
+        RuntimeMissingError: if it fails, would end this session, or gives another module.
+    """
+    check_processor(title, module)
+    try:
+        yield
+        check_package(sys.modules[module])
+    except IMPORT_FAULTS as error:
+        raise refuse_import(title, module, error, hint) from error
 
 
 def check_processor(title: str, module: str) -> None:

@@ -7,12 +7,7 @@ import os
 from typing import Any
 
 from gpukeras.backend import xla_cache
-from gpukeras.backend.import_errors import (
-    IMPORT_FAULTS,
-    check_package,
-    check_processor,
-    refuse_import,
-)
+from gpukeras.backend.import_errors import importing
 
 PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
@@ -27,14 +22,9 @@ def jax() -> Any:
         RuntimeMissingError: if it cannot be imported.
     """
     os.environ.setdefault(PREALLOCATE, "false")
-    check_processor("JAX", "jax")
-    try:
+    hint = 'Install it into the Python that is used: install_gpukeras(backend = "jax").'
+    with importing("JAX", "jax", hint):  # of another version than jaxlib it raises a RuntimeError
         import jax as module
-
-        check_package(module)
-    except IMPORT_FAULTS as error:  # such as the RuntimeError for a jaxlib of another version
-        hint = 'Install it into the Python that is used: install_gpukeras(backend = "jax").'
-        raise refuse_import("JAX", "jax", error, hint) from error
     xla_cache.prepare_jax_cache(module)
     return module
 

@@ -17,12 +17,7 @@ from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
 from gpukeras.backend import cuda_preload, jax_backend, keras_private
-from gpukeras.backend.import_errors import (
-    IMPORT_FAULTS,
-    check_package,
-    check_processor,
-    refuse_import,
-)
+from gpukeras.backend.import_errors import check_package, importing
 from gpukeras.backend.jax_module import jax
 from gpukeras.core import fork_guard
 from gpukeras.core.errors import BackendError, RuntimeMissingError
@@ -104,18 +99,14 @@ def tensorflow() -> Any:
 def _import_tensorflow() -> Any:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1")
-    check_processor("TensorFlow", "tensorflow")
-    cuda_preload.prepare()
-    try:
+    hint = f"Install it: install_gpukeras(), or {pip.install('tensorflow')}."
+    with importing("TensorFlow", "tensorflow", hint):
+        cuda_preload.prepare()
         with (
             cuda_preload.muted_stderr() if quiet else nullcontext(),
             cuda_preload.paused_collector(),
         ):
             import tensorflow as tf
-        check_package(tf)
-    except IMPORT_FAULTS as error:
-        hint = f"Install it: install_gpukeras(), or {pip.install('tensorflow')}."
-        raise refuse_import("TensorFlow", "tensorflow", error, hint) from error
     # Every training has its own functions: TensorFlow would report many trainings as retracing.
     tf.get_logger().addFilter(lambda record: "tf.function retracing" not in record.getMessage())
     return tf
