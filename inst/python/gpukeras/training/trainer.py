@@ -387,7 +387,9 @@ class Training:
             *self.manager.callbacks,  # early stopping and the best weights, rates on a plateau
             functions,  # R functions
             *([resumption] if within else []),
-            as_callback(own.Guarding, self.guard, progress),
+            runtime.keras().callbacks.LambdaCallback(
+                on_epoch_begin=lambda *_: self.guard.begin_epoch(progress.epoch, progress.done)
+            ),  # copies the state, to which a training returns from a loss that is no number
             as_callback(own.Pauses, self.guard, checkpoints, events, preemption),
             as_callback(own.Recording, measured, runner),
             checkpoints,

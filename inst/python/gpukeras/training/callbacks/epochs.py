@@ -89,23 +89,6 @@ class Resumption:
 
 
 @dataclass(eq=False)
-class Guarding:
-    """Copies the state before an epoch, to which a training returns from a loss that is no number.
-
-    Args:
-        guard: Copies the state; `Calls.check` and `Pauses` ask it for the losses.
-        progress: The progress of the training.
-    """
-
-    guard: DivergenceGuard
-    progress: Progress
-
-    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Copies the state."""
-        self.guard.begin_epoch(self.progress.epoch, self.progress.done)
-
-
-@dataclass(eq=False)
 class Recording:
     """Gives the model its weights back, and adds a finished epoch to the progress.
 
