@@ -4,7 +4,7 @@ from training_states import WHOLE, assert_same
 
 from gpukeras import SpecError
 from gpukeras.checkpoint.format import read_file, write_file
-from gpukeras.checkpoint.manager import CheckpointSpec, parse_folder
+from gpukeras.checkpoint.manager import CheckpointSpec
 from gpukeras.checkpoint.state import TrainingState, pack_state, unpack_state
 from gpukeras.models.state import Snapshot
 
@@ -39,14 +39,10 @@ def test_a_state_of_another_version_is_an_error(change):
 # Options -----------------------------------------------------------------------------------------
 
 
-def parse_checkpoint(given):
-    return parse_folder("checkpoint", given, CheckpointSpec)
-
-
 def test_options_are_a_folder_or_a_few_more():
-    assert parse_checkpoint("run") == CheckpointSpec("run", None, None, 3)
+    assert CheckpointSpec.parse("run") == CheckpointSpec("run", None, None, 3)
     given = {"folder": "run", "every_s": 10, "keep": 2.0}
-    assert parse_checkpoint(given) == CheckpointSpec("run", None, 10.0, 2)
+    assert CheckpointSpec.parse(given) == CheckpointSpec("run", None, 10.0, 2)
 
 
 @pytest.mark.parametrize(
@@ -62,4 +58,4 @@ def test_options_are_a_folder_or_a_few_more():
 )
 def test_bad_options_are_named(given, says):
     with pytest.raises(SpecError, match=says):
-        parse_checkpoint(given)
+        CheckpointSpec.parse(given)

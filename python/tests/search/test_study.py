@@ -9,9 +9,11 @@ import pytest
 
 import gpukeras
 from gpukeras import CheckpointError
+from gpukeras.checkpoint.manager import FolderSpec
+from gpukeras.checkpoint.owned_folder import open_kept
 from gpukeras.checkpoint.store import CheckpointStore
 from gpukeras.search.report import make_trace
-from gpukeras.search.study import open_study
+from gpukeras.search.study import KIND, Study
 from gpukeras.search.trials import Outcome, Trial
 
 IDENTITY = {"space": {"rate": {"low": 0.1, "high": 1.0}}, "metric": "val_loss", "seed": 1}
@@ -19,6 +21,10 @@ DRAWN = [{"rate": 0.5}, {"rate": 0.7, "units": [64.0, 32.0]}]
 TRIAL = Trial(2, DRAWN[1], seed=5)
 FIRST = Outcome(2, 1, {"val_loss": [0.5, 0.7]}, {"loss": [0.9], "val_loss": [0.6]}, 1.5)
 SECOND = Outcome(2, 3, {"val_loss": [0.3, 0.4]}, {"loss": [0.9, 0.7, 0.5]}, 0.5)
+
+
+def open_study(folder):
+    return open_kept(FolderSpec("" if folder is None else str(folder)), KIND, Study)
 
 
 def keep(folder):
@@ -235,9 +241,11 @@ RECORDING = """
 import itertools, sys
 from pathlib import Path
 from gpukeras.checkpoint.store import CheckpointStore
-from gpukeras.search.study import open_study
+from gpukeras.checkpoint.manager import FolderSpec
+from gpukeras.checkpoint.owned_folder import open_kept
+from gpukeras.search.study import KIND, Study
 from gpukeras.search.trials import Outcome, Trial
-with open_study(Path(sys.argv[1])) as study:
+with open_kept(FolderSpec(sys.argv[1]), KIND, Study) as study:
     study.begin({}, [{}, {}])
     for epochs in itertools.count(1):
         study.record(Trial(2, {}, seed=5), Outcome(2, epochs, {"val_loss": [0.5]}, {}))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from gpukeras.checkpoint.fingerprint import describe_training
 from gpukeras.checkpoint.format import DamagedError
@@ -35,8 +35,6 @@ SHARE = 0.05  # largest share of the time spent on saves, where the user set no 
 # What a process needs of its grace period: twice the time of a measured save, as the disk may be
 # busier then, and seconds for the call of the engine in progress and for the end of R.
 GRACE_SAVES, GRACE_REST_S = 2.0, 2.0
-
-Kind = TypeVar("Kind", bound="FolderSpec")
 
 
 @dataclass(frozen=True)
@@ -66,22 +64,24 @@ class CheckpointSpec(FolderSpec):
         keep: Number of undamaged checkpoints that are kept.
     """
 
+    folder: str = option(
+        "", check_text, A_FOLDER, 'Such as checkpoint = "run-1".', arg="checkpoint"
+    )
     every_s: float | None = option(None, check_number, 0.0)
     keep: int = option(KEEP, check_count)
 
 
-def parse_folder(arg: str, value: Any, kind: type[Kind]) -> Kind:
+def parse_folder(arg: str, value: Any) -> FolderSpec:
     """Parses a folder's path or a mapping of options.
 
     Args:
         arg: The user's argument that names it.
         value: What was given.
-        kind: The class of the options.
 
     Raises:
         SpecError: naming the option.
     """
-    spec = kind.parse(value)
+    spec = FolderSpec.parse(value)
     check_text(arg, spec.folder, A_FOLDER, f'Such as {arg} = "run-1".')
     return spec
 
@@ -271,7 +271,7 @@ def open_saver(model: Model, data: Dataset, plan: PipelinePlan, spec: FitSpec) -
     """
     if spec.checkpoint is None:
         return Checkpointer()
-    requested = parse_folder("checkpoint", spec.checkpoint, CheckpointSpec)
+    requested = CheckpointSpec.parse(spec.checkpoint)
     identity = describe_training(model, data, plan, vars(spec))
     return Checkpointer(
         requested.folder, identity, requested.keep, requested.every_s, requested.grace_s

@@ -17,22 +17,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpukeras.checkpoint.identity import find_changes
-from gpukeras.checkpoint.manager import check_grace
+from gpukeras.checkpoint.manager import FolderSpec, check_grace
 from gpukeras.checkpoint.store import to_plain
 from gpukeras.core.atomic_dir import partial_file, write_text
 from gpukeras.core.errors import CheckpointError, PreemptedError, warn_not_saved
 from gpukeras.core.file_lock import FolderLock, TakenError
 from gpukeras.core.messages import system_reason
-from gpukeras.core.preemption import PreemptionNotice
+from gpukeras.core.preemption import PreemptionNotice, catch_preemption
 from gpukeras.core.safe_files import DiskFault, find_disk_fault, open_regular
 
 LOCK = "lock"
 MEASURED = ".gpukeras-measured-"  # before the names of folders in which a save is measured
 FORMAT = 1
 ANEW = "Give another folder, or delete this one to begin anew."
+KeptType = TypeVar("KeptType", bound="Kept")
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ class Kept:
         notes: Sentences for the user, as about other versions of packages.
         unsaved: Why the first save failed that did, or "".
         grace_s: See `FolderSpec`.
+        notice: Whether this process is asked to end.
     """
 
     home: OwnedFolder | None = None
@@ -170,6 +172,14 @@ class Kept:
     notes: tuple[str, ...] = ()
     unsaved: str = ""
     grace_s: float | None = None
+    notice: PreemptionNotice = field(default_factory=PreemptionNotice)
+
+    def load(self) -> None:
+        """Reads what is in the folder, beside its index.
+
+        Raises:
+            CheckpointError: if that is damaged.
+        """
 
     def check_grace(self, write: Callable[[Path], None]) -> None:
         """Checks that a save ends within the grace period, if there is one.
@@ -229,30 +239,30 @@ class Kept:
                 warn_not_saved(f"The {noun} is not saved any more, and goes on: {error.message}")
 
     @contextmanager
-    def ending(self, notice: PreemptionNotice) -> Iterator[None]:
+    def ending(self) -> Iterator[None]:
         """Ends the call as `end()` does after what runs within, also where that has ended so."""
         try:
             yield
         except PreemptedError:
-            self.end(notice)
+            self.end()
             raise
-        self.end(notice)
+        self.end()
 
-    def end(self, notice: PreemptionNotice) -> None:
+    def end(self) -> None:
         """Ends the call if the process is asked to.
 
         Raises:
             PreemptedError: if so; all is saved.
             CheckpointError: if so, and something could not be saved.
         """
-        if self.home is None or not notice.signal:
+        if self.home is None or not self.notice.signal:
             return
-        notice.heeded = True
+        self.notice.heeded = True
         kind = self.home.kind
         if self.unsaved:
             what = f"The {kind.noun} cannot be saved: {self.unsaved}"
             raise CheckpointError(what, arg=kind.arg)
-        raise notice.explain(f"its {kind.noun} is", str(self.home.path))
+        raise self.notice.explain(f"its {kind.noun} is", str(self.home.path))
 
 
 @contextmanager
@@ -279,6 +289,35 @@ def open_folder(path: Path, kind: FolderKind) -> Iterator[OwnedFolder]:
         yield folder
     finally:
         lock.close()
+
+
+@contextmanager
+def open_kept(asked: FolderSpec, kind: FolderKind, make: type[KeptType]) -> Iterator[KeptType]:
+    """Opens what a call keeps, reads what is in it, and locks it against other processes.
+
+    Meanwhile it catches the signals that ask this process to end, if anything is kept.
+
+    Args:
+        asked: The folder, which is created if it is missing; one without a name keeps nothing.
+        kind: What it is for.
+        make: The class of what is kept.
+
+    Raises:
+        CheckpointError: if the folder holds other files, a link or a damaged file, is in use, or
+            cannot be read or written.
+    """
+    if not asked.folder:
+        with catch_preemption(wanted=False):
+            yield make()
+        return
+    with (
+        catch_preemption() as notice,
+        open_folder(Path(asked.folder).expanduser().absolute(), kind) as home,
+    ):
+        with home.errors("read"):
+            kept = make(home, home.read_index(), grace_s=asked.grace_s, notice=notice)
+            kept.load()
+        yield kept
 
 
 def to_json(value: Any) -> str:

@@ -13,11 +13,11 @@ import numpy as np
 
 from gpukeras.backend import devices
 from gpukeras.checkpoint.manager import FolderSpec, parse_folder
+from gpukeras.checkpoint.owned_folder import open_kept
 from gpukeras.core.errors import DataError, GpuKerasError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import check_count
-from gpukeras.core.preemption import PreemptionNotice, catch_preemption
 from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
 from gpukeras.data.plan import choose_batch_size
@@ -41,7 +41,7 @@ from gpukeras.many.resamples import (
     read_classes,
     split_dataset,
 )
-from gpukeras.many.saved import SavedModels, describe_trainings, open_saved
+from gpukeras.many.saved import KIND, SavedModels, describe_trainings
 from gpukeras.many.structure import Structure, adapt_structure, describe_structure
 from gpukeras.many.training import ManySpec, StackingError, Task, train_stack
 from gpukeras.models.label_numbers import LabelNumbers, learn_numbers
@@ -88,9 +88,7 @@ def fit_many(
         CheckpointError: if the folder cannot be used, or holds other trainings.
         PreemptedError: if the process was asked to end, and the trainings are saved.
     """
-    kept = FolderSpec()
-    if checkpoint is not None:
-        kept = parse_folder("checkpoint", checkpoint, FolderSpec)
+    kept = FolderSpec() if checkpoint is None else parse_folder("checkpoint", checkpoint)
     spec = ManySpec.from_dict(options)
     rows = _check_data(data)
     resamples = _open_folds(rows, folds, together, times)
@@ -116,15 +114,14 @@ def fit_many(
     starts = list(_list_starts(models, members, built, structures, rows, parts))
     shifts = [start.member.shift(first_rows[_split(start.member)]) for start in starts]
     shifted = [replace(start, member=member) for start, member in zip(starts, shifts, strict=True)]
-    folder = kept.folder or None
-    with catch_preemption(folder is not None) as notice, open_saved(folder, kept.grace_s) as saved:
+    with open_kept(kept, KIND, SavedModels) as saved:
         plan = _plan(models, structures, members, task)
-        task = replace(task, listener=ProgressReporter(on_event, spec.epochs, notice))
-        if folder is not None:
+        task = replace(task, listener=ProgressReporter(on_event, spec.epochs, saved.notice))
+        if kept.folder:
             asked = describe_trainings(models, rows, spec, members)
             plan = _begin(saved, asked, plan, starts, spec)
-            task = _save_to(saved, task, notice)
-        with saved.ending(notice):
+            task = _save_to(saved, task)
+        with saved.ending():
             fitted, plan = _train(shifted, plan, task, saved.progress)
     return FittedModels(
         rows,
@@ -154,9 +151,9 @@ def _begin(
     return plan
 
 
-def _save_to(saved: SavedModels, task: Task, notice: PreemptionNotice) -> Task:
+def _save_to(saved: SavedModels, task: Task) -> Task:
     """Returns what trainings share that are kept in a folder."""
-    after_epoch = partial(saved.after_epoch, task.listener, notice)
+    after_epoch = partial(saved.after_epoch, task.listener)
     return replace(task, after_epoch=after_epoch, after_models=saved.finish, states=saved.states)
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,10 @@ from gpukeras.checkpoint.fingerprint import (
     read_versions,
 )
 from gpukeras.checkpoint.format import DamagedError, read_file, write_file
-from gpukeras.checkpoint.owned_folder import FolderKind, Kept, open_folder
+from gpukeras.checkpoint.owned_folder import FolderKind, Kept
 from gpukeras.checkpoint.store import remove_stores
 from gpukeras.core.atomic_dir import partial_file
 from gpukeras.core.keras_types import Model
-from gpukeras.core.preemption import PreemptionNotice
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.many.fits import Fitted, ModelHistory, ModelProgress, Start, State
 from gpukeras.many.members import Member
@@ -218,24 +216,22 @@ class SavedModels(Kept):
     def after_epoch(
         self,
         listener: ProgressReporter,
-        notice: PreemptionNotice,
         read: Callable[[], Mapping[int, ModelProgress]],
     ) -> None:
         """Saves models that are training, now and then and where the training ends.
 
         Args:
             listener: Says whether the user ends it.
-            notice: Says whether the process is asked to end.
             read: Returns where the models stand.
 
         Raises:
             PreemptedError, CheckpointError: see `end()`.
         """
-        ends = listener.stopped or bool(notice.signal)
+        ends = listener.stopped or bool(self.notice.signal)
         if ends or time.monotonic() - self._saved > SAVE_S:
             self.save(read())
         if ends:  # a signal that comes now ends the next epoch: nothing is lost
-            self.end(notice)
+            self.end()
 
     def finish(self, fitted: Mapping[int, Fitted]) -> None:
         """Keeps models that have trained to their end, and no checkpoints of them any more."""
@@ -248,9 +244,15 @@ class SavedModels(Kept):
             for number in ended:
                 remove_stores(self.states / f"{number:04d}")
 
-    def read(self, path: Path) -> None:
-        """Reads a file of models; one that is damaged leaves them as older files have them."""
+    def load(self) -> None:
+        """Reads the files of models, from the oldest on."""
         assert self.home is not None
+        files = (self.home.path / MODELS).glob("*.npz")
+        for path in sorted(each for each in files if NAME.fullmatch(each.name)):
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        """Reads a file of models; one that is damaged leaves them as older files have them."""
         try:
             progress = unpack_progress(*read_file(path))
         except DamagedError as error:
@@ -268,30 +270,6 @@ class SavedModels(Kept):
         for old in [file for file, left in self._parts.items() if not left and file != path]:
             old.unlink(missing_ok=True)
             del self._parts[old]
-
-
-@contextmanager
-def open_saved(folder: str | None, grace_s: float | None = None) -> Iterator[SavedModels]:
-    """Opens the folder of trainings, reads what is in it, and locks it against other processes.
-
-    Args:
-        folder: The folder, which is created if it is missing; None to keep nothing.
-        grace_s: See `FolderSpec`.
-
-    Raises:
-        CheckpointError: if the folder holds other files, a link or a damaged index, is in use, or
-            cannot be read or written.
-    """
-    if folder is None:
-        yield SavedModels()
-        return
-    with open_folder(Path(folder).expanduser().absolute(), KIND) as home:
-        with home.errors("read"):
-            saved = SavedModels(home, home.read_index(), grace_s=grace_s)
-            files = (home.path / MODELS).glob("*.npz")
-            for path in sorted(each for each in files if NAME.fullmatch(each.name)):
-                saved.read(path)
-        yield saved
 
 
 def _is_of(progress: ModelProgress, start: Start, epochs: int) -> bool:

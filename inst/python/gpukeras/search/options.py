@@ -62,7 +62,7 @@ class SearchSpec(Spec):
     maximize: bool | None = option(None, check_flag)
     design: str = option("latin", check_choice, DESIGNS)
     seed: int | None = option(None, check_count, 0, MOST_SEED)
-    folder: FolderSpec | None = option(None, parse_folder, FolderSpec)
+    folder: FolderSpec | None = option(None, parse_folder)
     most: str | int = option("auto", check_count)
     workers: str | int | Futures = option("auto", check_workers)
 

@@ -15,10 +15,10 @@ import numpy as np
 from gpukeras.backend import keras_private
 from gpukeras.checkpoint.fingerprint import describe_order, describe_rows, read_versions
 from gpukeras.checkpoint.manager import FolderSpec
+from gpukeras.checkpoint.owned_folder import open_kept
 from gpukeras.core.errors import GpuKerasError, SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import MOST_SEED
-from gpukeras.core.preemption import catch_preemption
 from gpukeras.core.progress import OnEvent
 from gpukeras.data.dataset.chunks import GeneratorInterrupt
 from gpukeras.data.dataset.map_dataset import Dataset, MapDataset
@@ -54,7 +54,7 @@ from gpukeras.search.sampling import draw_settings
 from gpukeras.search.space import Space, describe_space, parse_grid, parse_space
 from gpukeras.search.stacked_trainer import StackedTrainer
 from gpukeras.search.stopper import Stopper
-from gpukeras.search.study import Study, open_study
+from gpukeras.search.study import KIND, Study
 from gpukeras.search.trial_models import Build, TrialModels
 from gpukeras.search.trials import Outcome, Trial
 from gpukeras.training.evaluate import evaluate
@@ -270,10 +270,8 @@ def search(
     rows = None if grid is None else parse_grid(grid)
     request = Request(spec, parse_space(settings or {}), rows, check_fit(fit or {}), builder)
     check_design(request.space, rows, spec)
-    kept = spec.folder or FolderSpec()
-    folder = Path(kept.folder) if kept.folder else None
-    with catch_preemption(folder is not None) as notice, open_study(folder, kept.grace_s) as study:
-        stopper = Stopper(spec.seconds, on_event, notice)
+    with open_kept(spec.folder or FolderSpec(), KIND, Study) as study:
+        stopper = Stopper(spec.seconds, on_event, study.notice)
         seed = int(study.known.get("seed", new_seed)) if spec.seed is None else spec.seed
         planned = open_resamples(data, resamples, groups=groups, times=times, seed=seed)
         assert isinstance(data, MapDataset)  # `open_resamples()` refuses others
@@ -284,7 +282,7 @@ def search(
             models = TrialModels(build, data, planned, request.options, states, stopper)
             _check_models(models, running.trials, spec)
             study.begin(identity, [dict(trial.settings) for trial in running.trials.values()])
-            with study.ending(notice), ExitStack() as resources:
+            with study.ending(), ExitStack() as resources:
                 alone = AloneTrainer(models, spec.workers, resources)
                 trainer = StackedTrainer(alone, study, spec.most)
                 running.run(trainer)

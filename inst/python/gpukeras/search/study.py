@@ -10,13 +10,12 @@ What every such folder promises says `checkpoint.owned_folder`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpukeras.checkpoint.owned_folder import FolderKind, Kept, OwnedFolder, open_folder
+from gpukeras.checkpoint.owned_folder import FolderKind, Kept, OwnedFolder
 from gpukeras.checkpoint.store import remove_stores
 from gpukeras.search.trials import Outcome, Trial
 
@@ -67,6 +66,16 @@ class Study(Kept):
         """Settings of the trials, in their order, as far as an earlier call drew them."""
         return list(self.known.get("trials", []))
 
+    def load(self) -> None:
+        """Reads the outcomes of all trials."""
+        assert self.home is not None
+        if not isinstance(self.known.get("trials", []), list):
+            raise self.home.damaged(self.home.index)
+        for number in range(1, len(self.drawn) + 1):
+            path = self.home.path / TRIALS / f"{number:04d}.json"
+            if path.exists():
+                self.outcomes[number] = _read_outcomes(self.home, path, number)
+
     def begin(self, identity: Mapping[str, Any], drawn: list[dict[str, Any]]) -> None:
         """Writes what is searched.
 
@@ -95,40 +104,6 @@ class Study(Kept):
         """Deletes the checkpoints of a search that is complete; other files stay."""
         if self.folder is not None:
             remove_stores(self.folder / STATES)
-
-
-@contextmanager
-def open_study(folder: Path | None, grace_s: float | None = None) -> Iterator[Study]:
-    """Opens a folder, reads what is in it, and locks it against other processes.
-
-    Args:
-        folder: The folder, which is created if it is missing; None to keep nothing.
-        grace_s: See `FolderSpec`.
-
-    Raises:
-        CheckpointError: if the folder holds other files, a link or a damaged file, is in use, or
-            cannot be read or written.
-    """
-    if folder is None:
-        yield Study()
-        return
-    with open_folder(folder, KIND) as home:
-        with home.errors("read"):
-            study = _read_study(home)
-        study.grace_s = grace_s
-        yield study
-
-
-def _read_study(home: OwnedFolder) -> Study:
-    known = home.read_index()
-    if not isinstance(known.get("trials", []), list):
-        raise home.damaged(home.index)
-    study = Study(home, known)
-    for number in range(1, len(study.drawn) + 1):
-        path = home.path / TRIALS / f"{number:04d}.json"
-        if path.exists():
-            study.outcomes[number] = _read_outcomes(home, path, number)
-    return study
 
 
 def _read_outcomes(home: OwnedFolder, path: Path, number: int) -> dict[int, Outcome]:
