@@ -10,6 +10,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from gpukeras.data.reader.table.features import open_table
+from gpukeras.data.reader.table.schema import Wanted
 
 
 def write_bytes(table, suffix):
@@ -27,8 +28,8 @@ def write_bytes(table, suffix):
     return gzip.compress(file.getvalue()) if suffix.endswith(".gz") else file.getvalue()
 
 
-def read(paths, **options):
-    reader = open_table(paths, "x", **options)
+def read(paths, columns=None, **options):
+    reader = open_table(paths, "x", wanted=Wanted(columns), **options)
     return pa.Table.from_batches(reader.batches(), reader.schema).combine_chunks()
 
 

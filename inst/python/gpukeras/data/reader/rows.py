@@ -317,6 +317,7 @@ class Reader(ABC):
 
     Attributes:
         files: The files; none of rows that come once.
+        file_rows: Rows of each file that a pass has read to its end, of tables.
         skipped: Rows and files that the latest pass has left out so far.
     """
 
@@ -327,6 +328,7 @@ class Reader(ABC):
         self.format = format
         self.schema = schema
         self.arg = arg
+        self.file_rows: dict[AnyFile, int] = {}
         self.skipped = Skipped()
         self._notes = dict.fromkeys(notes)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpukeras import DataError
 from gpukeras.data.reader.table import csv_records
 from gpukeras.data.reader.table.features import open_table
-from gpukeras.data.reader.table.schema import to_column
+from gpukeras.data.reader.table.schema import Wanted, to_column
 
 in_one_folder = settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -40,8 +40,8 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(csv_records, "COLUMN_BYTES", 1)
 
 
-def read(paths, **options):
-    reader = open_table(paths, "x", **options)
+def read(paths, columns=None, **options):
+    reader = open_table(paths, "x", wanted=Wanted(columns), **options)
     return pa.Table.from_batches(reader.batches(), reader.schema)
 
 
@@ -315,13 +315,13 @@ def test_a_truncated_compressed_file_is_named(write, tmp_path, monkeypatch, pack
     ("text", "columns", "message"),
     [
         ("\n\n", None, "has no header"),
-        ("a,b\n1,2\n", ["a", "a"], "each once"),
-        ("a,b\n1,2\n", [], "at least one column"),
+        ("a,b\n1,2\n", ["a", "a"], "each column once"),
+        ("a,b\n1,2\n", [], "no feature columns"),
     ],
 )
 def test_what_is_no_table_is_refused(write, text, columns, message):
     with pytest.raises(DataError, match=message):
-        open_table(write(text), "x", columns=columns)
+        open_table(write(text), "x", wanted=Wanted(columns))
 
 
 def test_other_columns_do_not_matter_when_some_are_chosen(write):

@@ -9,6 +9,7 @@ from table_files import read
 from gpukeras import DataError
 from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.data.reader.table.features import open_table
+from gpukeras.data.reader.table.schema import Wanted
 
 X = np.random.default_rng(1).normal(size=(40, 3))
 
@@ -96,7 +97,7 @@ def test_columns_become_features_and_labels(tmp_path):
 def test_columns_of_other_lengths_are_refused_unless_they_are_left_out(tmp_path):
     path = write(tmp_path, x=X.T, y=np.arange(40))
     with pytest.raises(DataError, match="x.h5 has 3 rows in `x` and 40 in `y`") as raised:
-        list(open_table(path, "x", columns=["x.1", "y"]).batches())
+        list(open_table(path, "x", wanted=Wanted(["x.1", "y"])).batches())
     assert "write t(x)" in raised.value.hint
     assert read(path, columns=["y"]).num_rows == 40
 

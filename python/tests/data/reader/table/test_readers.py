@@ -13,6 +13,7 @@ from gpukeras import DataError
 from gpukeras.data.dataset.map_dataset import build_dataset
 from gpukeras.data.files.files import Skipped
 from gpukeras.data.reader.table.features import open_table
+from gpukeras.data.reader.table.schema import Wanted
 from gpukeras.data.reader.table.stream import open_stream
 
 FILES = (".csv", ".csv.gz", ".parquet", ".feather", ".arrow", ".h5")
@@ -43,7 +44,7 @@ def write(table, path):
 
 def opened(kind, table, folder, columns=None):
     if kind != "stream":
-        return open_table(write(table, folder / f"x{kind}"), "x", columns=columns)
+        return open_table(write(table, folder / f"x{kind}"), "x", wanted=Wanted(columns))
     return open_stream(table, "x").select(columns) if columns else open_stream(table, "x")
 
 
@@ -70,13 +71,13 @@ def test_two_columns_of_a_name_are_refused(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("columns", "hint"), [(["kk"], "Near are `k`"), (["zzzz"], "It has `k`, `v`")]
+    ("columns", "hint"), [(["kk"], "called like k, v"), (["zzzz"], "It has 2 columns")]
 )
 @pytest.mark.parametrize("kind", FILES)
 def test_a_column_that_is_not_there_names_the_near_ones(tmp_path, kind, columns, hint):
     with pytest.raises(DataError, match=f"has no column `{columns[0]}`") as raised:
         opened(kind, numbers(3), tmp_path, columns)
-    assert raised.value.hint.startswith(hint)
+    assert hint in raised.value.hint
     assert raised.value.details["column"] == columns[0]
 
 

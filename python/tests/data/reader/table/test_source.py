@@ -274,6 +274,39 @@ def test_a_fault_is_located_beside_columns_left_out(tmp_path):
         build(features([tmp_path], label="y", columns=["a"]))
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_named_columns_are_read_of_files_that_have_others_too(tmp_path, suffix):
+    table = pa.table({"a": [1.0, 2.0], "y": [0.5, 1.5]})
+    more = table.append_column("more", pa.array(["no", "feature"]))
+    paths = [write(table, tmp_path / f"1.{suffix}"), write(more, tmp_path / f"2.{suffix}")]
+    data = build(features(paths, label="y", columns=["a"]))
+    np.testing.assert_array_equal(gathered(data)[0], [[1], [2], [1], [2]])
+    again = build(features(paths, label="y"), recipe=data.recipe)
+    np.testing.assert_array_equal(gathered(again)[0], gathered(data)[0])
+    with pytest.raises(DataError, match="has a column `more` that files before it do not have"):
+        build(features(paths, label="y"))
+
+
+def test_a_recipe_of_other_rows_is_named_before_the_file_is_read(tmp_path):
+    path = write(simple(), tmp_path / "x.csv")
+    recipe = build(features(path, label="y")).recipe
+    other = write(pa.table({"u": [1.0], "v": [2.0]}), tmp_path / "other.csv")
+    with pytest.raises(DataError, match="lacks the column"):
+        build(features(other), recipe=recipe)
+    array = {"kind": "array", "values": np.ones((3, 2)), "names": []}
+    with pytest.raises(DataError, match="must be a matrix or array, as in training"):
+        build(features(path), recipe=build(array).recipe)
+
+
+def test_a_column_is_the_label_or_the_weights():
+    table = pa.table({"a": [1.0, 2.0], "y": [0.5, 1.5]})
+    asked = {"kind": "table", "stream": table, "label": "y", "weights": "y"}
+    with pytest.raises(DataError, match="`weights` is the label `y`"):
+        build(asked)
+    with pytest.raises(DataError, match="more than one column `y`"):
+        build({**asked, "label": ["y", "y"], "weights": None})
+
+
 def test_the_row_counts_those_that_were_dropped(tmp_path):
     table = pa.table({"a": [None, 1.0, None, float("inf")], "b": [1.0, 2.0, 3.0, 4.0]})
     path = write(table, tmp_path / "x.parquet")

@@ -195,6 +195,7 @@ class TableReader(Reader):
                 if not self.skips:
                     raise
                 self.skipped.add(error.message, rows=self._lost(part, rows), files=1)
+            self.file_rows[part.path] = rows
 
     def _each(self) -> Iterator[tuple[Part, Iterator[pa.RecordBatch]]]:
         """Yields the files, each with its batches."""

@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gpukeras.core.errors import DataError, GpuKerasError
-from gpukeras.core.messages import count_of
+from gpukeras.core.errors import DataError
 from gpukeras.core.options import check_choice
 from gpukeras.core.progress import count_pass
 from gpukeras.data.arrays import ALL_ROWS, FLOAT32_MAX, EncodeOptions, column_error
@@ -31,7 +29,7 @@ from gpukeras.data.reader.table.columnar import TableReader, open_columnar
 from gpukeras.data.reader.table.columns import Encoder, LevelUnion, learn_table
 from gpukeras.data.reader.table.csv import open_delimited
 from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column
-from gpukeras.data.reader.table.schema import Asked, Opening
+from gpukeras.data.reader.table.schema import Opening, Wanted
 from gpukeras.data.reader.table.stream import open_stream
 from gpukeras.data.recipe.columns import (
     CategoryRule,
@@ -56,13 +54,15 @@ from gpukeras.data.recipe.targets import SEVERAL, count_codes, recode
 
 # Opening ------------------------------------------------------------------------------------------
 
+EVERYTHING = Wanted()
+
 
 def open_table(
     paths: str | Sequence[str | AnyFile],
     arg: str,
     *,
     format: str = "auto",
-    columns: Asked = None,
+    wanted: Wanted = EVERYTHING,
     on_error: str = "stop",
 ) -> TableReader:
     """Opens files with the same columns as one table, read in batches with bounded memory.
@@ -72,8 +72,7 @@ def open_table(
             of a store, such as "s3://bucket/flights/*.parquet".
         arg: Name of the user's argument, for error messages.
         format: One of `paths.FORMATS`, or "auto" (by the suffixes).
-        columns: Columns to read, in that order, a function that chooses them of the first file's
-            names, or None for all. Others may have any type.
+        wanted: The columns to read; others may have any type.
         on_error: "stop" at the first fault, or "skip" broken rows of CSV files and files that
             cannot be read; `TableReader.skipped` counts them.
 
@@ -83,7 +82,7 @@ def open_table(
     """
     check_choice("on_error", on_error, ("stop", "skip"))
     files = find_files(paths, arg, format)
-    opening = Opening(arg, columns, Skipped() if on_error == "skip" else None)
+    opening = Opening(arg, wanted, Skipped() if on_error == "skip" else None)
     if files.format == "csv":
         return open_delimited(files.paths, opening)
     return open_columnar(files.paths, files.format, opening)
@@ -194,30 +193,6 @@ class _Fault:
         return DataError(error.message, hint=error.hint, **{**error.details, "row": self._row})
 
 
-def find_row(files: Sequence[AnyFile], row: int, table: Any) -> tuple[AnyFile, int] | None:
-    """Returns the file that contains a row, and the row's number in that file, from 1.
-
-    Args:
-        files: The files in order.
-        row: Row number over all files, from 1.
-        table: Their reader, see `open_table()`.
-
-    Returns:
-        The path and the row number, or None if the rows cannot be counted.
-    """
-    try:
-        for path in files:
-            reader = open_table([path], table.arg, format=table.format, columns=table.names)
-            known = reader.known_rows
-            rows = sum(map(len, reader.batches())) if known is None else known
-            if row <= rows:
-                return path, row
-            row -= rows
-    except GpuKerasError:  # the caller reports another error already
-        return None
-    return None
-
-
 def name_row(error: DataError, path: AnyFile | None, row: int) -> DataError:
     """Returns a copy of an error that names the first faulty row and its file.
 
@@ -258,39 +233,37 @@ class TableFeatures(Features):
     def __init__(self, asked: FeatureRequest) -> None:
         """Reads the files' headers; their rows are read on first use."""
         self.arg, features = asked.arg, asked.features
-        self._spec, self._encoding, self._text = asked.spec, asked.encoding, asked.text
+        self._spec, self._text = asked.spec, asked.text
         self._labels = _texts(features.get("label")) or []
         self._weights = features.get("weights") or None
         self._shard = features.get("shard")
-        self._open(features)
+        check_names(self._labels, "y")
+        if self._weights in self._labels:
+            problem = f"`weights` is the label `{self._weights}`."
+            raise DataError(problem, hint="Give another column.", arg="weights")
+        self._beside = [*self._labels, *([self._weights] if self._weights else [])]
+        self._encoding = None
+        if asked.encoding is not None:
+            self._encoding = check_kind(asked.encoding, TableEncoding, self.arg)
+        wanted = Wanted(_texts(features.get("columns")), self._beside, self._encoding)
+        self.reader = self._open(features, wanted)
+        self.columns = [name for name in self.reader.names if name not in self._beside]
         self._scan: Scan | None = None
 
-    def _open(self, features: Mapping[str, Any]) -> None:
-        asked = _texts(features.get("columns"))
+    def _open(self, features: Mapping[str, Any], wanted: Wanted) -> Reader:
         if features.get("stream") is not None:
             reader = open_stream(features["stream"], self.arg)
             try:
-                self.reader: Reader = reader.select(self._choose(reader.names, asked))
+                return reader.select(wanted.choose(reader.names, self.arg))
             except BaseException:
                 reader.close()
                 raise
-            return
         paths = _texts(features["paths"]) or []
         how = {"format": features.get("format") or "auto", "on_error": self._spec.on_error}
-        choose = partial(self._choose, asked=asked)
-        table = open_table(paths, self.arg, columns=choose, **how)
+        table = open_table(paths, self.arg, wanted=wanted, **how)
         if self._shard is not None:
             self.share = table.take_shard(*self._shard)
-        self.reader = table
-
-    def _choose(self, names: Sequence[str], asked: Sequence[str] | None) -> list[str]:
-        """Chooses the feature columns; returns them and the columns beside them."""
-        self.columns = choose_columns(names, self._beside, asked, self._encoding, self.arg)
-        return [*self.columns, *(name for name in self._beside if name not in self.columns)]
-
-    @property
-    def _beside(self) -> list[str]:
-        return [*self._labels, *([self._weights] if self._weights else [])]
+        return table
 
     # Rows
 
@@ -327,7 +300,6 @@ class TableFeatures(Features):
         """
         if len(self._labels) < 2:
             return self._take_label(self._labels[0]) if self._labels else None
-        check_names(self._labels, "y")
         outputs = [{"name": name, "labels": self._take_label(name)} for name in self._labels]
         return {"kind": SEVERAL, "outputs": outputs}
 
@@ -427,8 +399,11 @@ class TableFeatures(Features):
         row = row if complete is None else int(np.flatnonzero(complete)[row - 1]) + 1
         if len(files) < 2:
             return name_row(error, files[0] if files else None, row)
-        located = find_row(files, row, self.reader)
-        return error if located is None else name_row(error, *located)
+        for path, rows in self.reader.file_rows.items():
+            if row <= rows:
+                return name_row(error, path, row)
+            row -= rows
+        return error
 
     def _encodable(
         self, encoding: TableEncoding, complete: np.ndarray | None
@@ -491,46 +466,6 @@ class TableFeatures(Features):
             whole=spec.validation == 0 and spec.na != "drop",
         )
         return Scan(self.reader, self.arg, watch, again=spec.on_error == "stop")
-
-
-def choose_columns(
-    names: Sequence[str],
-    beside: Sequence[str],
-    asked: Sequence[str] | None,
-    encoding: Encoding | None,
-    arg: str,
-) -> list[str]:
-    """Selects the feature columns.
-
-    Args:
-        names: Names of all columns of the files.
-        beside: Names of the label and weight columns.
-        asked: Columns that the user names, or None for all others.
-        encoding: The learned encoding, or None; only columns that it knows are selected.
-        arg: Name of the user's argument, for error messages.
-
-    Raises:
-        DataError: if a column does not exist, or no column is left.
-    """
-    for name in [*beside, *(asked or ())]:
-        if name not in names:
-            near = ", ".join(get_close_matches(name, names, 3, 0.0))
-            raise DataError(
-                f"`{arg}` has no column `{name}`.",
-                hint=f"It has {count_of(len(names), 'column')}, called like {near}.",
-                arg=arg,
-                column=name,
-            )
-    chosen = [name for name in asked or names if name not in beside]
-    if encoding is not None:
-        return [name for name in chosen if name in encoding.known]
-    if not chosen:
-        raise DataError(
-            f"`{arg}` has no feature columns.",
-            hint=f"It has {'only ' if beside else ''}the columns {', '.join(names)}.",
-            arg=arg,
-        )
-    return chosen
 
 
 def in_zone(column: Mapping[str, Any], zone: str) -> Mapping[str, Any]:

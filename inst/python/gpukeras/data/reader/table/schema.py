@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from gpukeras.core.messages import count_of
 from gpukeras.data.files.arrow import pa, pc
 from gpukeras.data.files.files import AnyFile, Skipped, file_error
 from gpukeras.data.recipe.datetimes import utc_offsets
+from gpukeras.data.recipe.recipe import TableEncoding, check_columns
 
 # Types --------------------------------------------------------------------------------------------
 
@@ -36,8 +38,6 @@ _FAMILIES = {
     "duration": _IS.is_duration,
     "missing": _IS.is_null,
 }
-# Columns to read: their names, a function that chooses them of a file's names, or None for all.
-Asked = Sequence[str] | str | Callable[[Sequence[str]], Sequence[str]] | None
 WORDS = {"number": "a number", "logical": "TRUE or FALSE", "date": "a date as 2024-12-31"} | {
     "time": "a time as 2024-12-31 23:59:59",
     "time of day": "a time of day as 23:59:59",
@@ -81,52 +81,76 @@ def _unify_family(family: str, first: pa.DataType, later: pa.DataType) -> pa.Dat
     }.get(family)
 
 
-def choose_columns(
-    names: Sequence[str], asked: Asked, arg: str, path: AnyFile | None
-) -> tuple[str, ...]:
-    """Returns the columns to read, in the order requested; all by default.
+@dataclass(frozen=True)
+class Wanted:
+    """The columns of a table that are read: features, and those beside them.
 
     Args:
-        names: Names of the file's columns.
-        asked: Columns requested, a function that chooses them of the names, or None for all.
+        columns: Names of the features, in that order, or None for all that are not beside them.
+        beside: Names of the labels and the weights.
+        encoding: The learned encoding, whose columns alone are features; or None.
+    """
+
+    columns: Sequence[str] | None = None
+    beside: Sequence[str] = ()
+    encoding: TableEncoding | None = None
+
+    @property
+    def all(self) -> bool:
+        """Whether all columns of a file are read."""
+        return self.columns is None and self.encoding is None
+
+    def choose(self, names: Sequence[str], arg: str) -> tuple[str, ...]:
+        """Returns the features among the names, then the columns beside them.
+
+        Args:
+            names: Names of all columns.
+            arg: Name of the user's argument, for error messages.
+
+        Raises:
+            DataError: if a column does not exist, is named twice, or no feature is left.
+        """
+        for name in [*self.beside, *(self.columns or ())]:
+            if name not in names:
+                near = ", ".join(get_close_matches(name, names, 3, 0.0))
+                raise DataError(
+                    f"`{arg}` has no column `{name}`.",
+                    hint=f"It has {count_of(len(names), 'column')}, called like {near}.",
+                    arg=arg,
+                    column=name,
+                )
+        asked = names if self.columns is None else self.columns
+        if len(set(asked)) < len(asked):
+            raise DataError("`columns` must name each column once.", arg="columns")
+        chosen = [name for name in asked if name not in self.beside]
+        if self.encoding is not None:
+            check_columns(self.encoding, chosen, arg)
+            known = self.encoding.known
+            chosen = [name for name in chosen if name in known]
+        if not chosen:
+            raise DataError(
+                f"`{arg}` has no feature columns.",
+                hint=f"It has {'only ' if self.beside else ''}the columns {', '.join(names)}.",
+                arg=arg,
+            )
+        return (*chosen, *self.beside)
+
+
+def check_different(names: Sequence[str], arg: str, path: AnyFile | None) -> None:
+    """Checks that no two columns share a name.
+
+    Args:
+        names: Names of the columns.
         arg: Name of the user's argument, for error messages.
         path: The file, or None for a stream.
 
     Raises:
-        DataError: if two columns of the file share a name, or a requested column does not exist.
+        DataError: if two do.
     """
     name, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:
         problem = f"has several columns named `{name}`."
         raise file_error(path, arg, problem, "Rename them.", column=name, row=1)
-    if asked is None:
-        return tuple(names)
-    asked = asked(names) if callable(asked) else asked
-    requested = (asked,) if isinstance(asked, str) else tuple(asked)
-    known = set(names)
-    for name in requested:
-        if name not in known:
-            raise missing_column(name, names, arg, path)
-    if not requested or len(set(requested)) < len(requested):
-        raise DataError("`columns` must name at least one column, each once.", arg="columns")
-    return requested
-
-
-def missing_column(name: str, names: Sequence[str], arg: str, path: AnyFile | None) -> DataError:
-    """Returns the error for a column that a file lacks; the hint lists similar names.
-
-    Args:
-        name: The column.
-        names: Names of the file's columns.
-        arg: Name of the user's argument, for error messages.
-        path: The file, or None for a stream.
-    """
-    lower = {known.lower(): known for known in reversed(names)}
-    near = [lower[close] for close in get_close_matches(str(name).lower(), lower, 3, 0.6)]
-    shown = near or list(names[:5])
-    more = ", ..." if not near and len(names) > 5 else ""
-    hint = f"{'Near are' if near else 'It has'} {', '.join(f'`{name}`' for name in shown)}{more}."
-    return file_error(path, arg, f"has no column `{name}`.", hint, column=name)
 
 
 class Opening:
@@ -134,7 +158,7 @@ class Opening:
 
     Args:
         arg: Name of the user's argument, for error messages.
-        asked: Columns to read, in that order, or what `choose_columns()` takes.
+        wanted: The columns to read.
         skipped: Counts what is left out, or None if the first fault is an error.
 
     Attributes:
@@ -142,9 +166,9 @@ class Opening:
         columns: The columns to read.
     """
 
-    def __init__(self, arg: str, asked: Asked = None, skipped: Skipped | None = None) -> None:
+    def __init__(self, arg: str, wanted: Wanted, skipped: Skipped | None) -> None:
         """Opens nothing."""
-        self.arg, self.skipped, self._asked = arg, skipped, asked
+        self.arg, self.skipped, self._wanted = arg, skipped, wanted
         self.names: tuple[str, ...] = ()
         self.columns: tuple[str, ...] = ()
 
@@ -154,13 +178,11 @@ class Opening:
         Raises:
             DataError: for the first column that is missing, unexpected or duplicated; names it.
         """
+        check_different(names, self.arg, path)
         if not self.names:
-            return choose_columns(names, self._asked, self.arg, path)
-        choose_columns(names, None, self.arg, path)
+            return self._wanted.choose(names, self.arg)
         found, known = set(names), set(self.names)
-        named = self._asked is not None and not callable(self._asked)
-        whole = self._asked is None or set(self.columns) == known
-        odd = [name for name in names if whole and not named and name not in known]
+        odd = [name for name in names if self._wanted.all and name not in known]
         counts = f"it has {count_of(len(names), 'column')}, files before it have {len(self.names)}"
         for name in self.columns:
             if name not in found:

@@ -26,7 +26,7 @@ from gpukeras.core.messages import find_reason, hide_credentials
 from gpukeras.data.files.arrow import batch_rows, pa
 from gpukeras.data.reader.rows import Reader
 from gpukeras.data.reader.table.columnar import convert, note_rounded, validated
-from gpukeras.data.reader.table.schema import check_types, choose_columns, unify
+from gpukeras.data.reader.table.schema import check_different, check_types, unify
 
 # PostgreSQL ---------------------------------------------------------------------------------------
 
@@ -388,7 +388,7 @@ class StreamReader(Reader):
     def __init__(self, source: BatchSource, arg: str, format: str = STREAM) -> None:
         """Checks the names of the columns; reads no rows."""
         schema = source.schema.remove_metadata()
-        choose_columns(schema.names, None, arg, None)
+        check_different(schema.names, arg, None)
         super().__init__(format, schema, arg)
         self._source: Callable[[Sequence[str]], Iterator[pa.RecordBatch]] | None = source.read
         self._close = source.close

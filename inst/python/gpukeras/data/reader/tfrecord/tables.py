@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from gpukeras.data.files.arrow import pa
 from gpukeras.data.reader.rows import Reader
 from gpukeras.data.reader.table.features import TableFeatures
+from gpukeras.data.reader.table.schema import Wanted
 from gpukeras.data.reader.tfrecord.schema import (
     Arrays,
     Description,
@@ -69,10 +71,10 @@ class RecordReader(Reader):
 class RecordTable(TableFeatures):
     """Features from scalars, one per column."""
 
-    def _open(self, features: Mapping[str, Any]) -> None:
+    def _open(self, features: Mapping[str, Any], wanted: Wanted) -> Reader:
         self._records: RecordReader = features["reader"]
-        self._records.select(self._choose(self._records.names, None))
-        self.reader = self._records
+        self._records.select(replace(wanted, columns=None).choose(self._records.names, self.arg))
+        return self._records
 
     def _take_label(self, name: str) -> Mapping[str, Any]:
         """Returns the label column; levels of integer classes are in numeric order."""
