@@ -246,16 +246,58 @@ def column_name(names: Sequence[str], column: int) -> str:
     return names[column] if column < len(names) else str(column + 1)
 
 
-def count_bad(values: np.ndarray) -> dict[str, int]:
-    """Counts values that are missing, infinite, and otherwise larger than a number."""
-    with np.errstate(invalid="ignore"):
-        beyond = int((np.abs(values) > FLOAT32_MAX).sum())
-    infinite = int(np.isinf(values).sum())
-    return {
-        "missing": int(np.isnan(values).sum()),
-        "infinite": infinite,
-        "large": beyond - infinite,
-    }
+class BadValues:
+    """Counts values that cannot be trained on, block by block, and finds the first row of them.
+
+    Args:
+        impute: Whether missing values are none of them.
+        limit: The largest number that is none of them.
+
+    Attributes:
+        counts: How many are `missing`, `infinite` and too `large` for float32.
+        row: The first row that has one, from 1; None without any.
+    """
+
+    def __init__(self, impute: bool = False, limit: float = FLOAT32_MAX) -> None:
+        """Starts without rows."""
+        self.counts = {"missing": 0, "infinite": 0, "large": 0}
+        self.row: int | None = None
+        self._impute, self._limit = impute, limit
+        self._rows = 0
+
+    def add(self, values: np.ndarray, encoded: np.ndarray | None = None) -> bool:
+        """Adds a block of rows; returns whether there is a value that is not plain.
+
+        Args:
+            values: The values.
+            encoded: What must not be too large: the values after scaling, or None for themselves.
+        """
+        start, self._rows = self._rows, self._rows + len(values)
+        encoded = values if encoded is None else encoded
+        with np.errstate(invalid="ignore"):
+            largest = max(encoded.max(initial=0), -encoded.min(initial=0))  # NaN if one is NaN
+            if np.isfinite(largest) and largest <= self._limit:
+                return False
+            infinite = np.isinf(values)
+            large = (np.abs(encoded) > self._limit) & ~infinite
+        missing = np.zeros(values.shape, bool) if self._impute else np.isnan(values)
+        bad = missing | infinite | large
+        if self.row is None and bad.any():
+            self.row = start + int(bad.reshape(len(bad), -1).any(axis=1).argmax()) + 1
+        for what, mask in (("missing", missing), ("infinite", infinite), ("large", large)):
+            self.counts[what] += int(mask.sum())
+        return True
+
+    def error(self, name: str, arg: str) -> DataError | None:
+        """Returns the error for a column with such values, with the first row; None without any."""
+        if self.row is None:
+            return None
+        counts = dict(self.counts)
+        if counts["missing"] or counts["infinite"]:  # which are to be mended first
+            counts["large"] = 0
+        error = column_error(name, arg, "", **counts)
+        error.details["row"] = self.row
+        return error
 
 
 def column_error(name: str, arg: str, hint: str = "", **counts: int) -> DataError:

@@ -29,7 +29,7 @@ from gpukeras.data.dataset.map_dataset import (
 )
 from gpukeras.data.dataset.streams import STREAM_KINDS, build_stream
 from gpukeras.data.loader.transforms import trace_map, unmapped
-from gpukeras.data.plan import PipelinePlan, choose_batch_size
+from gpukeras.data.plan import PipelinePlan
 from gpukeras.data.reader.rows import RenumberedRows, RowSource
 from gpukeras.data.recipe.augmentation import AugmentSpec, choose_augmented
 from gpukeras.data.recipe.multi_output import Weights
@@ -162,14 +162,11 @@ def build_sharded(
         SpecError: for other rows, or an option that needs the rows of all workers.
         DataError: for data that cannot be trained on, or fewer files than workers.
     """
-    spec, arg = request.spec, request.arg
     _check_options(features, request)
     place = shard.index, shard.count
     own = build_rows({**features, "shard": place}, request)
-    counts = _check_counts(shard.exchange("shard", {"rows": len(own.train_rows)}), arg)
-    data = ShardedDataset(own, shard.index, counts)
-    choose_batch_size(len(data.train_rows), spec.batch_size)
-    return data
+    counts = _check_counts(shard.exchange("shard", {"rows": len(own.train_rows)}), request.arg)
+    return ShardedDataset(own, shard.index, counts)
 
 
 def _check_counts(records: Sequence[Mapping[str, Any]], arg: str) -> list[int]:

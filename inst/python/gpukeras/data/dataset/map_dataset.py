@@ -20,7 +20,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_copy, aligned_empty
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.arrays import EncodeOptions, Notes, check_some, epoch_order, split_rows
-from gpukeras.data.plan import PipelineFacts, PipelinePlan, choose_batch_size, plan_pipeline
+from gpukeras.data.plan import PipelineFacts, PipelinePlan, plan_pipeline
 from gpukeras.data.reader.image.source import read_masks, refuse_without_images
 from gpukeras.data.reader.registry import open_features, open_labels
 from gpukeras.data.reader.rows import Features, MemoryRows, RowSource
@@ -437,7 +437,6 @@ def build_rows(features: Mapping[str, Any], request: Request) -> MapDataset:
         class_weights = ClassWeights(request.class_weight, weighing.pack(recipe.label))
     del labels, weights, weighing, keep  # a large file's need more memory than what follows
     shares = [take_shard(part, spec.shard) for part in parts]
-    choose_batch_size(len(shares[0]), spec.batch_size)
     encoded = opened.encode(recipe.features, EncodeOptions(complete, notes))
     sources = (place_rows(encoded, spec.cache, arg), *map(_as_rows, arrays))
     dropped, said = opened.rows - rows, (*opened.notes, *remarks, *notes.sentences)

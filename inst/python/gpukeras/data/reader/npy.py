@@ -24,6 +24,7 @@ from gpukeras.core.messages import mib
 from gpukeras.data.arrays import (
     ALL_ROWS,
     FLOAT32_MAX,
+    BadValues,
     EncodeOptions,
     RunningStats,
     row_blocks,
@@ -285,22 +286,26 @@ class FileFeatures(Features):
         Raises:
             DataError: if values are missing or infinite; with their counts and the first such row.
         """
-        width, bad = self.row_shape[-1], _Bad()
+        width, bad = self.row_shape[-1], BadValues(limit=np.inf)
         moments = RunningStats()
         low = np.full(width, np.inf)
         high = np.full(width, -np.inf)
         start = 0
         for batch in self.reader.counted(self.reader.batches()):
             block = batch.astype(np.float64, copy=False)
-            bad.count(block, start)
-            if not bad.row:
+            bad.add(block)
+            if bad.row is None:
                 cells = block.reshape(-1, width)
                 low, high = np.minimum(low, cells.min(axis=0)), np.maximum(high, cells.max(axis=0))
                 if keep is not None:
                     kept = block[keep[start : start + len(block)]]
                     moments.add(kept.reshape(-1, width))
             start += len(block)
-        bad.refuse(self)
+        if bad.row is not None:
+            found = [f"{count:,} {what}" for what, count in bad.counts.items() if count]
+            problem = f"has values that cannot be trained on: {' and '.join(found)}, the first in "
+            hint = "Remove or impute those rows first."
+            raise self.error(f"{problem}row {bad.row:,}.", hint, row=bad.row, **bad.counts)
         self._ends = [low, high]
         return moments
 
@@ -347,32 +352,3 @@ def read_npy_labels(file: NpyFile) -> dict[str, Any]:
         "levels": [],
         "names": [],
     }
-
-
-@dataclass
-class _Bad:
-    """Counts of missing and infinite values, and the first row that has one, counted from 1."""
-
-    missing: int = 0
-    infinite: int = 0
-    row: int = 0
-
-    def count(self, block: np.ndarray, start: int) -> None:
-        bad = ~np.isfinite(block)
-        if not bad.any():
-            return
-        missing = int(np.isnan(block).sum())
-        self.missing += missing
-        self.infinite += int(bad.sum()) - missing
-        self.row = self.row or start + int(bad.reshape(len(bad), -1).any(axis=1).argmax()) + 1
-
-    def refuse(self, features: FileFeatures) -> None:
-        if self.row:
-            counts = {"missing": self.missing, "infinite": self.infinite}
-            found = " and ".join(f"{number:,} {what}" for what, number in counts.items() if number)
-            raise features.error(
-                f"has values that cannot be trained on: {found}, the first in row {self.row:,}.",
-                "Remove or impute those rows first.",
-                row=self.row,
-                **counts,
-            )

@@ -21,12 +21,13 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec, check_choice, describe
 from gpukeras.data.arrays import (
+    BadValues,
     Notes,
+    RunningStats,
     check_lengths,
     column_error,
     column_fault,
     missing_hint,
-    moments,
     row_blocks,
 )
 from gpukeras.data.recipe import imputation
@@ -395,28 +396,106 @@ def _learn_text(column: Mapping[str, Any], how: Learning, spec: TextSpec) -> Col
 
 
 def _learn_number(column: Mapping[str, Any], how: Learning) -> NumericRule:
-    name = column["name"]
     if column.get("offset"):
-        return NumberRule(name, offset=True, strata=int(column.get("strata") or 0))
-    # Unscaled, days since 1970 are too large for a network.
-    scale = (how.spec.scale and column["kind"] != "logical") or kind_of(column) in CYCLES
+        return NumberRule(column["name"], offset=True, strata=int(column.get("strata") or 0))
+    summary = NumberSummary(column, how)
     column = take_rows(column, how.complete)
-    read = read_number(column, column.get("units") or "")
-    constant = find_constant(read[how.keep]) if how.whole else None
-    if not scale and not how.impute:
+    if not summary.needed:
+        constant = find_constant(summary.take(column, how.keep)) if how.whole else None
         return make_scaled(column, constant=constant)
-    values = _finite(column, read, how.arg, missing=how.impute)
-    _check_size(values, name, how.arg)
-    there = imputation.observed(values, how.keep, name, how.arg)
-    center, deviation = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
-    return make_scaled(
-        column,
-        center=float(center[0]) if scale else 0.0,
-        scale=float(deviation[0]) if scale else 1.0,
-        fill=imputation.learn_fill(column, there) if how.impute else None,
-        indicator=_needs_indicator(column, how),
-        constant=constant,
-    )
+    summary.add(column, how.keep)
+    if summary.needs_median:
+        summary.median = float(np.median(summary.take(column, how.keep)))
+    return summary.rule()
+
+
+class NumberSummary:
+    """Statistics of a column of numbers, dates, times or durations, from one block or several.
+
+    Args:
+        column: A block of the column, or an empty one: its name, kind, zone and units.
+        how: Options for learning columns; its masks of rows are unused.
+
+    Attributes:
+        count: Number of the training rows' values that are not missing.
+        median: Their median, where it is needed and known.
+    """
+
+    def __init__(self, column: Mapping[str, Any], how: Learning) -> None:
+        """Starts without values."""
+        self.name, self.how = column["name"], how
+        self.median: float | None = None
+        self._column = {key: column.get(key) or "" for key in ("name", "kind", "zone", "units")}
+        self._moments = RunningStats()
+        self._bad = BadValues(how.impute)
+        self._gaps = 0  # missing values in training rows
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the column is standardised; days since 1970 are too large for a network."""
+        kind = self._column["kind"]
+        return (self.how.spec.scale and kind != "logical") or kind in CYCLES
+
+    @property
+    def needed(self) -> bool:
+        """Whether the column needs any statistics."""
+        return self.scaled or self.how.impute
+
+    @property
+    def needs_median(self) -> bool:
+        """Whether the median is needed; a logical column's mode follows from its mean."""
+        return self.how.impute and self._column["kind"] != "logical" and self.count > 0
+
+    @property
+    def count(self) -> int:
+        """Number of the training rows' values that are not missing."""
+        return self._moments.count
+
+    def take(self, column: Mapping[str, Any], keep: np.ndarray | None) -> np.ndarray:
+        """Returns the values of a block's training rows, without missing ones.
+
+        Args:
+            column: The block.
+            keep: Mask of the training rows, None for all.
+        """
+        values = read_number(column, self._column["units"])
+        kept = values if keep is None else values[keep]
+        return kept[~np.isnan(kept)]
+
+    def add(self, column: Mapping[str, Any], keep: np.ndarray | None) -> None:
+        """Adds a block of rows; for the arguments see `take()`."""
+        values = read_number(column, self._column["units"])
+        kept = values if keep is None else values[keep]
+        if self._bad.add(values):
+            there = kept[~np.isnan(kept)]
+            self._gaps += len(kept) - len(there)
+            kept = there
+        for rows in row_blocks(len(kept), kept.itemsize):
+            self._moments.add(kept[rows])
+
+    def rule(self) -> NumericRule:
+        """Returns the learned rule.
+
+        Raises:
+            DataError: if values are missing, infinite or too large; names the column, with counts.
+        """
+        if not self.needed:
+            return make_scaled(self._column)
+        if error := self._bad.error(self.name, self.how.arg):
+            raise error
+        if not self.count:
+            raise imputation.nothing_observed(self.name, self.how.arg)
+        mean, fill = float(self._moments.mean), None
+        if self.how.impute:
+            fill = float(mean > 0.5) if self.median is None else self.median
+        return make_scaled(
+            self._column,
+            center=mean if self.scaled else 0.0,
+            scale=float(self._moments.deviation) if self.scaled else 1.0,
+            fill=fill,
+            indicator=self.how.impute and self._gaps > 0,
+            constant=self._moments.constant if self.how.whole else None,
+        )
 
 
 def find_constant(values: np.ndarray) -> float | None:

@@ -13,11 +13,10 @@ from gpukeras.core.memory import aligned_empty
 from gpukeras.data.arrays import (
     ALL_ROWS,
     EXACT_FLOAT32,
+    BadValues,
     EncodeOptions,
     check_features,
-    column_error,
     column_name,
-    count_bad,
     moments,
     row_blocks,
     standardise,
@@ -303,11 +302,10 @@ def _encode_block(
 def _not_finite(x: np.ndarray, rule: ArrayEncoding, arg: str) -> DataError:
     """Returns the error for the first column with a missing, infinite or huge value."""
     for column in range(x.shape[-1]):
-        counts = count_bad(x[..., column].astype(np.float64))
-        if rule.fill is not None:
-            counts["missing"] = 0
-        if any(counts.values()):
-            return column_error(column_name(rule.names, column), arg, "", **counts)
+        bad = BadValues(impute=rule.fill is not None)
+        bad.add(x[..., column].astype(np.float64))
+        if error := bad.error(column_name(rule.names, column), arg):
+            return error
     return DataError(f"`{arg}` is not finite after scaling.", arg=arg)
 
 

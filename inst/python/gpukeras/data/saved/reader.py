@@ -36,7 +36,6 @@ from gpukeras.core.progress import count_pass, count_rows
 from gpukeras.core.safe_files import open_regular
 from gpukeras.data.dataset.map_dataset import MapDataset, Request, take_shard
 from gpukeras.data.files.files import path_error, read_stamp
-from gpukeras.data.plan import choose_batch_size
 from gpukeras.data.reader.npy import FileRows, NpyFile
 from gpukeras.data.reader.rows import RowSource, SelectedRows
 from gpukeras.data.reader.storage import MEMORY_BYTES, place_rows
@@ -252,7 +251,6 @@ def open_folder(folder: Path, manifest: Manifest, spec: DatasetSpec, arg: str) -
     if held.all():
         raise DataError(f"`{arg}` has no training rows left.", arg=arg, path=str(folder))
     train = take_shard(np.flatnonzero(~held).astype(np.int32), spec.shard)
-    choose_batch_size(len(train), spec.batch_size)
     return MapDataset(
         tuple(_place(sources[name], name, spec.cache, arg) for name in FIELDS if name in sources),
         from_portable(manifest.recipe),

@@ -12,138 +12,25 @@ from gpukeras.data.arrays import (
     EXACT_FLOAT64,
     FLOAT32_MAX,
     Notes,
-    RunningStats,
-    column_error,
     column_fault,
-    count_bad,
     side_by_side,
 )
 from gpukeras.data.recipe.columns import (
     ColumnRule,
     Learning,
-    NumericRule,
+    NumberSummary,
     is_odd_logical,
     kind_of,
     learn_column,
-    make_scaled,
     transform_column,
 )
-from gpukeras.data.recipe.datetimes import CYCLES, read_number
-from gpukeras.data.recipe.imputation import nothing_observed
+from gpukeras.data.recipe.datetimes import read_number
 from gpukeras.data.recipe.targets import spread_codes
 
 # Statistics ---------------------------------------------------------------------------------------
 
 MAX_TEXTS = 100_000  # bounds memory; a one-hot column can have 1,000 levels
 DIGIT_BITS = 16  # fixed per pass, of a value's 64
-
-
-class NumberSummary:
-    """Statistics of a column of numbers, dates, times or durations.
-
-    Args:
-        column: A block of the column, or an empty one: its name, kind, zone and units.
-        how: Options for learning columns; its masks of rows are unused.
-    """
-
-    def __init__(self, column: Mapping[str, Any], how: Learning) -> None:
-        """Starts without values."""
-        self.name, self.how = column["name"], how
-        self._column = {key: column.get(key) or "" for key in ("name", "kind", "zone", "units")}
-        self.median: Median | None = None
-        self._moments = RunningStats()
-        self._bad = {"missing": 0, "infinite": 0, "large": 0}
-        self._gaps = 0  # missing values in training rows
-        self._rows = 0
-        self._first: int | None = None  # first faulty row, from 1
-
-    @property
-    def scaled(self) -> bool:
-        """Whether the column is standardised; days since 1970 always are."""
-        kind = self._column["kind"]
-        return (self.how.spec.scale and kind != "logical") or kind in CYCLES
-
-    @property
-    def needed(self) -> bool:
-        """Whether the column needs any statistics."""
-        return self.scaled or self.how.impute
-
-    def add(self, column: Mapping[str, Any], keep: np.ndarray | None) -> None:
-        """Adds a block of rows; `keep` marks the training rows, None for all."""
-        values = read_number(column, self._column["units"])
-        if len(values) == 0:
-            return
-        with np.errstate(invalid="ignore"):
-            largest = max(values.max(), -values.min())  # NaN if any value is NaN
-        if not largest <= FLOAT32_MAX:
-            self._count_bad(values)
-        kept = values if keep is None else values[keep]
-        if np.isnan(largest):
-            there = kept[~np.isnan(kept)]
-            self._gaps += len(kept) - len(there)
-            kept = there
-        self._moments.add(kept)
-        self._rows += len(values)
-
-    def _count_bad(self, values: np.ndarray) -> None:
-        for what, count in count_bad(values).items():
-            self._bad[what] += count
-        with np.errstate(invalid="ignore"):
-            wrong = np.abs(values) > FLOAT32_MAX
-        wrong = wrong if self.how.impute else wrong | np.isnan(values)
-        if self._first is None and wrong.any():
-            self._first = self._rows + int(wrong.argmax()) + 1
-
-    def check(self) -> None:
-        """Checks the column as `columns` checks whole columns.
-
-        Raises:
-            DataError: if values are missing, infinite or too large; names the column, with counts.
-        """
-        bad = dict(self._bad)
-        if self.how.impute:
-            bad["missing"] = 0
-        if bad["missing"] or bad["infinite"]:
-            bad["large"] = 0
-        if any(bad.values()):
-            error = column_error(self.name, self.how.arg, "", **bad)
-            error.details["row"] = self._first
-            raise error
-        if not self._moments.count:
-            raise nothing_observed(self.name, self.how.arg)
-
-    def start_median(self) -> Median | None:
-        """Returns a new median search, or None if none is needed.
-
-        A logical column's mode follows from its mean.
-        """
-        if self.how.impute and self._column["kind"] != "logical" and self._moments.count:
-            self.median = Median(self._moments.count)
-        return self.median
-
-    def add_to_median(self, column: Mapping[str, Any], keep: np.ndarray | None) -> None:
-        """Adds a block of rows in one of the passes that find the median."""
-        assert self.median is not None  # start_median() was called
-        values = read_number(column, self._column["units"])
-        kept = values if keep is None else values[keep]
-        self.median.add(kept[~np.isnan(kept)])
-
-    def rule(self) -> NumericRule:
-        """Returns the learned rule."""
-        if not self.needed:
-            return make_scaled(self._column)
-        fill = None
-        if self.how.impute:
-            mean = float(self._moments.mean)
-            fill = float(mean > 0.5) if self.median is None else self.median.value
-        return make_scaled(
-            self._column,
-            center=float(self._moments.mean) if self.scaled else 0.0,
-            scale=float(self._moments.deviation) if self.scaled else 1.0,
-            fill=fill,
-            indicator=self.how.impute and self._gaps > 0,
-            constant=self._moments.constant,
-        )
 
 
 class Median:
@@ -354,14 +241,16 @@ def find_medians(
         read: Function from column names to blocks: columns by name, with the mask of the training
             rows or None for all.
     """
-    waiting = [each for each in summaries if each.start_median() is not None]
-    medians = [each.median for each in waiting if each.median is not None]
-    while medians and not medians[0].found:
-        for columns, keep in read([each.name for each in waiting]):
-            for summary in waiting:
-                summary.add_to_median(columns[summary.name], keep)
-        for median in medians:
+    waiting = [each for each in summaries if each.needs_median]
+    medians = {each.name: Median(each.count) for each in waiting}
+    while not all(median.found for median in medians.values()):
+        for columns, keep in read([*medians]):
+            for each in waiting:
+                medians[each.name].add(each.take(columns[each.name], keep))
+        for median in medians.values():
             median.next_digit()
+    for each in waiting:
+        each.median = medians[each.name].value
 
 
 # Learning -----------------------------------------------------------------------------------------
@@ -405,8 +294,6 @@ def learn_table(
         if name not in numbers:
             rules.append(learn_column(category(name), how))
             continue
-        if numbers[name].needed:
-            numbers[name].check()
         rules.append(numbers[name].rule())
     return rules
 

@@ -20,7 +20,7 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import check_choice
 from gpukeras.core.progress import count_pass
-from gpukeras.data.arrays import ALL_ROWS, FLOAT32_MAX, EncodeOptions, column_error
+from gpukeras.data.arrays import ALL_ROWS, BadValues, EncodeOptions
 from gpukeras.data.files.files import AnyFile, Skipped
 from gpukeras.data.files.paths import find_files
 from gpukeras.data.reader.rows import FeatureRequest, Features, Reader, RowSource
@@ -94,13 +94,13 @@ AnyColumns = Mapping[str, Mapping[str, Any]]
 
 
 def explain_fault(
-    encoding: ColumnsEncoding, blocks: Iterable[tuple[AnyColumns, int]], arg: str
+    encoding: ColumnsEncoding, blocks: Iterable[AnyColumns], arg: str
 ) -> DataError | None:
     """Returns the error for the first column that cannot be encoded, with counts over all rows.
 
     Args:
         encoding: The encoding to apply.
-        blocks: AnyColumns by name, and the number of rows, of each block.
+        blocks: The columns of each block, by name.
         arg: Name of the user's argument, for error messages.
 
     Returns:
@@ -108,11 +108,9 @@ def explain_fault(
         fault is found.
     """
     faults = [_Fault(rule, arg) for rule in encoding.columns]
-    start = 0
-    for columns, rows in blocks:
+    for columns in blocks:
         for fault in faults:
-            fault.add(columns[fault.rule.name], start)
-        start += rows
+            fault.add(columns[fault.rule.name])
     return next((error for error in (fault.error() for fault in faults) if error), None)
 
 
@@ -121,34 +119,21 @@ class _Fault:
 
     def __init__(self, rule: ColumnRule, arg: str) -> None:
         self.rule, self._arg = rule, arg
-        self._counts = {"missing": 0, "infinite": 0, "large": 0}
-        self._row: int | None = None
+        self._bad = BadValues(impute=rule.fill is not None)
         self._union: LevelUnion | None = None
         self._first: DataError | None = None
 
-    def add(self, column: Mapping[str, Any], start: int) -> None:
-        if self.rule.fill is None:
-            self._mark("missing", is_missing(column), start)
+    def add(self, column: Mapping[str, Any]) -> None:
         if kind_of(column) == "category":
             self._union = self._union or LevelUnion(column, self._arg, codes=True)
             self._union.add(column)
+            self._bad.add(np.where(is_missing(column), np.nan, 0.0))
         elif self.rule.kind not in ("category", "text"):
-            self._add_numbers(column, start)
+            values = read_number(column, self.rule.units)
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._bad.add(values, (values - self.rule.center) / self.rule.scale)
         if self._first is None:
             self._first = self._transform(column)
-
-    def _add_numbers(self, column: Mapping[str, Any], start: int) -> None:
-        values = read_number(column, self.rule.units)
-        infinite = np.isinf(values)
-        self._mark("infinite", infinite, start)
-        with np.errstate(over="ignore", invalid="ignore"):
-            encoded = np.abs((values - self.rule.center) / self.rule.scale)
-            self._mark("large", (encoded > FLOAT32_MAX) & ~infinite, start)
-
-    def _mark(self, what: str, bad: np.ndarray, start: int) -> None:
-        self._counts[what] += int(bad.sum())
-        if self._row is None and bad.any():
-            self._row = start + int(bad.argmax()) + 1
 
     def _transform(self, column: Mapping[str, Any]) -> DataError | None:
         """Returns the error of a single block: another type, or an invalid date."""
@@ -168,12 +153,7 @@ class _Fault:
             return self._first
         if self._union is not None:
             return self._category_error(self._union, self._first)
-        counts = dict(self._counts)
-        if counts["missing"] or counts["infinite"]:
-            counts["large"] = 0
-        if not any(counts.values()):
-            return self._first
-        return self._located(column_error(self.rule.name, self._arg, "", **counts))
+        return self._bad.error(self.rule.name, self._arg) or self._first
 
     def _category_error(self, union: LevelUnion, first: DataError) -> DataError:
         column = union.column()
@@ -184,13 +164,10 @@ class _Fault:
                 new = self.rule.new_levels
                 recode(column, self.rule.levels, self._arg, fill, new_levels=new)
         except DataError as error:
-            return self._located(error)
-        return first
-
-    def _located(self, error: DataError) -> DataError:
-        if self._row is None:
+            if self._bad.row is not None:
+                error.details["row"] = self._bad.row
             return error
-        return DataError(error.message, hint=error.hint, **{**error.details, "row": self._row})
+        return first
 
 
 def name_row(error: DataError, path: AnyFile | None, row: int) -> DataError:
@@ -385,7 +362,7 @@ class TableFeatures(Features):
                     encoder.encode(columns, out)
                     writer.write(out)
             except DataError as error:
-                blocks = self._encodable(encoding, complete)
+                blocks = (columns for columns, _ in self._encodable(encoding, complete))
                 error = explain_fault(encoding, blocks, self.arg) or error
                 raise self._located(error, complete) from error
         self._scanned().close()

@@ -17,10 +17,10 @@ from gpukeras.data.files.files import any_remote, read_stamp
 from gpukeras.data.files.paths import compression_of
 from gpukeras.data.reader.rows import Reader
 from gpukeras.data.reader.storage import disk_full, make_scratch
-from gpukeras.data.reader.table.columns import LevelUnion, NumberSummary, WholeColumn
+from gpukeras.data.reader.table.columns import LevelUnion, WholeColumn
 from gpukeras.data.reader.table.schema import to_column
 from gpukeras.data.reader.table.stream import R_CHUNKS
-from gpukeras.data.recipe.columns import Learning, kind_of
+from gpukeras.data.recipe.columns import Learning, NumberSummary, kind_of
 
 # Batches that are kept ----------------------------------------------------------------------------
 
