@@ -49,19 +49,6 @@ def test_gathering_is_indexing(dense, data):
     assert source.gather(slice(1)).ctypes.data % 64 == 0
 
 
-@given(matrices)
-def test_by_rows_keeps_every_value_at_its_place(dense):
-    found = slots(dense)
-    columns = np.repeat(np.arange(dense.shape[1]), np.diff(found["p"]))
-    stored = memory.by_rows(len(dense), found["i"], columns, found["x"])
-    again = np.zeros_like(dense)
-    for row in range(len(dense)):
-        part = slice(stored.starts[row], stored.starts[row + 1])
-        assert (np.diff(stored.columns[part]) > 0).all()
-        again[row, stored.columns[part]] = stored.values[part]
-    np.testing.assert_array_equal(again, dense)
-
-
 def plain(**options):
     return map_dataset.DatasetSpec(**options)
 

@@ -9,7 +9,7 @@ from rules import label_rule
 from gpukeras import DataError
 from gpukeras.data.recipe.imputation import check_labels, miss_labels
 from gpukeras.data.recipe.multi_output import (
-    check_label_rows,
+    check_counts,
     encode_labels,
     learn_labels,
     measure_ranges,
@@ -118,7 +118,7 @@ def test_other_outputs_than_in_training_are_refused():
     with pytest.raises(DataError, match=r"`y\$cut` holds numbers where training had a factor of"):
         encode_labels(rule, several(price=plain(), cut=plain()))
     with pytest.raises(DataError, match=r"`y\$price` has 4 rows where `x` has 5"):
-        check_label_rows(several(price=plain(), cut=CLASSES), 5, "x")
+        check_counts(5, several(price=plain(), cut=CLASSES), None, "x")
 
 
 def test_classes_without_a_training_row_are_named_as_by_multinom():

@@ -24,8 +24,8 @@ import numpy as np
 from gpukeras.core.errors import DataError, GeneratorError, warn_ended_early
 from gpukeras.core.messages import mib
 from gpukeras.core.options import check_count
-from gpukeras.data.arrays import EncodeOptions, check_features, check_some, order_columns
-from gpukeras.data.dataset.map_dataset import Request
+from gpukeras.data.arrays import EncodeOptions, check_features, order_columns
+from gpukeras.data.dataset.map_dataset import Request, choose_rows
 from gpukeras.data.reader.registry import open_features
 from gpukeras.data.reader.rows import Features, MemoryRows
 from gpukeras.data.reader.storage import MEMORY_BYTES, RowsWriter, check_disk, scratch_folder
@@ -35,8 +35,7 @@ from gpukeras.data.recipe.encoding import group_columns
 from gpukeras.data.recipe.imputation import check_labels, miss_labels
 from gpukeras.data.recipe.multi_output import (
     Weights,
-    check_label_rows,
-    check_weights,
+    check_counts,
     each_weights,
     encode_labels,
     learn_labels,
@@ -181,6 +180,7 @@ def _nothing(epoch: int) -> DataError:
 
 # Encoding -----------------------------------------------------------------------------------------
 
+NONE = np.empty(0)
 Arrays = tuple[Any, ...]  # features, labels, weights: rows first
 # Whether there are labels; the shapes of a row's weights by the user's name for them.
 Parts = tuple[bool, dict[str, tuple[int, ...]]]
@@ -229,25 +229,19 @@ def learn_chunk(first: Chunk, request: Request, groups: Any = None) -> Recipe:
     Raises:
         DataError: for rows that cannot be trained on.
     """
-    spec = request.spec
-    na = request.na
     arg = request.arg
-    opened = open_features(first.features, arg, spec, None, request.text)
-    opened.check_policy(na)
-    check_chunk(first, opened.rows, arg)
-    complete = None
-    if na == "drop":
-        names = [column["name"] for column in first.features.get("columns", ())]
-        complete = _find_complete(opened, first.labels, names)
+    opened = open_features(first.features, arg, request.spec, None, request.text)
+    check_counts(opened.rows, first.labels, first.weights, arg)
+    complete = choose_rows(opened, first.labels, request)
     keep = np.ones(opened.rows if complete is None else int(complete.sum()), dtype=bool)
-    if not keep.any():
-        raise DataError("Each row lacks a value.", arg=arg)
     label = None
     if first.labels is not None:
         label = learn_labels(take_labels(first.labels, complete), keep)
-    how = Learning(keep, spec, complete, whole=False)
+    how = Learning(keep, request.spec, complete, whole=False)
     features = group_columns(opened.learn(how), groups, arg)
-    return without_absent(Recipe(features, label=label, na=na))  # later chunks may have them
+    return without_absent(
+        Recipe(features, label=label, na=request.na)
+    )  # later chunks may have them
 
 
 def encode_first(first: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Arrays, Recipe]:
@@ -280,7 +274,7 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
     """
     opened = open_features(chunk.features, arg, None, recipe.features)
     rows, labels = opened.rows, chunk.labels
-    check_chunk(chunk, rows, arg)
+    check_counts(rows, labels, chunk.weights, arg)
     complete = _find_complete(opened, labels, recipe.features.known) if na == "drop" else None
     if complete is not None and not complete.any():
         return tuple(np.empty((0, *shape)) for shape in (recipe.features.staged_shape, ())), rows
@@ -288,22 +282,11 @@ def encode_chunk(chunk: Chunk, recipe: Recipe, na: str, arg: str) -> tuple[Array
         check_labels(labels)
     arrays = [opened.encode(recipe.features, EncodeOptions(complete)).gather(slice(None))]
     if labels is not None:
-        arrays.append(_encode_labels(recipe, labels, complete))
+        arrays.append(encode_labels(recipe.label, take_labels(labels, complete)))
     if chunk.weights is not None and recipe.label is not None:
         arrays.append(pack_weights(recipe.label, chunk.weights, complete))
-    check_rows(*(*arrays[1:], np.empty(0), np.empty(0))[:2])
+    check_rows(*arrays[1:])
     return tuple(arrays), 0 if complete is None else int(rows - complete.sum())
-
-
-def check_chunk(chunk: Chunk, rows: int, arg: str) -> None:
-    """Checks that a chunk has rows, and a label and a weight for each of them, if any."""
-    check_some(rows, arg)
-    if chunk.labels is not None:
-        check_label_rows(chunk.labels, rows, arg)
-    if chunk.weights is not None:
-        if chunk.labels is None:
-            raise DataError("`weights` needs labels to weigh.", hint="Give `y`.", arg="weights")
-        check_weights(chunk.weights, rows, arg)
 
 
 def _find_complete(
@@ -316,15 +299,7 @@ def _find_complete(
     return None if complete.all() else complete
 
 
-def _encode_labels(
-    recipe: Recipe, labels: Mapping[str, Any], complete: np.ndarray | None
-) -> np.ndarray:
-    if recipe.label is None:
-        raise DataError("`y` was given, but training had no labels.", arg="y")
-    return encode_labels(recipe.label, take_labels(labels, complete))
-
-
-def check_rows(labels: np.ndarray, weights: np.ndarray) -> None:
+def check_rows(labels: Any = NONE, weights: Any = NONE) -> None:
     """Checks that encoded labels are finite, and that weights are finite and at least 0.
 
     Raises:
@@ -393,7 +368,7 @@ class Materializer:
         try:
             features = _dense(chunk.features, self._arg)
             rows = open_features(features, self._arg).rows
-            check_chunk(chunk, rows, self._arg)
+            check_counts(rows, chunk.labels, chunk.weights, self._arg)
             check_parts(self._shown, chunk)
             self._shown = read_parts(chunk)
             self._features = self._features or _collector(features, self._arg)

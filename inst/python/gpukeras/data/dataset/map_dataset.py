@@ -19,7 +19,7 @@ from gpukeras.backend import devices
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_copy, aligned_empty
 from gpukeras.core.options import DatasetSpec
-from gpukeras.data.arrays import EncodeOptions, Notes, check_some, epoch_order, split_rows
+from gpukeras.data.arrays import EncodeOptions, Notes, epoch_order, split_rows
 from gpukeras.data.plan import PipelineFacts, PipelinePlan, plan_pipeline
 from gpukeras.data.reader.image.source import read_masks, refuse_without_images
 from gpukeras.data.reader.registry import open_features, open_labels
@@ -33,8 +33,7 @@ from gpukeras.data.recipe.imputation import check_labels, choose_complete
 from gpukeras.data.recipe.multi_output import (
     ClassWeights,
     Weights,
-    check_label_rows,
-    check_weights,
+    check_counts,
     encode_labels,
     learn_labels,
     measure_ranges,
@@ -409,8 +408,11 @@ def build_rows(features: Mapping[str, Any], request: Request) -> MapDataset:
     labels = opened.labels() if request.labels is None else open_labels(request.labels)
     weights = opened.weights() if request.weights is None else request.weights
     vector = features["kind"] == "array" and np.ndim(features["values"]) == 1
-    _check_counts(opened.rows, labels, weights, request, vector)
-    complete = _choose_rows(opened, labels, request)
+    if labels is None and weights is None and request.class_weight is not None:
+        problem = "`class_weight` needs labels to weigh."
+        raise DataError(problem, hint="Give `y`.", arg="class_weight")
+    check_counts(opened.rows, labels, weights, arg, vector=vector)
+    complete = choose_rows(opened, labels, request)
     labels = _take_labels(labels, opened, complete, request)
     rows = opened.rows if complete is None else int(complete.sum())
     parts = split_rows(rows, spec.validation, spec.seed)
@@ -524,26 +526,15 @@ def take_shard(rows: np.ndarray, shard: tuple[int, int]) -> np.ndarray:
     return rows if count == 1 else rows[index - 1 :: count].copy()
 
 
-def _check_counts(
-    rows: int,
-    labels: Mapping[str, Any] | None,
-    weights: Weights | None,
-    request: Request,
-    vector: bool,
-) -> None:
-    check_some(rows, request.arg)
-    if labels is not None:
-        check_label_rows(labels, rows, request.arg, vector)
-    elif weights is not None or request.class_weight is not None:
-        name = "weights" if weights is not None else "class_weight"
-        raise DataError(f"`{name}` needs labels to weigh.", hint="Give `y`.", arg=name)
-    check_weights(weights, rows)
-
-
-def _choose_rows(
+def choose_rows(
     opened: Features, labels: Mapping[str, Any] | None, request: Request
 ) -> np.ndarray | None:
-    """Returns a mask of the rows to take, or None for all, which avoids a copy."""
+    """Returns a mask of the rows to take, or None for all, which avoids a copy.
+
+    Raises:
+        SpecError: if these rows do not take the policy for missing values.
+        DataError: if each row lacks a value.
+    """
     opened.check_policy(request.na)
     if request.na == "impute" and labels is not None:
         check_labels(labels)

@@ -143,13 +143,6 @@ class DataLoader(ABC):
     def settle(self, plan: PipelinePlan) -> PipelinePlan:
         """Returns the plan with the number of rows that an epoch had."""
 
-    def _leave(self, arrays: Any, batches: int, rows: int, tail: bool, whole: str) -> Block:
-        """Makes a block of batches as they come; TensorFlow sends those for Keras' function."""
-        if not whole:
-            put = partial(tensor_ops.put, device=self._device)
-            arrays = runtime.tree().map_structure(put, arrays)
-        return Block(arrays, batches, rows if tail else self.batch_size, tail, whole)
-
     def _complete(self, arrays: tuple[Any, ...], key: tuple[int, int], device: str = "") -> Any:
         """Puts arrays on a device as the model takes them: augmented, with float features."""
         place = device or self._device
@@ -455,16 +448,22 @@ class IterableLoader(DataLoader):
     def _make_block(
         self, arrays: tuple[Any, ...], batches: int, tail: bool, key: tuple[int, int], count: int
     ) -> Block:
+        size, whole = count if tail else self.batch_size, self._pass.whole
         if isinstance(self._data.recipe.features, BatchesEncoding):
-            return self._leave(arrays, batches, count, tail, self._pass.whole)
+            if not whole:  # TensorFlow sends those for Keras' function
+                put = partial(tensor_ops.put, device=self._device)
+                arrays = runtime.tree().map_structure(put, arrays)
+            return Block(arrays, batches, size, tail, whole)
         self._look(arrays, count)
-        if self._pass.whole:
+        if whole:
             self._check(self._data.recipe.with_row_shape(arrays[0].shape[1:]))
-        size = count if tail else self.batch_size
         if self.shares is None:
-            arrays = _adopt(arrays)
+            arrays = tuple(
+                tensor_ops.adopt_array(array) if isinstance(array, np.ndarray) else array
+                for array in arrays
+            )
             end_stage(self._pass.stage, arrays)
-            return Block(self._complete(arrays, key), batches, size, tail, self._pass.whole)
+            return Block(self._complete(arrays, key), batches, size, tail, whole)
         columns = [self.shares.split(np.asarray(array), self.batch_size, tail) for array in arrays]
         with runtime.on_device("CPU:0", soft=True):
             constant = runtime.tensorflow().constant
@@ -498,20 +497,10 @@ class IterableLoader(DataLoader):
 
     def _look(self, arrays: tuple[Any, ...], count: int) -> None:
         """Checks labels and weights, which are small and still in host memory."""
-        labels, weights = (np.asarray(array[:count]) for array in (*arrays[1:3], *_NONE)[:2])
-        check_rows(labels, weights)
-        if self._data.widen_label(labels):
+        others = [np.asarray(array[:count]) for array in arrays[1:]]
+        check_rows(*others)
+        if others and self._data.widen_label(others[0]):
             self._check(self._data.recipe)
-
-
-_NONE = (np.empty(0), np.empty(0))
-
-
-def _adopt(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(
-        tensor_ops.adopt_array(array) if isinstance(array, np.ndarray) else array
-        for array in arrays
-    )
 
 
 # Opening ------------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ class SparseMatrix(Features):
             values = standardise(self.values, center[columns], scale[columns]).astype(np.float32)
         self._check_values(values, columns, large=1)
         background = standardise(np.zeros(self.shape[1]), center, scale).astype(np.float32)
-        return SparseRows(self.shape, by_rows(self.rows, self.indices, columns, values), background)
+        return SparseRows(self.shape, self.indices, columns, values, background)
 
     def order_as(self, encoding: Encoding) -> SparseMatrix:
         """Returns the same rows with columns in the encoding's order, if columns have names."""
@@ -291,71 +291,54 @@ class SparseMatrix(Features):
         raise column_error(name, self.arg, hint, **({"large": len(refused)} if large else counts))
 
 
-@dataclass(frozen=True)
-class ByRows:
-    """Values in row order (CSR): each row's first offset, and the column of each value."""
-
-    starts: np.ndarray
-    columns: np.ndarray
-    values: np.ndarray
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the three arrays in bytes."""
-        return self.starts.nbytes + self.columns.nbytes + self.values.nbytes
-
-
 class SparseRows(RowSource):
-    """Rows of a sparse matrix, expanded on access.
+    """Rows of a sparse matrix, stored by rows (CSR) and expanded on access.
 
     Args:
         shape: Number of rows and columns.
-        stored: The stored values in row order.
+        indices: Row number of each value, in column order.
+        columns: Column number of each value.
+        values: The values.
         background: Value of each column where nothing is stored.
     """
 
-    def __init__(self, shape: tuple[int, int], stored: ByRows, background: np.ndarray) -> None:
-        """Stores the parts."""
-        size, cells = mib(stored.nbytes, 1), max(1, shape[0] * shape[1])
-        share = f"{100 * len(stored.values) / cells:.2g} % of the values are stored"
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        indices: np.ndarray,
+        columns: np.ndarray,
+        values: np.ndarray,
+        background: np.ndarray,
+    ) -> None:
+        """Sorts the values into row order."""
+        order = np.argsort(indices, kind="stable")  # within a row, columns stay in order
+        self._starts = np.zeros(shape[0] + 1, dtype=np.int64)
+        np.cumsum(np.bincount(indices, minlength=shape[0]), out=self._starts[1:])
+        self._columns, self._values = columns[order], values[order]
+        self._background = background
+        size, cells = mib(self.resident_bytes, 1), max(1, shape[0] * shape[1])
+        share = f"{100 * len(values) / cells:.2g} % of the values are stored"
         super().__init__(shape, np.float32, f"expanded a block at a time from {size}, {share}")
-        self.stored = stored
-        self.background = background
 
     @property
     def resident_bytes(self) -> int:
         """Size of the stored values and their indices in bytes."""
-        return self.stored.nbytes
+        return self._starts.nbytes + self._columns.nbytes + self._values.nbytes
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows, dense."""
-        numbers, stored = row_numbers(rows, len(self)), self.stored
-        first = stored.starts[numbers]
-        counts = stored.starts[numbers + 1] - first
+        numbers = row_numbers(rows, len(self))
+        first = self._starts[numbers]
+        counts = self._starts[numbers + 1] - first
         before = np.cumsum(counts) - counts
         taken = np.repeat(first - before, counts) + np.arange(counts.sum())
-        columns, values = stored.columns[taken], stored.values[taken]
+        columns, values = self._columns[taken], self._values[taken]
         end_stage("gather")
         out = aligned_empty((len(numbers), self.shape[1]))
-        out[...] = self.background
+        out[...] = self._background
         out[np.repeat(np.arange(len(numbers)), counts), columns] = values
         end_stage("decode")
         return out
-
-
-def by_rows(rows: int, indices: np.ndarray, columns: np.ndarray, values: np.ndarray) -> ByRows:
-    """Sorts values in column order into row order.
-
-    Args:
-        rows: Number of rows.
-        indices: Row number of each value.
-        columns: Column number of each value.
-        values: The values.
-    """
-    order = np.argsort(indices, kind="stable")  # within a row, columns stay in order
-    starts = np.zeros(rows + 1, dtype=np.int64)
-    np.cumsum(np.bincount(indices, minlength=rows), out=starts[1:])
-    return ByRows(starts, columns[order], values[order])
 
 
 def open_sparse(features: Mapping[str, Any], arg: str) -> SparseMatrix:

@@ -44,8 +44,6 @@ from gpukeras.data.recipe.windows import (
     order_series,
 )
 
-Index = Callable[[np.ndarray], Any]  # maps the first rows of windows to their row numbers
-
 
 @dataclass(frozen=True)
 class Span:

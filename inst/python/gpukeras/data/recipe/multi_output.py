@@ -22,7 +22,7 @@ from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.memory import aligned_copy, aligned_empty
 from gpukeras.core.messages import list_some
 from gpukeras.core.options import check_number
-from gpukeras.data.arrays import Notes, check_lengths, moments, row_blocks, side_by_side
+from gpukeras.data.arrays import Notes, check_lengths, check_some, moments, row_blocks, side_by_side
 from gpukeras.data.plan import balanced_weights
 from gpukeras.data.recipe.columns import take_rows
 from gpukeras.data.recipe.targets import (
@@ -45,20 +45,33 @@ from gpukeras.data.recipe.targets import (
 # Labels of several outputs ------------------------------------------------------------------------
 
 
-def check_label_rows(labels: Mapping[str, Any], rows: int, of: str, row: bool = False) -> None:
-    """Checks that each output has one label per row.
+def check_counts(
+    rows: int,
+    labels: Mapping[str, Any] | None,
+    weights: Weights | None,
+    arg: str,
+    *,
+    vector: bool = False,
+) -> None:
+    """Checks that there are rows, and a label and a weight for each of them, if any.
 
     Args:
-        labels: The labels as they come from R.
         rows: The number of rows.
-        of: The user's name for the features, for messages.
-        row: Whether the features are a vector, which may have been one row.
+        labels: The labels as they come from R, or None.
+        weights: The user's weights, or None.
+        arg: The user's name for the features, for messages.
+        vector: Whether the features are a vector, which may have been one row.
 
     Raises:
-        DataError: if one has not; names the output.
+        DataError: if there are not; or for weights without labels.
     """
-    for arg, part in each_label(labels):
-        check_lengths(rows, len(part["values"]), arg, of, row)
+    check_some(rows, arg)
+    if labels is not None:
+        for own, part in each_label(labels):
+            check_lengths(rows, len(part["values"]), own, arg, vector)
+    elif weights is not None:
+        raise DataError("`weights` needs labels to weigh.", hint="Give `y`.", arg="weights")
+    check_weights(weights, rows, arg)
 
 
 def take_labels(labels: Mapping[str, Any], complete: np.ndarray | None) -> Mapping[str, Any]:
@@ -115,18 +128,20 @@ def _given_names(labels: Mapping[str, Any]) -> list[str]:
 
 
 def encode_labels(
-    rule: LabelRule, labels: Mapping[str, Any], notes: Notes | None = None
+    rule: LabelRule | None, labels: Mapping[str, Any], notes: Notes | None = None
 ) -> np.ndarray:
     """Encodes labels into aligned memory; several outputs side by side, as float32.
 
     Args:
-        rule: The labels' rule.
+        rule: The labels' rule, or None if training had none.
         labels: The labels as they come from R; several outputs in any order.
         notes: Collects whole numbers that lose digits, or None.
 
     Raises:
         DataError: for other outputs than in training, or as `targets.encode_label()`.
     """
+    if rule is None:
+        raise DataError("`y` was given, but training had no labels.", arg="y")
     if (rule.kind == SEVERAL) != (labels["kind"] == SEVERAL):
         expected = _names(rule) if rule.outputs else "a single output"
         raise DataError(f"`y` must have labels for {expected}, as in training.", arg="y")
