@@ -288,14 +288,14 @@ class BadValues:
             self.counts[what] += int(mask.sum())
         return True
 
-    def error(self, name: str, arg: str) -> DataError | None:
+    def error(self, name: str, arg: str, hint: str = "") -> DataError | None:
         """Returns the error for a column with such values, with the first row; None without any."""
         if self.row is None:
             return None
         counts = dict(self.counts)
         if counts["missing"] or counts["infinite"]:  # which are to be mended first
             counts["large"] = 0
-        error = column_error(name, arg, "", **counts)
+        error = column_error(name, arg, hint, **counts)
         error.details["row"] = self.row
         return error
 

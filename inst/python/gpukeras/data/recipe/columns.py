@@ -21,11 +21,11 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.messages import count_of
 from gpukeras.core.options import DatasetSpec, check_choice, describe
 from gpukeras.data.arrays import (
+    FLOAT32_MAX,
     BadValues,
     Notes,
     RunningStats,
     check_lengths,
-    column_error,
     column_fault,
     missing_hint,
     row_blocks,
@@ -607,17 +607,19 @@ def _hash_category(bins: int, column: Mapping[str, Any], arg: str, fill: str | N
 def _transform_number(
     rule: ScaledRule, column: Mapping[str, Any], out: np.ndarray, arg: str, notes: Notes | None
 ) -> None:
-    values = read_number(column, rule.units)
-    values = _finite({**column, "offset": rule.offset}, values, arg, rule.fill is not None)
+    values, imputed = read_number(column, rule.units), rule.fill is not None
+    hint = missing_hint(label=True) if rule.offset and not np.isinf(values).any() else ""
+    _refuse_bad(values, rule.name, arg, hint, imputed=imputed, limit=np.inf)
     if is_odd_logical(rule, column):
         _check_logical(rule, column, values, arg)
     if notes is not None:
         _look_at(np.asarray(column["values"]).reshape(-1), values, rule, arg, notes)
-    if rule.fill is not None:
+    if imputed:
         values = np.where(np.isnan(values), rule.fill, values)
     with np.errstate(over="ignore"):
         values = (values - rule.center) / rule.scale
-    out[:, 0] = _check_size(values, rule.name, arg)
+    _refuse_bad(values, rule.name, arg, imputed=False, limit=FLOAT32_MAX)
+    out[:, 0] = values
     if rule.kind in CYCLES:
         check_days(read_number(column), rule.name, arg)
         encode_cycles(column, out[:, 1:])
@@ -672,18 +674,11 @@ def explain_kind(known: Sequence[str], column: Mapping[str, Any]) -> str:
     return explain_conversion(found, str(column["name"]), 1, factor) if found else ""
 
 
-def _finite(column: Mapping[str, Any], values: np.ndarray, arg: str, missing: bool) -> np.ndarray:
-    """Returns the values; refuses infinite ones, and missing ones unless `missing`."""
-    absent, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
-    absent = 0 if missing else absent
-    if absent or infinite:
-        hint = missing_hint(label=True) if column.get("offset") and not infinite else ""
-        raise column_error(column["name"], arg, hint, missing=absent, infinite=infinite)
-    return values
-
-
-def _check_size(values: np.ndarray, name: str, arg: str) -> np.ndarray:
-    large = int((np.abs(values) > np.finfo(np.float32).max).sum())
-    if large:
-        raise column_error(name, arg, large=large)
-    return values
+def _refuse_bad(
+    values: np.ndarray, name: str, arg: str, hint: str = "", *, imputed: bool, limit: float
+) -> None:
+    """Raises DataError for values that are missing, infinite or too large, with the first row."""
+    bad = BadValues(imputed, limit)
+    bad.add(values)
+    if error := bad.error(name, arg, hint):
+        raise error

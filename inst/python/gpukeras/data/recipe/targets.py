@@ -657,7 +657,9 @@ def count_codes(column: Mapping[str, Any], arg: str, *, imputed: bool) -> np.nda
             raise column_fault(name, arg, f"has codes outside its {levels}.")
         counts += np.bincount(codes, minlength=len(counts))
     if counts[0] and not imputed:
-        raise column_error(name, arg, missing=int(counts[0]))
+        error = column_error(name, arg, missing=int(counts[0]))
+        error.details["row"] = int((values == 0).argmax()) + 1
+        raise error
     return counts
 
 

@@ -10,7 +10,7 @@ missing values are imputed, and for text) one code per row of each category.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,28 +20,21 @@ import numpy as np
 from gpukeras.core.errors import DataError
 from gpukeras.core.options import check_choice
 from gpukeras.core.progress import count_pass
-from gpukeras.data.arrays import ALL_ROWS, BadValues, EncodeOptions
+from gpukeras.data.arrays import ALL_ROWS, EncodeOptions
 from gpukeras.data.files.files import AnyFile, Skipped
 from gpukeras.data.files.paths import find_files
 from gpukeras.data.reader.rows import FeatureRequest, Features, Reader, RowSource
 from gpukeras.data.reader.storage import STORAGES, RowsWriter
 from gpukeras.data.reader.table.columnar import TableReader, open_columnar
-from gpukeras.data.reader.table.columns import Encoder, LevelUnion, learn_table
+from gpukeras.data.reader.table.columns import Encoder, WholeColumn, learn_table
 from gpukeras.data.reader.table.csv import open_delimited
 from gpukeras.data.reader.table.scan import Scan, choose_watch, empty_column, read_column
 from gpukeras.data.reader.table.schema import Opening, Wanted
 from gpukeras.data.reader.table.stream import open_stream
-from gpukeras.data.recipe.columns import (
-    CategoryRule,
-    ColumnRule,
-    Learning,
-    kind_of,
-    take_rows,
-    transform_column,
-)
-from gpukeras.data.recipe.datetimes import read_number, utc_offsets
+from gpukeras.data.recipe.columns import ColumnRule, Learning, take_rows, transform_column
+from gpukeras.data.recipe.datetimes import utc_offsets
 from gpukeras.data.recipe.encoding import learn_columns
-from gpukeras.data.recipe.imputation import count_missing, is_missing
+from gpukeras.data.recipe.imputation import count_missing
 from gpukeras.data.recipe.recipe import (
     ColumnsEncoding,
     Encoding,
@@ -50,7 +43,7 @@ from gpukeras.data.recipe.recipe import (
     check_kind,
     check_names,
 )
-from gpukeras.data.recipe.targets import SEVERAL, count_codes, recode
+from gpukeras.data.recipe.targets import SEVERAL
 
 # Opening ------------------------------------------------------------------------------------------
 
@@ -90,84 +83,49 @@ def open_table(
 
 # Faults -------------------------------------------------------------------------------------------
 
-AnyColumns = Mapping[str, Mapping[str, Any]]
+Columns = dict[str, Mapping[str, Any]]
 
 
 def explain_fault(
-    encoding: ColumnsEncoding, blocks: Iterable[AnyColumns], arg: str
+    encoding: ColumnsEncoding, read: Callable[[], Iterator[tuple[Columns, int]]], arg: str
 ) -> DataError | None:
-    """Returns the error for the first column that cannot be encoded, with counts over all rows.
+    """Returns the error for the first column that cannot be encoded, as of the whole column.
 
     Args:
         encoding: The encoding to apply.
-        blocks: The columns of each block, by name.
+        read: Yields the columns of each block, and its number of rows.
         arg: Name of the user's argument, for error messages.
 
     Returns:
         The error, with the `row` (from 1) of the first faulty value if it is known; or None if no
         fault is found.
     """
-    faults = [_Fault(rule, arg) for rule in encoding.columns]
-    for columns in blocks:
-        for fault in faults:
-            fault.add(columns[fault.rule.name])
-    return next((error for error in (fault.error() for fault in faults) if error), None)
-
-
-class _Fault:
-    """Faults of one column."""
-
-    def __init__(self, rule: ColumnRule, arg: str) -> None:
-        self.rule, self._arg = rule, arg
-        self._bad = BadValues(impute=rule.fill is not None)
-        self._union: LevelUnion | None = None
-        self._first: DataError | None = None
-
-    def add(self, column: Mapping[str, Any]) -> None:
-        if kind_of(column) == "category":
-            self._union = self._union or LevelUnion(column, self._arg, codes=True)
-            self._union.add(column)
-            self._bad.add(np.where(is_missing(column), np.nan, 0.0))
-        elif self.rule.kind not in ("category", "text"):
-            values = read_number(column, self.rule.units)
-            with np.errstate(over="ignore", invalid="ignore"):
-                self._bad.add(values, (values - self.rule.center) / self.rule.scale)
-        if self._first is None:
-            self._first = self._transform(column)
-
-    def _transform(self, column: Mapping[str, Any]) -> DataError | None:
-        """Returns the error of a single block: another type, or an invalid date."""
-        out = np.empty((len(column["values"]), len(self.rule.features)), np.float32)
-        try:
-            transform_column(self.rule, column, out, self._arg)
-        except DataError as error:
-            return error
+    rules = encoding.columns
+    faulty = {
+        rule.name
+        for columns, _ in read()
+        for rule in rules
+        if _fault(rule, columns[rule.name], arg)
+    }
+    rule = next((rule for rule in rules if rule.name in faulty), None)
+    if rule is None:
         return None
+    whole: WholeColumn | None = None
+    for columns, _ in read():
+        whole = whole or WholeColumn(columns[rule.name])
+        whole.add(columns[rule.name])
+    return None if whole is None else _fault(rule, whole.take(), arg)
 
-    def error(self) -> DataError | None:
-        """Returns the error, or None if the column has no fault."""
-        if self._first is None:
-            return None
-        kind_changed = (self._union is None) == (self.rule.kind in ("category", "text"))
-        if kind_changed:
-            return self._first
-        if self._union is not None:
-            return self._category_error(self._union, self._first)
-        return self._bad.error(self.rule.name, self._arg) or self._first
 
-    def _category_error(self, union: LevelUnion, first: DataError) -> DataError:
-        column = union.column()
-        fill = None if self.rule.fill is None else str(self.rule.fill)
-        try:
-            count_codes(column, self._arg, imputed=fill is not None)
-            if isinstance(self.rule, CategoryRule) and not self.rule.bins:
-                new = self.rule.new_levels
-                recode(column, self.rule.levels, self._arg, fill, new_levels=new)
-        except DataError as error:
-            if self._bad.row is not None:
-                error.details["row"] = self._bad.row
-            return error
-        return first
+def _fault(rule: ColumnRule, column: Mapping[str, Any], arg: str) -> DataError | None:
+    """Returns the error of encoding a column, or None; no memory is taken for the result."""
+    shape = len(column["values"]), len(rule.features)
+    out = np.lib.stride_tricks.as_strided(np.empty(1, np.float32), shape, (0, 0))
+    try:
+        transform_column(rule, column, out, arg)
+    except DataError as error:
+        return error
+    return None
 
 
 def name_row(error: DataError, path: AnyFile | None, row: int) -> DataError:
@@ -185,7 +143,6 @@ def name_row(error: DataError, path: AnyFile | None, row: int) -> DataError:
 
 # Features -----------------------------------------------------------------------------------------
 
-Columns = dict[str, Mapping[str, Any]]
 Block = tuple[Columns, np.ndarray | None, int]
 
 
@@ -362,8 +319,8 @@ class TableFeatures(Features):
                     encoder.encode(columns, out)
                     writer.write(out)
             except DataError as error:
-                blocks = (columns for columns, _ in self._encodable(encoding, complete))
-                error = explain_fault(encoding, blocks, self.arg) or error
+                read = partial(self._encodable, encoding, complete)
+                error = explain_fault(encoding, read, self.arg) or error
                 raise self._located(error, complete) from error
         self._scanned().close()
         return writer.finish()
