@@ -175,3 +175,12 @@ def test_big_whole_numbers_are_noted(tmp_path):
     given = opened(path, description={"ids": ["int64", 2]})
     assert given.rows == 1
     assert "has 1 whole number beyond 2^24 that float32 cannot hold exactly" in given.notes[0]
+
+
+def test_values_that_scaling_makes_too_large_are_refused(tmp_path):
+    small = write(tmp_path / "x.tfrecord", [{"px": [1e-5, 2e-5]}, {"px": [3e-5, 4e-5]}])
+    recipe, _ = encoded(opened(small, description={"px": ["float32", 2]}), {"scale": True})
+    large = write(tmp_path / "y.tfrecord", [{"px": [1.0, 3e38]}])
+    given = open_records(FeatureRequest({"paths": large}, "newdata", encoding=recipe))
+    with pytest.raises(DataError, match="not finite after scaling"):
+        given.encode(recipe)

@@ -10,15 +10,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.progress import count_pass
-from gpukeras.data.arrays import (
-    ALL_ROWS,
-    EncodeOptions,
-    Notes,
-    RunningStats,
-    check_some,
-    row_blocks,
-    standardise,
-)
+from gpukeras.data.arrays import ALL_ROWS, BadValues, EncodeOptions, Notes, RunningStats, check_some
 from gpukeras.data.reader.image.source import ImageSpec, choose_form
 from gpukeras.data.reader.rows import FeatureRequest, Features, RowSource
 from gpukeras.data.reader.storage import STORAGES, RowsWriter, keep_rows
@@ -33,6 +25,7 @@ from gpukeras.data.reader.tfrecord.schema import (
     read_description,
 )
 from gpukeras.data.recipe.columns import Learning
+from gpukeras.data.recipe.encoding import stage_float32
 from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
     Encoding,
@@ -124,9 +117,11 @@ class RecordArray(Features):
         if not how.spec.scale:
             return ArrayEncoding(shape)
         source, moments = self._read(), RunningStats()
-        for rows in row_blocks(len(source), source.row_bytes):
-            block = source.gather(rows)[how.keep[rows]]
-            moments.add(block.reshape(-1, shape[-1]))
+        start = 0
+        for block in source.blocks():
+            kept = block[how.keep[start : start + len(block)]]
+            moments.add(kept.reshape(-1, shape[-1]))
+            start += len(block)
         return ArrayEncoding(shape, tuple(moments.deviation), center=tuple(moments.mean))
 
     def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
@@ -136,13 +131,10 @@ class RecordArray(Features):
             return self._read()
         encoding = check_array(encoding, self.row_shape, self.arg)
         source = self._read()
-        if encoding.center is None and encoding.scale is None:
+        if encoding.keeps_values:
             return source
-        center, scale = (
-            None if part is None else np.array(part) for part in (encoding.center, encoding.scale)
-        )
         told = count_pass(source.blocks(), "encoding", len(source), len)
-        blocks = (standardise(block, center, scale) for block in told)
+        blocks = (stage_float32(block, encoding, self.arg) for block in told)
         self._source = None  # frees memory; the files can be read again
         return keep_rows(blocks, source.shape[1:], keep=self._keep, arg=self.arg, rows=len(source))
 
@@ -160,16 +152,23 @@ class RecordArray(Features):
 
     def _write(self, writer: RowsWriter) -> None:
         shape = self._form.shape if self._images else None
-        parse, done = build_parser(self._description.fields, shape), 0
-        self._seen = Notes()
+        parse = build_parser(self._description.fields, shape)
+        self._seen, bad = Notes(), BadValues(limit=np.inf)
         records = self._files.read(parse, explain_fault, self._description.record_bytes)
         for arrays in count_pass(records, "reading", None, lambda read: len(read[self._name])):
             block = arrays[self._name]
             if self._field.dtype == "int64":
                 self._seen.look(block.reshape(len(block), -1), (), self.arg, scaled=False)
-            self._check_finite(block, done)
+            if block.dtype.kind == "f" and bad.add(block):
+                raise DataError(
+                    f"Feature `{self._name}` of `{self.arg}` has missing or infinite values, "
+                    f"the first in record {bad.row:,}.",
+                    hint="Remove or correct those records first.",
+                    arg=self.arg,
+                    column=self._name,
+                    row=bad.row,
+                )
             writer.write(block)
-            done += len(block)
             for kind, name in self._names_beside():
                 self._beside[kind].append(arrays[name])
 
@@ -177,20 +176,6 @@ class RecordArray(Features):
         """Returns the names of the labels (key "y") and the weights (key "w")."""
         names = {"y": self._description.label, "w": self._description.weights}
         return [(kind, name) for kind, name in names.items() if name]
-
-    def _check_finite(self, block: np.ndarray, done: int) -> None:
-        if block.dtype.kind != "f" or np.isfinite(block).all():
-            return
-        bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)
-        row = done + int(bad.argmax()) + 1
-        raise DataError(
-            f"Feature `{self._name}` of `{self.arg}` has missing or infinite values, "
-            f"the first in record {row:,}.",
-            hint="Remove or correct those records first.",
-            arg=self.arg,
-            column=self._name,
-            row=row,
-        )
 
 
 def _to_labels(
