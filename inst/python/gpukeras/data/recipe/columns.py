@@ -614,7 +614,7 @@ def _transform_number(
         _check_logical(rule, column, values, arg)
     if notes is not None:
         _look_at(np.asarray(column["values"]).reshape(-1), values, rule, arg, notes)
-    if imputed:
+    if rule.fill is not None:
         values = np.where(np.isnan(values), rule.fill, values)
     with np.errstate(over="ignore"):
         values = (values - rule.center) / rule.scale
