@@ -10,7 +10,7 @@
 #'
 #' Means over rows are weighted by the weights of a [gpu_dataset()], or of a data frame by the term
 #' `weights` of the training's formula, so that they estimate those of the population that the
-#' weights stand for; `print()` says so. Intervals and values are chosen by rows with a weight above
+#' weights stand for; `print()` says so. `class_weight` is for training alone. Intervals and values are chosen by rows with a weight above
 #' 0. Rows of matrices, of files and of a recipe of the package recipes count as one: give them as a
 #' [gpu_dataset()] with `weights`.
 #'

@@ -12,7 +12,9 @@
 #' `MASS::polr()`. The null deviance is that of the mean alone, with the offset if there is one.
 #' Weights of rows multiply their log-likelihoods; a Gaussian family without a dispersion treats
 #' them as `glm()` does. `"cox"` has the partial likelihood of all rows at once, as
-#' `survival::coxph()`, in which weights multiply events and risk sets.
+#' `survival::coxph()`, in which weights multiply events and risk sets. `class_weight` of
+#' [gpu_dataset()] is for training alone, here as in [gpu_effects()] and [gpu_calibrate()]: give
+#' weights of classes as `weights` if they are to count, as those of `glm()` do.
 #'
 #' The dispersion is the model's own: for `"gamma"` 1 / shape, which `glm()` estimates by moments,
 #' and for `"negative_binomial"` the size. A Gaussian family without a dispersion has the variance

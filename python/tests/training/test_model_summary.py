@@ -12,6 +12,7 @@ from gpukeras.training.model_summary import (
     find_rank,
     imply_family,
     read_dispersion,
+    read_residuals,
     summarise_model,
 )
 from gpukeras.training.predict import predict
@@ -80,6 +81,23 @@ def test_rows_without_a_weight_or_trials_do_not_count():
     )
     with pytest.raises(DataError, match="`data` has no rows with a weight above 0"):
         summarise_model(model_of("trials", none), none)  # its only row has no trials
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_weights_of_classes_do_not_count(weighed):
+    given = {"kind": "array", "values": features()}
+    options, labels = {"batch_size": 120, "shuffle": False}, labels_of("binomial")
+    weights = np.arange(120) % 3 + 1.0 if weighed else None
+    plain = data_dataset.build_dataset(given, options, labels, weights=weights)
+    classes = {"0": 5.0, "1": 0.0}
+    data = data_dataset.build_dataset(
+        given, options, labels, weights=weights, class_weight=classes, recipe=plain.recipe
+    )
+    model = model_of("binomial", plain)
+    assert summarise_model(model, data) == summarise_model(model, plain)
+    np.testing.assert_array_equal(
+        read_residuals(model, data, kind="deviance"), read_residuals(model, plain, kind="deviance")
+    )
 
 
 def test_a_partial_likelihood_without_events_is_0():

@@ -13,7 +13,7 @@ from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice
 from gpukeras.data.dataset.map_dataset import Dataset
-from gpukeras.data.recipe.multi_output import gather_weights
+from gpukeras.data.recipe.multi_output import own_weights
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.engine.predict import predict_rows
@@ -177,10 +177,14 @@ def _count_classes(model: Model, label: LabelRule) -> int:
 def read_rows(
     model: Model, data: Dataset, chosen: np.ndarray, family: Family
 ) -> tuple[deviance.Rows, np.ndarray]:
-    """Returns labels, parameters, weights and offset of rows that count, and their numbers."""
+    """Returns labels, parameters, weights and offset of rows that count, and their numbers.
+
+    Rows count by the user's own weights: those of classes are for training alone.
+    """
     labels = np.asarray(data.sources[1].gather(chosen), np.float64)
     labels = labels[:, 0] if labels.ndim > 1 and labels.shape[1] == 1 else labels
-    weights = gather_weights(data, chosen)
+    given = own_weights(data, chosen)
+    weights = np.ones(len(chosen)) if given is None else given
     counts = weights > 0
     if family.name == "binomial" and labels.ndim > 1:
         counts &= labels.sum(axis=1) > 0
