@@ -119,6 +119,7 @@ report_fields <- list(
   },
   learning_rate = is_series, epoch_s = is_series, epoch_rows = is_series,
   epochs = is_count, resumed_epochs = is_count, best_epoch = is_count, rows = is_finite_number,
+  validation_freq = function(x) is_count(x) || is_list_of(x, is_count),
   elapsed_s = is_finite_number, samples_per_s = is_finite_number, input_share = is_finite_number,
   peak_bytes = is_finite_number, micro_batch = is_count, replicas = is_count, workers = is_count,
   skipped_steps = is_count, device = is_text, precision = is_text, stopped = is_text,

@@ -252,9 +252,10 @@ is_alarm <- function(x) {
 format_last <- function(x, most = 8) {
   values <- metric_values(x)
   held <- is_validation(as.character(names(values)))
+  validated <- epoch_numbers(x) <= last_validated(x)
   last <- c(
     vapply(values[!held], last_value, 0),
-    vapply(values[held], function(each) last_value(each[!is.nan(each)]), 0) # some epochs have none
+    vapply(values[held], function(each) last_value(each[utils::tail(validated, length(each))]), 0)
   )[names(values)]
   if (length(last) == 0) {
     return(NULL)
@@ -265,6 +266,15 @@ format_last <- function(x, most = 8) {
     paste(shown, collapse = ", "),
     if (more > 0) sprintf(" and %d more: summary()", more)
   )
+}
+
+# The last epoch that a validation followed, as `validation_freq` tells; 0 if none did.
+last_validated <- function(x) {
+  freq <- as.numeric(unlist(x$validation_freq %||% 1))
+  if (length(freq) == 1 && !is.list(x$validation_freq)) {
+    return(x$epochs - x$epochs %% max(1, freq))
+  }
+  max(0, freq[freq <= x$epochs])
 }
 
 last_value <- function(values) c(NA, values)[length(values) + 1]

@@ -47,6 +47,17 @@ test_that("a loss that is no number is told first, and notes last", {
   })
 })
 
+test_that("a validation whose value is no number is told, and epochs without one are not", {
+  ended <- function(freq, values) {
+    history <- list(loss = list(3, 2, 1), val_loss = values)
+    format(full_history(history = history, epochs = 3L, validation_freq = freq))[2]
+  }
+  expect_match(ended(1L, list(2, 1, NaN)), "val_loss NaN", fixed = TRUE)
+  expect_match(ended(2L, list(NaN, 1.5, NaN)), "val_loss 1.5", fixed = TRUE)
+  expect_match(ended(list(1L, 2L, 9L), list(2, NaN, NaN)), "val_loss NaN", fixed = TRUE)
+  expect_match(ended(list(1L), list(2.5, NaN, NaN)), "val_loss 2.5", fixed = TRUE)
+})
+
 test_that("a history prints what was done on the way", {
   fit <- full_history()
   fit$micro_batch <- 128L

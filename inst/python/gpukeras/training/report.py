@@ -36,6 +36,7 @@ class FitReport:
         skipped_steps: Steps that loss scaling skipped because gradients were not finite.
         resumed_epochs: Epochs that were finished when the training was resumed; 0 otherwise.
         best_epoch: The epoch, counted from 1, whose weights early stopping kept; 0 without.
+        validation_freq: Epochs from one validation to the next, or which are validated, from 1.
         stopped: "completed", "early" (by a callback), "interrupted", or "non_finite" (the loss).
         notes: Notes for the user, as sentences.
         reasons: Why the engine, the batch size and the place of the rows were chosen, by name.
@@ -66,6 +67,7 @@ class FitReport:
     skipped_steps: int
     resumed_epochs: int = 0
     best_epoch: int
+    validation_freq: int | tuple[int, ...] = 1
     stopped: str
     notes: tuple[str, ...]
     reasons: dict[str, str]

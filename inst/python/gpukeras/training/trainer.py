@@ -530,6 +530,7 @@ class Training:
         memory = self.memory
         strategy, plan = asked.strategy, self.loader.settle(self.plan)
         engine, elapsed_s = self.runner.chooser.finish(), time.perf_counter() - self._started
+        freq = asked.spec.validation_freq
         reasons = {"engine": engine.reason, "batch_size": plan.batch_reason, "rows": plan.reason}
         if strategy.replicas > 1:
             rate = explain_rate(asked.spec.rate_scaling, strategy.replicas)
@@ -558,6 +559,7 @@ class Training:
             skipped_steps=self.guard.skipped,
             resumed_epochs=done.resumed,
             best_epoch=self.manager.best_epoch,
+            validation_freq=freq if isinstance(freq, int) else tuple(freq),
             stopped=done.stopped,
             notes=(*strategy.explain(asked.model), *done.notes, *self.saver.notes),
             reasons=reasons,
