@@ -150,8 +150,11 @@ take_element <- function(element, name, data, env, call) {
     return(take_levels(element, data, env, call))
   }
   values <- plain_column(take_term(element, data, env, call))
+  if (is.logical(values) && all(is.na(values))) {
+    return(values + 0)
+  }
   if (is_category(values)) {
-    return(as_category(values))
+    abort_not_numbers(element, values, call)
   }
   if (!is.numeric(values) || inherits(values, c("Date", "POSIXct", "difftime"))) {
     abort_gpukeras(
@@ -164,6 +167,18 @@ take_element <- function(element, name, data, env, call) {
     )
   }
   values
+}
+
+# A category has no levels here where training had numbers.
+abort_not_numbers <- function(element, values, call) {
+  abort_gpukeras(
+    sprintf(
+      "Column `%s` of `data` is %s where training had numbers.", name_term(element),
+      describe(values)
+    ),
+    code = "data", hint = "Convert it to the numbers that it stands for.",
+    arg = "data", column = name_term(element), call = call
+  )
 }
 
 is_category <- function(values) {
