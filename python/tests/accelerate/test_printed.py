@@ -29,6 +29,7 @@ def lines_of(text):
 
 
 def run(capsys, on, verbose):
+    switch.report(clear=True)  # of files that ran before in this process
     was = switch.switch(on)
     try:
         model = make_model()
