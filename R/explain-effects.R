@@ -6,13 +6,14 @@
 #' (Friedman 2001), for numbers and factors. Where columns are correlated it asks the model about
 #' rows that do not exist. `kind = "ale"` gives accumulated local effects (Apley and Zhu 2020): each
 #' row is moved to the ends of the interval that its value lies in, the mean differences are summed
-#' up, and the mean over the rows is 0. Both predict the rows of many values in one call.
+#' up, and the mean over the rows is 0. Both predict the rows of many values in one call, with the
+#' probabilities of [gpu_calibrate()] if the model has them.
 #'
 #' Means over rows are weighted by the weights of a [gpu_dataset()], or of a data frame by the term
 #' `weights` of the training's formula, so that they estimate those of the population that the
-#' weights stand for; `print()` says so. `class_weight` is for training alone. Intervals and values are chosen by rows with a weight above
-#' 0. Rows of matrices, of files and of a recipe of the package recipes count as one: give them as a
-#' [gpu_dataset()] with `weights`.
+#' weights stand for; `print()` says so. `class_weight` is for training alone. Intervals and values
+#' are chosen by rows with a weight above 0. Rows of matrices, of files and of a recipe of the
+#' package recipes count as one: give them as a [gpu_dataset()] with `weights`.
 #'
 #' @inheritParams gpu_importance
 #' @param data A [gpu_dataset()]; or a data frame, matrix or paths of files as for [gpu_predict()].

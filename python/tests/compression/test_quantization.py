@@ -10,6 +10,7 @@ from gpukeras.backend import runtime
 from gpukeras.compression import quantization
 from gpukeras.compression.metrics import SCALES
 from gpukeras.core.errors import CompressionError, ModelError, SpecError
+from gpukeras.models.calibration import Calibration, calibration_of, tie_calibration
 from gpukeras.training import evaluate, fit
 
 pytestmark = pytest.mark.tf
@@ -48,6 +49,17 @@ def test_int8_takes_a_quarter_on_disk():
     found = quantization.quantize(keras.Sequential(layers))["report"]
     assert found.after.disk_bytes < 0.3 * found.before.disk_bytes
     assert found.after.parameters == found.before.parameters
+
+
+def test_the_report_says_that_a_calibration_is_the_models_own():
+    model = make_model()
+    before = quantization.quantize(model)["report"].notes
+    tie_calibration(model, Calibration("classes", 50, reading="softmax", temperature=2.0))
+    found = quantization.quantize(model)
+    (more,) = set(found["report"].notes) - set(before)
+    assert more.startswith("The new model is not calibrated")
+    assert calibration_of(found["model"]) is None
+    assert calibration_of(model) is not None
 
 
 def test_excluded_layers_stay():

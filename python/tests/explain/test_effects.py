@@ -5,9 +5,10 @@ from explained_frames import FRAME, LABELS, encode_frame, fit_frame
 from gpukeras import DataError, ModelError, SpecError
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.recipe.multi_output import ClassWeights
-from gpukeras.explain import effects
+from gpukeras.explain import effects, gradients
 from gpukeras.explain.effects import measure_effects
 from gpukeras.models import mlp
+from gpukeras.models.calibration import Calibration, tie_calibration
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -163,6 +164,32 @@ def test_outputs_are_named_by_their_classes():
     found = measure_effects(make_model(), make_dataset(50), columns=["2"], grid=3)
     assert found.columns[0].outputs == ("a", "b", "c")
     np.testing.assert_allclose(found.columns[0].effects.sum(1), 1, rtol=1e-6)
+
+
+def test_effects_and_attributions_of_a_calibrated_model():
+    from small_fits import make_dataset, make_model
+
+    model, data = make_model(), make_dataset(50)
+    (before,) = measure_effects(model, data, columns="2", grid=3).columns
+    attributed = gradients.attribute(model, data=data)
+    assert attributed.notes == ()
+    calibration = Calibration("classes", 50, reading="softmax", temperature=2.0)
+    tie_calibration(model, calibration)
+    (found,) = measure_effects(model, data, columns="2", grid=3, individual=50).columns
+    (ale,) = measure_effects(model, data, columns="2", kind="ale").columns
+    assert not np.allclose(found.effects, before.effects, atol=1e-3)
+    rows = data.sources[0].gather(slice(None))
+    for place, value in enumerate(found.values):
+        moved = rows.copy()
+        moved[:, 1] = value
+        logits = np.log(model.predict(moved, verbose=0)) / 2
+        shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        np.testing.assert_allclose(found.individual[:, place], shares, rtol=1e-4)
+        np.testing.assert_allclose(found.effects[place], shares.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(ale.effects.sum(1), 0, atol=1e-5)
+    again = gradients.attribute(model, data=data)
+    np.testing.assert_array_equal(again.outputs, attributed.outputs)
+    assert again.notes == (gradients.BEFORE_CALIBRATION,)
 
 
 def test_what_has_no_curve_is_refused_by_name(fitted):

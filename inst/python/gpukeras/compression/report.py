@@ -19,6 +19,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import Spec, check_count, check_number, check_text, option
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.engine.batch_rows import model_device
+from gpukeras.models.calibration import calibration_of
 from gpukeras.models.metric_modes import NAME_HINT, choose_mode, find_mode, refuse_mode
 from gpukeras.training.report import FitReport
 
@@ -152,7 +153,8 @@ def conclude(
     old, new = measure([before, after], data, spec.batch_size, validation)
     metric, drop = find_drop(old, new, spec.metric, keras_private.metric_directions(before))
     check_drop(old, new, metric, drop, spec.max_drop)
-    done = {**vars(work), "notes": (*work.notes, *_explain(old, new))}
+    notes = (*work.notes, *_explain(old, new), *_explain_calibration(before))
+    done = {**vars(work), "notes": notes}
     seconds = time.perf_counter() - done.pop("began")
     return CompressionReport(
         before=old,
@@ -199,6 +201,12 @@ def _explain(old: Figures, new: Figures) -> list[str]:
     if old.disk_bytes is None or new.disk_bytes is None:
         notes.append("Size on disk is not known: Keras cannot save the model.")
     return notes
+
+
+def _explain_calibration(before: Model) -> list[str]:
+    if calibration_of(before) is None:
+        return []
+    return ["The new model is not calibrated: it needs a gpu_calibrate() of its own."]
 
 
 # Metrics -----------------------------------------------------------------------------------------

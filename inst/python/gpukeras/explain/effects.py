@@ -24,6 +24,7 @@ from gpukeras.data.recipe.decoding import name_columns
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.explain.columns import Feature, find_features, no_columns, pick_feature
 from gpukeras.explain.varied import Explained, Variation, open_explained, open_new_rows
+from gpukeras.models.calibration import adjust
 from gpukeras.models.families.build import find_extras
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.families.registry import likelihood
@@ -187,7 +188,7 @@ def _average(explained: Explained, feature: Feature, size: int, chosen: np.ndarr
     means, curves = [], []
     names: tuple[str, ...] = ()
     for output in explained.predict(Variation(feature.places, row) for row in replaced):
-        flat = drop_stratum(explained.recipe, read_output(output))
+        flat = _read_effect(explained, output)
         names = names or name_output(explained.model, explained.recipe, flat)
         means.append(np.average(flat.astype(np.float64), axis=0, weights=explained.row_weights))
         curves.append(flat[chosen].astype(np.float64))
@@ -233,9 +234,7 @@ def _accumulate(explained: Explained, feature: Feature, size: int) -> Effect:
     lower, upper = (np.array(encoded) for _ in range(2))
     lower[:, 0], upper[:, 0] = edges[places], edges[np.minimum(places + 1, len(edges) - 1)]
     both = [Variation(feature.places, lower), Variation(feature.places, upper)]
-    low, high = (
-        drop_stratum(explained.recipe, read_output(output)) for output in explained.predict(both)
-    )
+    low, high = (_read_effect(explained, output) for output in explained.predict(both))
     differences = high.astype(np.float64) - low
     intervals = max(1, len(edges) - 1)
     counts = np.bincount(places[weights > 0], minlength=intervals)
@@ -295,6 +294,11 @@ def accumulate(differences: np.ndarray, places: np.ndarray, totals: np.ndarray) 
 
 
 # Outputs -----------------------------------------------------------------------------------------
+
+
+def _read_effect(explained: Explained, output: Any) -> np.ndarray:
+    """Returns an output as predictions have it: calibrated, and without a stratum's number."""
+    return drop_stratum(explained.recipe, read_output(adjust(explained.model, output)))
 
 
 def read_output(output: Any) -> np.ndarray:

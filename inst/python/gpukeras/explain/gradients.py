@@ -9,7 +9,7 @@ computed by Gauss-Legendre quadrature, whose error falls faster with the steps t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ from gpukeras.engine.predict import AfterBatch, explain_rows, pad_rows, predict_
 from gpukeras.explain.columns import find_features
 from gpukeras.explain.effects import drop_stratum, name_output, read_output
 from gpukeras.models import compatibility, model_checks
+from gpukeras.models.calibration import CLASSES, calibration_of
 from gpukeras.models.families.build import LOOKED, offset_of
 from gpukeras.models.families.keras_classes import family_of
 from gpukeras.models.targets import reads_logits
@@ -37,6 +38,9 @@ from gpukeras.training.keras_functions import jit_policy
 from gpukeras.training.predict import open_rows
 
 COMPLETE = 0.01  # gap of the sums, as a share of the largest difference, that is worth a note
+BEFORE_CALIBRATION = (
+    "The outputs are those of the model itself, without its calibration, which has no gradient."
+)
 MOST_STEPS = 1000  # the quadrature's points take a matrix of steps by steps
 
 
@@ -156,7 +160,11 @@ def attribute(
     ends, begins = target.take(outputs), target.take(np.repeat(start, len(outputs), axis=0))
     gaps = np.abs(values.reshape(len(values), -1).sum(1, dtype=np.float64) - (ends - begins))
     columns, values = sum_columns(recipe, values)
-    return _place(complete, columns, values, ends, begins, target.names, gaps)
+    found = _place(complete, columns, values, ends, begins, target.names, gaps)
+    calibration = calibration_of(model)
+    if calibration is None or calibration.kind != CLASSES:
+        return found
+    return replace(found, notes=(*found.notes, BEFORE_CALIBRATION))
 
 
 def _open_baseline(
