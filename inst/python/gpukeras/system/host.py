@@ -211,21 +211,16 @@ def read_cpu_label() -> str:
 
 def read_total_memory() -> float | None:
     """Returns the computer's memory in bytes."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
-        memory = _psutil_memory()
-        return None if memory is None else float(memory.total)
+    psutil = _psutil()
+    return None if psutil is None else float(psutil.virtual_memory().total)
 
 
 def read_free_memory() -> float | None:
     """Returns the free bytes of the computer or of this process's control group, if fewer."""
-    memory = _psutil_memory()
-    lines = (read_text("/proc/meminfo") or "").splitlines()
-    shown = [float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    free = [float(memory.available)] if memory is not None else shown
-    free += [left for left in (read_group_memory(),) if left is not None]
-    return min(free) if free else None
+    psutil, group = _psutil(), read_group_memory()
+    free = [] if psutil is None else [float(psutil.virtual_memory().available)]
+    free += [] if group is None else [group]
+    return min(free, default=None)
 
 
 def read_group_memory(root: str | Path = "/") -> float | None:
@@ -245,8 +240,8 @@ def read_group_memory(root: str | Path = "/") -> float | None:
 
 def read_process_memory() -> tuple[float | None, float | None]:
     """Returns this process's current and peak resident memory in bytes."""
-    pages = (read_text("/proc/self/statm") or "").split()
-    now = float(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else _psutil_resident()
+    psutil = _psutil()
+    now = None if psutil is None else float(psutil.Process().memory_info().rss)
     try:
         import resource
     except ImportError:  # Windows
@@ -256,20 +251,13 @@ def read_process_memory() -> tuple[float | None, float | None]:
     return now, max(peak, now or 0.0)
 
 
-def _psutil_memory() -> Any:
+def _psutil() -> Any:
+    """Returns psutil, which gpukeras needs; None where a check finds that it is missing."""
     try:
         import psutil
     except ImportError:
         return None
-    return psutil.virtual_memory()
-
-
-def _psutil_resident() -> float | None:
-    try:
-        import psutil
-    except ImportError:
-        return None
-    return float(psutil.Process().memory_info().rss)
+    return psutil
 
 
 # The loader --------------------------------------------------------------------------------------
