@@ -59,7 +59,7 @@ test_that("a training that could not be saved in time does not start", {
       gpu_mlp(train, units = 4), train,
       checkpoint = list(folder = folder, grace_s = 1), verbose = FALSE
     ),
-    error = TRUE, transform = function(lines) sub("takes [0-9.]+", "takes <seconds>", lines)
+    error = TRUE, transform = function(lines) sub("twice the [0-9.]+", "twice the <seconds>", lines)
   )
 })
 
@@ -79,7 +79,9 @@ test_that("many models and searches that could not be saved in time do not start
       verbose = FALSE
     )
   }
-  said <- function(what) sprintf("`grace_s` is 1 second, and to save this %s takes", what)
+  said <- function(what) {
+    sprintf("`grace_s` is 1 second, and 3 are needed: twice the .* a save of this %s takes", what)
+  }
   spec <- "gpukeras_error_spec"
   expect_error(fit_many(keep("fits", grace_s = 1)), said("training"), class = spec)
   expect_error(tune(keep("study", grace_s = 1)), said("search"), class = spec)

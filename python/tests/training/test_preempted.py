@@ -133,7 +133,7 @@ def test_a_grace_period_is_enough_for_two_saves_and_two_seconds(save_s, grace_s,
     if enough:
         check_grace(save_s, grace_s)
         return
-    with pytest.raises(SpecError, match=r"`grace_s` is .* seconds?, and to save this training"):
+    with pytest.raises(SpecError, match=r"`grace_s` is .* seconds?, and \d+ are needed: twice the"):
         check_grace(save_s, grace_s)
 
 

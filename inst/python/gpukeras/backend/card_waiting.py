@@ -294,7 +294,8 @@ def wait_for_card(
 def _choose(cards: Cards, needed: float, shares: bool, folder: Path) -> tuple[str, str]:
     """Returns the name and the UUID of a card that is free."""
     if not cards:
-        raise NoDeviceError("There is no GPU to wait for.", arg="wait", found=())
+        hint = "gpu_check() says why."
+        raise NoDeviceError("There is no GPU to wait for.", hint=hint, arg="wait", found=())
     known = read_reservations(folder)
     facts = [
         Card(name, gpu, tuple(each for each in known if gpu and each.uuid == gpu.uuid))

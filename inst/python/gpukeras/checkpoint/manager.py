@@ -100,8 +100,9 @@ def check_grace(save_s: float, grace_s: float, noun: str = "training") -> None:
     needed_s = GRACE_SAVES * save_s + GRACE_REST_S
     if needed_s > grace_s:
         raise SpecError(
-            f"`grace_s` is {count_of(grace_s, 'second')}, and to save this {noun} takes "
-            f"{save_s:.1f}: {math.ceil(needed_s)} are needed.",
+            f"`grace_s` is {count_of(grace_s, 'second')}, and {math.ceil(needed_s)} are needed: "
+            f"twice the {save_s:.1f} that a save of this {noun} takes, and {GRACE_REST_S:.0f} for "
+            "the call in progress.",
             hint="Let the queue send its signal earlier, or save to a faster disk.",
             arg="grace_s",
         )
