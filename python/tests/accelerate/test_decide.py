@@ -65,6 +65,9 @@ KEPT = {
     "rows on jax that only Keras' own iterator gives": {"rows": "pipeline", "backend": "jax"},
     "`class_weight` beside `sample_weight`, which Keras refuses": {"both_weights": True},
     "`class_weight` of several outputs": {"weighs_classes": True, "outputs": 2},
+    "weights arranged otherwise than the labels or the outputs, which Keras refuses": {
+        "misarranged": True
+    },
     "several outputs and a short last batch on jax, whose losses Keras averages by batch": {
         "outputs": 2,
         "whole": False,

@@ -217,6 +217,55 @@ def test_rows_of_float64_keep_their_digits():
             np.testing.assert_allclose(one, two, rtol=1e-10, err_msg=what)
 
 
+def two_outputs():
+    import keras
+
+    given = keras.Input((6,))
+    parts = [keras.layers.Dense(1, name=name)(given) for name in ("one", "two")]
+    model = keras.Model(given, parts)
+    model.compile(keras.optimizers.SGD(0.01), ["mse", "mae"], loss_weights=[1.0, 0.3])
+    return model, [Y, Y**2]
+
+
+WEIGHTS = [RNG.uniform(size=ROWS), RNG.uniform(size=ROWS)]
+NAMES = ("one", "two")
+
+
+@pytest.mark.tensorflow  # on JAX Keras runs what it averages by batch
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    "weights", [WEIGHTS, [WEIGHTS[0], None], dict(zip(NAMES, WEIGHTS, strict=True))]
+)
+def test_weights_of_outputs_are_taken_and_refused_as_by_keras(weights, named):
+    import keras
+
+    def train(on):
+        keras.utils.set_random_seed(2)
+        model, labels = two_outputs()
+        if named:
+            labels = dict(zip(NAMES, labels, strict=True))
+        given = {"y": labels, "sample_weight": weights, "batch_size": 20, "verbose": 0}
+        switch.switch(on)
+        switch.report(clear=True)
+        try:
+            history = model.fit(X, epochs=3, shuffle=False, **given).history
+            found = history["loss"], model.evaluate(X, **given)
+        except (KeyError, ValueError) as error:
+            found = type(error)
+        finally:
+            switch.switch(False)
+        return found, {call.engine for call in switch.report(clear=True)}
+
+    known, _ = train(False)
+    found, engines = train(True)
+    if isinstance(known, type):
+        assert found is known
+        return
+    assert engines == {"gpukeras"}
+    for one, two in zip(found, known, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+
+
 def outline(value):
     """The structure of a result: its classes, shapes and names in their order."""
     if isinstance(value, dict):

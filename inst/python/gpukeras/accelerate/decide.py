@@ -52,6 +52,7 @@ class CallFacts:
         steps: Whether a number of steps was given.
         both_weights: Whether `class_weight` and `sample_weight` were given.
         weighs_classes: Whether `class_weight` was given.
+        misarranged: Whether outputs have weights of their own that Keras would not find.
         epochs: Epochs to train.
         batch_hook: A callback that works on batches of the call, or "".
         test_hook: A callback of `fit()` that works on batches of validation rows, or "".
@@ -88,6 +89,7 @@ class CallFacts:
     steps: bool = False
     both_weights: bool = False
     weighs_classes: bool = False
+    misarranged: bool = False
     epochs: int = 1
     batch_hook: str = ""
     test_hook: str = ""
@@ -165,6 +167,10 @@ RULES: tuple[Rule, ...] = (
     (
         lambda facts: facts.weighs_classes and facts.outputs > 1,
         "`class_weight` of several outputs",
+    ),
+    (
+        lambda facts: facts.misarranged,
+        "weights arranged otherwise than the labels or the outputs, which Keras refuses",
     ),
     (
         lambda facts: _averages_by_batch(facts) and facts.backend != "tensorflow",

@@ -81,6 +81,7 @@ def read_facts(model: Model, function: str, call: Arguments, **known: Any) -> Ca
         splits=bool(call.get("validation_split")) and rows.kind != ARRAYS,
         both_weights=call.get("class_weight") is not None and rows.weights is not None,
         weighs_classes=call.get("class_weight") is not None,
+        misarranged=any(_is_misarranged(model, each) for each in (rows, held) if each is not None),
         epochs=epochs,
         batch_hook=FIND_HOOK[function](callbacks),
         test_hook=find_test_hook(callbacks) if function == "fit" else "",
@@ -106,12 +107,32 @@ def count_outputs(model: Model, rows: CallRows) -> int:
 
 
 def _count_labels(rows: CallRows) -> int:
-    labels = rows.y
-    if rows.is_pipeline:
-        spec = rows.x.element_spec
-        labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+    labels, _ = _read_targets(rows)
     several = isinstance(labels, (Mapping, list, tuple)) and rows.kind in (ARRAYS, PIPELINE)
     return len(labels) if several else 1
+
+
+def _read_targets(rows: CallRows) -> tuple[Any, Any]:
+    """Returns the labels and the weights of arrays, or what a pipeline says of them."""
+    if not rows.is_pipeline:
+        return rows.y, rows.weights
+    spec = rows.x.element_spec
+    _, labels, weights = (*spec, None, None)[:3] if isinstance(spec, tuple) else (None,) * 3
+    return labels, weights
+
+
+def _is_misarranged(model: Model, rows: CallRows) -> bool:
+    """Whether outputs have weights that Keras looks for where they are not.
+
+    It arranges weights as the labels are, and looks them up as the outputs are.
+    """
+    labels, weights = _read_targets(rows)
+    if rows.kind not in (ARRAYS, PIPELINE) or not isinstance(weights, (Mapping, list, tuple)):
+        return False
+    if isinstance(weights, Mapping):
+        named = isinstance(labels, Mapping) and labels.keys() == weights.keys()
+        return not (named and keras_private.names_outputs(model))
+    return not (isinstance(labels, (list, tuple)) and len(labels) == len(weights))
 
 
 def _in_strategy(model: Model) -> bool:

@@ -207,6 +207,11 @@ def runs_through_graph(model: Any) -> bool:
     return hasattr(model, "_run_through_graph")
 
 
+def names_outputs(model: Any) -> bool:
+    """Whether a model's outputs have names; of a class that makes them in code, it may be."""
+    return isinstance(getattr(model, "_outputs_struct", {}), dict)
+
+
 def has_nodes(model: Any) -> bool:
     """Whether a model records the calls of its layers."""
     return hasattr(model, "_nodes_by_depth")

@@ -7,7 +7,6 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -120,7 +119,7 @@ class EpochLoop:
         """
         while self.position < target and self.has_more():
             assert self._block is not None  # guaranteed by has_more()
-            with nullcontext() if self.by_batch else weighing_rows(self.engines.model):
+            with weighing_rows(self.engines.model, by_batch=self.by_batch):
                 self._call(self._block, target - self.position)
             self.stopped = after_call(self.position, self._logs)
         return self._logs

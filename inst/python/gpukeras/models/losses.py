@@ -26,7 +26,7 @@ def sums_rows(loss: Any) -> bool:
 
 
 @contextmanager
-def weighing_rows(model: Model, rows: Any = None) -> Iterator[None]:
+def weighing_rows(model: Model, rows: Any = None, by_batch: bool = False) -> Iterator[None]:
     """Makes the loss of each output a mean over rows in programs traced inside the context.
 
     Weights of several outputs are arranged as the outputs, see `arrange_weights()`.
@@ -36,6 +36,7 @@ def weighing_rows(model: Model, rows: Any = None) -> Iterator[None]:
     Args:
         model: The model.
         rows: How many rows of a batch count, a scalar; None for all of them.
+        by_batch: Leave the means as Keras takes them, and arrange the weights alone.
     """
     loss = keras_private.compiled_loss(model)
     if loss is None or "call" in vars(loss):
@@ -51,7 +52,7 @@ def weighing_rows(model: Model, rows: Any = None) -> Iterator[None]:
         here.rows = rows
         if rows is None:
             here.rows = keras.ops.shape(keras.tree.flatten(y_pred)[0])[0]
-        for metric in loss.metrics:
+        for metric in () if by_batch else loss.metrics:
             if "update_state" not in vars(metric):
                 metric.update_state = _weigh(metric.update_state, here)
                 weighed.append(metric)
