@@ -177,8 +177,8 @@ class ReplicatedStep:
         """Returns the metrics' variables where the first replica counts the same rows already."""
         if rank and whole:
             return self._model.metrics_variables
-        gathered = rank and self._gathers
-        return keras_private.compiled_metrics(self._model).variables if gathered else []
+        compiled = keras_private.compiled_metrics(self._model) if rank and self._gathers else None
+        return [] if compiled is None else compiled.variables
 
     def _mean(self, logs: Logs) -> dict[str, Any]:
         """Returns the mean of each logged value, and on how many replicas it equals a metric."""
