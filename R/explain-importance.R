@@ -17,8 +17,9 @@
 #'   like the training data, with labels as for [gpu_evaluate()]. Rows that come in sequence, from
 #'   functions and `tf.data` pipelines, cannot be permuted.
 #' @param columns Names of columns to permute one by one; columns of a matrix without names are
-#'   `"1"`, `"2"` and so on, those of several inputs `"input$column"`. `NULL` takes all that are in
-#'   no group. With a formula they are the formula's terms, such as `"log(x)"`.
+#'   `"1"`, `"2"` and so on, later ones of one name `"u.1"`, those of several inputs
+#'   `"input$column"`. `NULL` takes all that are in no group. With a formula they are the formula's
+#'   terms, such as `"log(x)"`.
 #' @param groups A named list of columns that are permuted together:
 #'   `list(size = c("x", "y", "z"))`.
 #' @param metric `"loss"`, or the name of a metric that the model was compiled with, as

@@ -7,6 +7,7 @@ from gpukeras import DataError, SpecError
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.recipe.recipe import ArrayEncoding, ImageEncoding, Input, InputsEncoding, Recipe
 from gpukeras.explain.columns import choose_groups, find_features
+from gpukeras.explain.gradients import sum_columns
 
 
 def places(recipe):
@@ -39,6 +40,15 @@ def test_an_indicator_of_missing_values_goes_with_its_column():
     features = find_features(data.recipe)
     encoded = features["b"].encode(np.array([x[0, 1]]))
     np.testing.assert_array_equal(encoded[0], data.arrays[0][0, 1:3])
+
+
+def test_columns_of_one_name_are_all_there():
+    recipe = Recipe(ArrayEncoding((5,), names=("u", "v", "u", "u.1", "u")))
+    assert places(recipe) == {"u": [0], "v": [1], "u.1": [2], "u.1.1": [3], "u.2": [4]}
+    values = np.arange(10.0, dtype=np.float32).reshape(2, 5)
+    names, sums = sum_columns(recipe, values)
+    assert names == ("u", "v", "u.1", "u.1.1", "u.2")
+    np.testing.assert_array_equal(sums, values)
 
 
 def test_columns_of_several_inputs_are_named_by_both():

@@ -7,6 +7,7 @@ time series one for each step. They are replaced together.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -83,10 +84,19 @@ class Feature:
 def find_features(recipe: Recipe) -> dict[str, Feature]:
     """Returns the columns of the rows that a recipe encodes, by name, in their order.
 
+    Columns of a matrix may share a name: the later ones are "u.1", "u.2", as by R's make.unique().
+
     Raises:
         DataError: for rows without columns, such as images, texts and batches of a pipeline.
     """
-    features = {feature.name: feature for feature in _list_features(recipe.features)}
+    features = dict[str, Feature]()
+    repeats = Counter[str]()
+    for feature in _list_features(recipe.features):
+        name = feature.name
+        while name in features:
+            repeats[feature.name] += 1
+            name = f"{feature.name}.{repeats[feature.name]}"
+        features[name] = replace(feature, name=name)
     if not features:
         raise DataError(
             f"Rows of {recipe.features.kind} have no columns that can be replaced.",
