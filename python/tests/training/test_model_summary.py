@@ -6,6 +6,7 @@ from familied import dataset, features, labels_of, model_of
 
 from gpukeras import DataError, ModelError
 from gpukeras.data.dataset import map_dataset as data_dataset
+from gpukeras.models.calibration import Calibration, tie_calibration
 from gpukeras.models.families.deviance import Rows
 from gpukeras.models.families.spec import Family
 from gpukeras.training.model_summary import (
@@ -98,6 +99,21 @@ def test_weights_of_classes_do_not_count(weighed):
     np.testing.assert_array_equal(
         read_residuals(model, data, kind="deviance"), read_residuals(model, plain, kind="deviance")
     )
+
+
+def test_residuals_of_a_calibrated_model_are_those_of_its_predictions():
+    data = dataset("binomial")
+    for model in (model_of("binomial", data), model_of("binomial", data, family=None)):
+        before = summarise_model(model, data)
+        squares = read_residuals(model, data, kind="deviance")
+        reading = {1: "sigmoid", 2: "softmax"}[model.output_shape[-1]]
+        tie_calibration(model, Calibration("classes", 120, reading=reading, temperature=3.0))
+        mean = predict(model, data=data)["values"]
+        mean = mean[:, -1] if mean.ndim > 1 else mean
+        found = read_residuals(model, data)
+        np.testing.assert_allclose(found, labels_of("binomial")["values"] - mean, atol=1e-5)
+        np.testing.assert_array_equal(read_residuals(model, data, kind="deviance"), squares)
+        assert summarise_model(model, data) == before
 
 
 def test_a_partial_likelihood_without_events_is_0():

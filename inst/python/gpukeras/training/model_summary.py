@@ -18,6 +18,7 @@ from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.data.recipe.targets import LabelRule
 from gpukeras.engine.predict import predict_rows
 from gpukeras.models import compatibility, model_checks, model_recipes
+from gpukeras.models.calibration import adjust
 from gpukeras.models.families import coefficients, deviance
 from gpukeras.models.families.build import find_extras, find_offset
 from gpukeras.models.families.coefficients import Term
@@ -175,11 +176,12 @@ def _count_classes(model: Model, label: LabelRule) -> int:
 
 
 def read_rows(
-    model: Model, data: Dataset, chosen: np.ndarray, family: Family
+    model: Model, data: Dataset, chosen: np.ndarray, family: Family, calibrated: bool = False
 ) -> tuple[deviance.Rows, np.ndarray]:
     """Returns labels, parameters, weights and offset of rows that count, and their numbers.
 
-    Rows count by the user's own weights: those of classes are for training alone.
+    Rows count by the user's own weights: those of classes are for training alone. Parameters are
+    the model's own, or if they are to be `calibrated` those that predictions show.
     """
     labels = np.asarray(data.sources[1].gather(chosen), np.float64)
     labels = labels[:, 0] if labels.ndim > 1 and labels.shape[1] == 1 else labels
@@ -194,14 +196,15 @@ def read_rows(
     offset = np.zeros(len(chosen))
     if part is not None:
         offset = np.asarray(data.sources[0].gather(chosen), np.float64)[:, part.columns][:, 0]
-    parameters = _predict(model, data, family)[chosen]
+    parameters = _predict(model, data, family, calibrated)[chosen]
     return deviance.Rows(labels, parameters, weights, offset).keep(counts), chosen[counts]
 
 
-def _predict(model: Model, data: Dataset, family: Family) -> np.ndarray:
-    """Returns the family's parameters of all rows, as the model itself gives them."""
+def _predict(model: Model, data: Dataset, family: Family, calibrated: bool) -> np.ndarray:
+    """Returns the family's parameters of all rows."""
     with jit_policy(model):
         output = predict_rows(model, data.sources[0], data.recipe, data.map)
+    output = adjust(model, output) if calibrated else output
     if not isinstance(output, np.ndarray):
         raise _refuse_loss()
     output = output.astype(np.float64).reshape(len(output), -1)
@@ -403,7 +406,8 @@ def read_residuals(
         model: See `summarise_model()`.
         data: A dataset with labels, encoded like the one that trained the model.
         part: "all", "train" or "validation".
-        kind: "response", label - mean; or "deviance", the signed root of the row's deviance.
+        kind: "response", label - mean, which is calibrated if the model is; or "deviance", the
+            signed root of the row's deviance.
 
     Raises:
         SpecError: for another kind.
@@ -416,7 +420,7 @@ def read_residuals(
     model_checks.check_rows(model, data, step="test", fits=True)
     family = family_of(model) or imply_family(model, data.recipe)
     _check_residuals(family, kind)
-    rows, counted = read_rows(model, data, chosen, family)
+    rows, counted = read_rows(model, data, chosen, family, calibrated=kind == RESPONSE)
     residuals = _residuals(family, rows, kind)
     values: np.ndarray = np.full((len(chosen), *residuals.shape[1:]), np.nan)
     values[np.isin(chosen, counted)] = residuals
