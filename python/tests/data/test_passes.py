@@ -15,7 +15,7 @@ from gpukeras import api
 from gpukeras.core import progress
 from gpukeras.data.reader import npy, storage
 from gpukeras.data.reader.table import csv_records as records
-from gpukeras.data.reader.table import scan
+from gpukeras.data.reader.table import features as table_features
 
 ROWS = 3000
 TABLE = pa.table({"x": np.arange(ROWS) / 7, "k": ["a", "b", "c"] * (ROWS // 3), "y": np.ones(ROWS)})
@@ -109,7 +109,7 @@ def test_what_a_listener_ends_leaves_no_files(tmp_path, monkeypatch, name, verb)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(storage, "scratch_folder", lambda: scratch)
-    monkeypatch.setattr(scan, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(table_features, "MEMORY_BYTES", 0)
     path = write(tmp_path / name)
     seen = []
 

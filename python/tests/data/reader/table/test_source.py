@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpukeras import DataError, GpuKerasError
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.reader import storage
-from gpukeras.data.reader.table import scan
+from gpukeras.data.reader.table import features as table_features
 from gpukeras.data.reader.table.columnar import TableReader
 from gpukeras.data.reader.table.schema import to_column
 from gpukeras.data.recipe.columns import ScaledRule
@@ -418,7 +418,7 @@ def test_what_does_not_fit_is_the_same(tmp_path, monkeypatch, suffix, cache):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     monkeypatch.delenv("R_SESSION_TMPDIR", raising=False)
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(scan, "MEMORY_BYTES", 10_000)
+    monkeypatch.setattr(table_features, "MEMORY_BYTES", 10_000)
     monkeypatch.setattr(storage, "MEMORY_BYTES", 10_000)
     found = build(features(path, label="y"), {**options, "cache": cache})
     check_same(found, expected)

@@ -8,7 +8,7 @@ import pytest
 from gpukeras import DataError
 from gpukeras.core.options import DatasetSpec
 from gpukeras.data.reader.rows import FeatureRequest
-from gpukeras.data.reader.table import scan
+from gpukeras.data.reader.table import features as table_features
 from gpukeras.data.reader.table.features import TableFeatures
 from gpukeras.data.recipe.columns import Learning
 
@@ -51,7 +51,7 @@ def test_a_faulty_row_of_a_stream_is_named():
 
 def test_a_stream_that_breaks_off_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setenv("R_SESSION_TMPDIR", str(tmp_path))
-    monkeypatch.setattr(scan, "UNKNOWN_BYTES", 1)
+    monkeypatch.setattr(table_features, "UNKNOWN_BYTES", 1)
     seen = []
 
     def failing():

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gpukeras import DataError
 from gpukeras.data.reader import storage
-from gpukeras.data.reader.table import scan
+from gpukeras.data.reader.table import features as table_features
 
 SCHEMA = pa.schema([("x", pa.int64()), ("f", pa.dictionary(pa.int8(), pa.string()))])
 
@@ -17,7 +17,7 @@ def batch(start, rows, levels=("a", "b")):
 
 
 def filled(*batches, **options):
-    kept = scan.Spool(SCHEMA, "x", **options)
+    kept = table_features.Spool(SCHEMA, "x", **options)
     for each in batches:
         kept.write(each)
     kept.finish()
@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch):
 def test_batches_come_back_as_they_were(sizes, memory):
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     given_batches = [batch(start, rows) for start, rows in zip(starts, sizes, strict=True)]
-    before, scan.MEMORY_BYTES = scan.MEMORY_BYTES, memory
+    before, table_features.MEMORY_BYTES = table_features.MEMORY_BYTES, memory
     try:
         kept = filled(*given_batches)
         for _ in range(2):
@@ -44,12 +44,12 @@ def test_batches_come_back_as_they_were(sizes, memory):
             ]
         kept.close()
     finally:
-        scan.MEMORY_BYTES = before
+        table_features.MEMORY_BYTES = before
     assert kept.rows == sum(sizes)
 
 
 def test_a_scratch_file_holds_what_is_too_much_for_memory(folder, monkeypatch):
-    monkeypatch.setattr(scan, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(table_features, "MEMORY_BYTES", 100)
     kept = filled(batch(0, 50), batch(50, 50, ("c", "b", "d")))
     (file,) = folder.iterdir()
     assert file.suffix == ".arrows"
@@ -62,13 +62,13 @@ def test_a_scratch_file_holds_what_is_too_much_for_memory(folder, monkeypatch):
 
 
 def test_what_will_be_too_much_is_never_in_memory(folder):
-    kept = scan.Spool(SCHEMA, "x", expected=10**12)
+    kept = table_features.Spool(SCHEMA, "x", expected=10**12)
     assert len(list(folder.iterdir())) == 1
     kept.close()
 
 
 def test_the_scratch_file_goes_with_its_spool(folder, monkeypatch):
-    monkeypatch.setattr(scan, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(table_features, "MEMORY_BYTES", 100)
     kept = filled(batch(0, 50))
     assert list(folder.iterdir())
     del kept
@@ -76,14 +76,14 @@ def test_the_scratch_file_goes_with_its_spool(folder, monkeypatch):
 
 
 def test_files_are_read_anew_where_that_is_quicker(folder, monkeypatch):
-    monkeypatch.setattr(scan, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(table_features, "MEMORY_BYTES", 100)
     kept = filled(batch(0, 50), anew=lambda: iter([batch(0, 20), batch(20, 30)]))
     assert not list(folder.iterdir())
     assert [each.num_rows for each in kept.batches()] == [20, 30]
 
 
 def test_files_that_became_others_are_refused(monkeypatch):
-    monkeypatch.setattr(scan, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(table_features, "MEMORY_BYTES", 100)
     kept = filled(batch(0, 50), anew=lambda: iter([batch(0, 20)]))
     with pytest.raises(DataError, match="20 rows where it had 50: its files changed while they"):
         list(kept.batches())
@@ -91,7 +91,7 @@ def test_files_that_became_others_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("harm", ["gone", "cut"])
 def test_a_scratch_file_that_was_harmed_is_named(folder, monkeypatch, harm):
-    monkeypatch.setattr(scan, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(table_features, "MEMORY_BYTES", 100)
     kept = filled(batch(0, 500))
     (file,) = folder.iterdir()
     if harm == "gone":
@@ -106,5 +106,5 @@ def test_a_scratch_file_that_was_harmed_is_named(folder, monkeypatch, harm):
 def test_a_full_disk_is_said(folder, monkeypatch):
     monkeypatch.setattr(storage, "SPARE_BYTES", 2**60)
     with pytest.raises(DataError, match="does not fit into the temporary folder"):
-        scan.Spool(SCHEMA, "x", expected=10**12)
+        table_features.Spool(SCHEMA, "x", expected=10**12)
     assert not list(folder.iterdir())
