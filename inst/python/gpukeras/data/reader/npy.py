@@ -162,7 +162,7 @@ class NpyFile(ArrayReader):
         try:
             yield
         except (OSError, ValueError) as error:
-            raise self.error("cannot be read any more.", AGAIN) from error
+            raise file_error(self.path, self.arg, "cannot be read any more.", AGAIN) from error
 
     def _read_near(self, rows: np.ndarray) -> np.ndarray:
         with self._reading():
@@ -193,10 +193,6 @@ class NpyFile(ArrayReader):
         offset = self.offset + start * self.dtype.itemsize
         mapped = np.memmap(self.path, self.dtype, "r", offset, (count,))
         return np.asarray(mapped)
-
-    def error(self, problem: str, hint: str, **details: Any) -> DataError:
-        """Returns an error about the file; the message names the file without its folder."""
-        return file_error(self.path, self.arg, problem, hint, **details)
 
 
 class FileRows(RowSource):

@@ -400,12 +400,8 @@ def own_weights(data: Any, rows: np.ndarray) -> np.ndarray | None:
         return None
     if data.class_weights is None:
         return gather_weights(data, rows)
-    class_weights = data.class_weights.weights
-    return (
-        None
-        if class_weights is None
-        else np.asarray(class_weights[rows], np.float64).reshape(len(rows), -1)[:, 0]
-    )
+    own = data.class_weights.weights
+    return None if own is None else np.asarray(own[rows], np.float64).reshape(len(rows), -1)[:, 0]
 
 
 def row_weights(

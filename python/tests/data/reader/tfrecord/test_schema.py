@@ -184,3 +184,14 @@ def test_values_that_scaling_makes_too_large_are_refused(tmp_path):
     given = open_records(FeatureRequest({"paths": large}, "newdata", encoding=recipe))
     with pytest.raises(DataError, match="not finite after scaling"):
         given.encode(recipe)
+
+
+def test_records_of_a_scaled_array_are_read_once(tmp_path, monkeypatch):
+    path = write(tmp_path / "x.tfrecord", [{"px": [float(i), 2.0 * i], "y": i} for i in range(9)])
+    reads, read = [], record_files.RecordFiles.read
+    monkeypatch.setattr(
+        record_files.RecordFiles, "read", lambda *asked: reads.append(1) or read(*asked)
+    )
+    given = {"kind": "records", "paths": path, "description": {"px": ["float32", 2]}, "label": "y"}
+    data = map_dataset.build_dataset(given, {"scale": True})
+    assert (len(data), len(reads)) == (9, 1)

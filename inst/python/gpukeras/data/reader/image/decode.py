@@ -31,6 +31,7 @@ from gpukeras.data.reader.image.files import (
     read_tiff,
 )
 from gpukeras.data.reader.rows import Rows, RowSource, row_numbers
+from gpukeras.data.recipe.recipe import ImageEncoding
 from gpukeras.data.stage_timer import end_stage, is_watched
 
 CHUNK_BYTES = 8 * 2**20  # of rows per chunk: enough for many cores, little memory
@@ -71,6 +72,16 @@ class ImageForm:
     interpolation: str
     crop_to_aspect_ratio: bool
     values: str = BYTES
+
+    def learn(self, scaled: bool, path_column: str = "") -> ImageEncoding:
+        """Returns the encoding of such rows; `scaled` maps values to the range 0 to 1."""
+        return ImageEncoding(
+            self.shape,
+            scale=(255.0,) * self.shape[2] if scaled else None,
+            interpolation=self.interpolation,
+            crop_to_aspect_ratio=self.crop_to_aspect_ratio,
+            path_column=path_column,
+        )
 
     @property
     def dtype(self) -> Any:

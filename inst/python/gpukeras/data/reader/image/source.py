@@ -195,15 +195,8 @@ class ImageFeatures(Features):
         return {"kind": "factor", "name": "y", "values": files.codes, "levels": levels}
 
     def learn(self, how: Learning) -> ImageEncoding:
-        """Returns the encoding; nothing is learned, and `scale` maps values to the range 0 to 1."""
-        form = self._form
-        return ImageEncoding(
-            form.shape,
-            scale=(255.0,) * form.shape[2] if how.spec.scale else None,
-            interpolation=form.interpolation,
-            crop_to_aspect_ratio=form.crop_to_aspect_ratio,
-            path_column=self.files.column,
-        )
+        """Returns the encoding; nothing is learned."""
+        return self._form.learn(how.spec.scale, self.files.column)
 
     def images(self, complete: np.ndarray | None = None) -> tuple[ImageFiles, ImageForm]:
         """Returns the files of the rows to use, and the form of their rows."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from gpukeras.core.errors import DataError
@@ -318,13 +319,12 @@ class CsvPlan:
     schema: pa.Schema
     dialect: Dialect
     skips: bool
-    options: pacsv.ConvertOptions = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        """Prepares the options shared by all blocks."""
+    @cached_property
+    def options(self) -> pacsv.ConvertOptions:
+        """The options shared by all blocks."""
         types = {column.name: column.type for column in self.schema}
-        options = convert_options(self.schema.names, types, self.dialect.decimal)
-        object.__setattr__(self, "options", options)
+        return convert_options(self.schema.names, types, self.dialect.decimal)
 
     def columns(self, type: pa.DataType) -> list[str]:
         """Returns the names of the columns of a type."""

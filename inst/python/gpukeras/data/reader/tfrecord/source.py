@@ -71,12 +71,15 @@ class RecordArray(Features):
             if isinstance(encoding, ImageEncoding):
                 self._form = choose_form(image, encoding)
         self._source: RowSource | None = None
+        self._rows: int | None = None  # known once the files were read
         self._beside: dict[str, list[np.ndarray]] = {}
 
     @property
     def rows(self) -> int:
         """Number of records in all files."""
-        return len(self._read())
+        if self._rows is None:
+            self._read()
+        return self._rows or 0
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -86,8 +89,7 @@ class RecordArray(Features):
     @property
     def skipped(self) -> str:  # type: ignore[override] # known when the files were read
         """Description of what `on_error = "skip"` left out, or ""."""
-        self._read()
-        return self._files.skipped.explain("record")
+        return self._files.skipped.explain("record") if self.rows else ""
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override] # complete only then
@@ -112,8 +114,7 @@ class RecordArray(Features):
         """Learns the encoding; there is nothing to learn of images."""
         shape = self.row_shape
         if self._images:
-            scale = (255.0,) * shape[-1] if how.spec.scale else None
-            return ImageEncoding(shape, scale, interpolation=self._form.interpolation)
+            return self._form.learn(how.spec.scale)
         if not how.spec.scale:
             return ArrayEncoding(shape)
         source, moments = self._read(), RunningStats()
@@ -147,7 +148,8 @@ class RecordArray(Features):
         with RowsWriter(self.row_shape, dtype, self._keep, self.arg) as writer:
             self._write(writer)
             self._source = writer.finish()
-        check_some(len(self._source), self.arg)
+        self._rows = len(self._source)
+        check_some(self._rows, self.arg)
         return self._source
 
     def _write(self, writer: RowsWriter) -> None:
