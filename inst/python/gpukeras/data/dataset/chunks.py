@@ -529,9 +529,8 @@ class _Array:
     def finish(self) -> Record:
         """Returns all rows."""
         rows = self._writer.finish()
-        if isinstance(rows, MemoryRows):
-            return {**self._record, "values": rows.array}
-        return {**self._record, "kind": "stored", "values": _map_whole(rows)}
+        values = rows.array if isinstance(rows, MemoryRows) else _map_whole(rows)
+        return {**self._record, "values": values}
 
     def close(self) -> None:
         """Removes the scratch file."""

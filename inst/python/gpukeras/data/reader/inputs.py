@@ -53,7 +53,7 @@ from gpukeras.data.recipe.targets import CATEGORIES
 from gpukeras.data.recipe.windows import NUMBERS
 
 # Kinds of features that an input may have, beside a column of images.
-INSIDE = ("array", "columns", "sparse", "npy", "stored", "strings")
+INSIDE = ("array", "columns", "sparse", "npy", "strings")
 
 
 def each_input(asked: FeatureRequest) -> Iterator[tuple[str, FeatureRequest]]:

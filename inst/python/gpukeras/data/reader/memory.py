@@ -83,7 +83,7 @@ class InMemory(Features):
 
 
 class ArrayFeatures(InMemory):
-    """A matrix or array: `{kind: "array", values, names}`."""
+    """A matrix or array: `{kind: "array", values, names}`; if mapped, it is encoded in blocks."""
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -103,6 +103,21 @@ class ArrayFeatures(InMemory):
     def encode_later(self, encoding: Encoding) -> RowSource:
         """Returns a view of R's rows that encodes them as they are gathered."""
         return GivenRows(encoding, self.features, self.arg)
+
+    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
+        """Returns the rows; those of a scratch file in memory, or in another scratch file."""
+        values = self.features["values"]
+        if not isinstance(values, np.memmap):
+            return super().encode(encoding, how)
+        keep = STORAGES.get(self.asked.spec.cache, "auto")
+        with RowsWriter(encoding.staged_shape, keep=keep, arg=self.arg) as writer:
+            blocks = row_blocks(len(values), 8 * values[0].size)
+            for rows in progress.count_pass(blocks, "encoding", len(values), progress.count_rows):
+                taken = None if how.complete is None else how.complete[rows]
+                part = {**self.features, "values": values[rows]}
+                some = replace(how, complete=taken)
+                writer.write(transform(encoding, part, self.arg, some))
+        return writer.finish()
 
 
 class GivenRows(RowSource):
@@ -134,27 +149,6 @@ class GivenRows(RowSource):
 
     def _encode(self, x: np.ndarray) -> np.ndarray:
         return transform(self._encoding, {"kind": "array", "values": x}, self._arg)
-
-
-class StoredArray(ArrayFeatures):
-    """A collected array in a scratch file, which is encoded in blocks of rows: `kind` "stored"."""
-
-    def __init__(self, asked: FeatureRequest) -> None:
-        """Stores the features."""
-        super().__init__(replace(asked, features={**asked.features, "kind": "array"}))
-
-    def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
-        """Encodes the rows, in memory or in another scratch file; see `Features.encode()`."""
-        values = self.features["values"]
-        keep = STORAGES.get(self.asked.spec.cache, "auto")
-        with RowsWriter(encoding.staged_shape, keep=keep, arg=self.arg) as writer:
-            blocks = row_blocks(len(values), 8 * values[0].size)
-            for rows in progress.count_pass(blocks, "encoding", len(values), progress.count_rows):
-                taken = None if how.complete is None else how.complete[rows]
-                part = {**self.features, "values": values[rows]}
-                some = replace(how, complete=taken)
-                writer.write(transform(encoding, part, self.arg, some))
-        return writer.finish()
 
 
 # Sparse matrices ----------------------------------------------------------------------------------

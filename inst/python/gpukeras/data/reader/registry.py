@@ -12,7 +12,6 @@ from gpukeras.data.reader.inputs import InputsFeatures, each_input, split_column
 from gpukeras.data.reader.memory import (
     ArrayFeatures,
     ColumnFeatures,
-    StoredArray,
     StringFeatures,
     open_sparse,
 )
@@ -80,7 +79,6 @@ OPENERS: dict[str, Callable[[FeatureRequest], Features]] = {
     "array": ArrayFeatures,
     "columns": _open_columns,
     "strings": StringFeatures,
-    "stored": StoredArray,
     "npy": lambda asked: FileFeatures(open_npy_anywhere(asked.features["path"], asked.arg)),
     "sparse": lambda asked: open_sparse(asked.features, asked.arg),
     "table": _open_table,

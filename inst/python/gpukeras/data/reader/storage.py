@@ -12,7 +12,8 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -98,6 +99,25 @@ def disk_full(folder: Path, arg: str, sizes: str = "") -> DataError:
         arg=arg,
         path=str(folder),
     )
+
+
+@contextmanager
+def writing(path: Path, arg: str) -> Iterator[None]:
+    """Removes a scratch file that cannot be written.
+
+    Args:
+        path: The file.
+        arg: Name of the user's argument, for error messages.
+
+    Raises:
+        DataError: if the disk is full, or fails.
+    """
+    try:
+        yield
+    except OSError as error:
+        with suppress(OSError):  # it may be open, as Windows minds
+            path.unlink(missing_ok=True)
+        raise disk_full(path.parent, arg) from error
 
 
 # Encoded rows -------------------------------------------------------------------------------------
@@ -242,11 +262,8 @@ class RowsWriter:
 
     def _write_disk(self, block: np.ndarray) -> None:
         assert self._disk is not None  # opened before
-        try:
+        with writing(Path(self._disk.name), self._arg):
             np.ascontiguousarray(block, self._dtype).tofile(self._disk)
-        except OSError as error:
-            self.close()
-            raise disk_full(Path(self._disk.name).parent, self._arg) from error
 
 
 def keep_rows(

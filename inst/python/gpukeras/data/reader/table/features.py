@@ -29,7 +29,7 @@ from gpukeras.data.files.arrow import ipc, pa, row_bytes
 from gpukeras.data.files.files import AnyFile, Skipped, any_remote, read_stamp
 from gpukeras.data.files.paths import compression_of, find_files
 from gpukeras.data.reader.rows import FeatureRequest, Features, Reader, RowSource
-from gpukeras.data.reader.storage import STORAGES, RowsWriter, disk_full, make_scratch
+from gpukeras.data.reader.storage import STORAGES, RowsWriter, make_scratch, writing
 from gpukeras.data.reader.table.columnar import TableReader, open_columnar
 from gpukeras.data.reader.table.columns import Encoder, LevelUnion, WholeColumn, learn_table
 from gpukeras.data.reader.table.csv import open_delimited
@@ -145,12 +145,10 @@ class Spool:
     def finish(self) -> None:
         """Ends writing."""
         if self._writer is not None:
-            try:
+            assert self._path is not None  # there is a writer
+            with writing(self._path, self._arg):
                 self._writer.close()
                 self._sink.close()
-            except OSError as error:
-                assert self._path is not None  # there is a writer
-                raise disk_full(self._path.parent, self._arg) from error
             self._writer = self._sink = None
         # What files and stores were read into: 100 MiB of objects of S3, of 300 in all.
         pa.default_memory_pool().release_unused()
@@ -207,13 +205,9 @@ class Spool:
         self._writer = ipc.new_stream(self._sink, self._schema)
 
     def _write_disk(self, batch: pa.RecordBatch) -> None:
-        try:
+        assert self._path is not None  # opened before
+        with writing(self._path, self._arg):
             self._writer.write_batch(batch)
-        except OSError as error:
-            assert self._path is not None  # opened before
-            folder = self._path.parent
-            self._path.unlink(missing_ok=True)
-            raise disk_full(folder, self._arg) from error
 
     def _read_disk(self) -> Iterator[pa.RecordBatch]:
         try:
