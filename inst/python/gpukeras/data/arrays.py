@@ -189,14 +189,24 @@ def standardise(x: np.ndarray, center: np.ndarray | None, scale: np.ndarray | No
     return x if scale is None else x / scale
 
 
-def moments(x: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def moments(
+    x: np.ndarray | Iterable[np.ndarray], keep: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and standard deviation along the last axis over the rows where `keep` is true.
 
     A deviation of 0 is replaced by 1, so that dividing by it changes nothing.
+
+    Args:
+        x: The rows, or blocks of them.
+        keep: Mask of the rows to use.
     """
-    statistics, width = RunningStats(), x.shape[-1]
-    for rows in row_blocks(len(x), 8 * x[0].size):
-        statistics.add(x[rows][keep[rows]].reshape(-1, width))
+    if isinstance(x, np.ndarray):
+        x = map(x.__getitem__, row_blocks(len(x), 8 * x[0].size))
+    statistics, start = RunningStats(), 0
+    for block in x:
+        kept = block[keep[start : start + len(block)]]
+        statistics.add(kept.reshape(-1, block.shape[-1]))
+        start += len(block)
     return statistics.mean, statistics.deviation
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -232,19 +232,37 @@ def read_column(batch: pa.RecordBatch, name: str) -> Mapping[str, Any]:
     return to_column(name, batch.column(batch.schema.get_field_index(name)))
 
 
-@dataclass
 class ColumnScan:
     """Statistics collected during the first pass over the rows.
 
     Args:
+        columns: Feature columns that need rules, without rows.
+        beside: The label and the weights, without rows.
+        how: Options for learning the features; its masks of rows are unused.
+        whole: Whether all rows are training rows.
+
+    Attributes:
         unions: Category columns by name.
         numbers: Numeric columns by name whose statistics cover all rows.
         beside: Columns that are stored whole: the label and the weights.
     """
 
-    unions: dict[str, LevelUnion] = field(default_factory=dict)
-    numbers: dict[str, NumberSummary] = field(default_factory=dict)
-    beside: dict[str, WholeColumn] = field(default_factory=dict)
+    def __init__(
+        self,
+        columns: Sequence[Mapping[str, Any]],
+        beside: Sequence[Mapping[str, Any]],
+        how: Learning,
+        whole: bool,
+    ) -> None:
+        """Chooses the statistics to collect."""
+        self.beside = {column["name"]: WholeColumn(column) for column in beside}
+        self.unions: dict[str, LevelUnion] = {}
+        self.numbers: dict[str, NumberSummary] = {}
+        for column in columns:
+            if kind_of(column) == "category":
+                self.unions[column["name"]] = choose_union(column, how)
+            elif whole and (summary := NumberSummary(column, how)).needed:
+                self.numbers[column["name"]] = summary
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds a batch of rows."""
@@ -254,29 +272,6 @@ class ColumnScan:
             summary.add(read_column(batch, summary.name), None)
         for column in self.beside.values():
             column.add(read_column(batch, column.name))
-
-
-def choose_watch(
-    columns: Sequence[Mapping[str, Any]],
-    beside: Sequence[Mapping[str, Any]],
-    how: Learning,
-    whole: bool,
-) -> ColumnScan:
-    """Chooses the statistics to collect.
-
-    Args:
-        columns: Feature columns that need rules, without rows.
-        beside: The label and the weights, without rows.
-        how: Options for learning the features; its masks of rows are unused.
-        whole: Whether all rows are training rows.
-    """
-    watch = ColumnScan(beside={column["name"]: WholeColumn(column) for column in beside})
-    for column in columns:
-        if kind_of(column) == "category":
-            watch.unions[column["name"]] = choose_union(column, how)
-        elif whole and NumberSummary(column, how).needed:
-            watch.numbers[column["name"]] = NumberSummary(column, how)
-    return watch
 
 
 def choose_union(column: Mapping[str, Any], how: Learning) -> LevelUnion:
@@ -650,7 +645,7 @@ class TableFeatures(Features):
 
     def _read(self) -> Scan:
         spec = self._spec
-        watch = choose_watch(
+        watch = ColumnScan(
             [] if self._encoding else [*map(self.empty, self.columns)],
             [*map(self.empty, self._beside)],
             Learning(np.ones(0, dtype=bool), spec, arg=self.arg, text=self._text),

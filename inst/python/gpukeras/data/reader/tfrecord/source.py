@@ -10,7 +10,7 @@ import numpy as np
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.progress import count_pass
-from gpukeras.data.arrays import ALL_ROWS, BadValues, EncodeOptions, Notes, RunningStats, check_some
+from gpukeras.data.arrays import ALL_ROWS, BadValues, EncodeOptions, Notes, check_some, moments
 from gpukeras.data.reader.image.source import ImageSpec, choose_form
 from gpukeras.data.reader.rows import FeatureRequest, Features, RowSource
 from gpukeras.data.reader.storage import STORAGES, RowsWriter, keep_rows
@@ -117,13 +117,8 @@ class RecordArray(Features):
             return self._form.learn(how.spec.scale)
         if not how.spec.scale:
             return ArrayEncoding(shape)
-        source, moments = self._read(), RunningStats()
-        start = 0
-        for block in source.blocks():
-            kept = block[how.keep[start : start + len(block)]]
-            moments.add(kept.reshape(-1, shape[-1]))
-            start += len(block)
-        return ArrayEncoding(shape, tuple(moments.deviation), center=tuple(moments.mean))
+        center, deviation = moments(self._read().blocks(), how.keep)
+        return ArrayEncoding(shape, tuple(deviation), center=tuple(center))
 
     def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Returns the rows: unchanged, or standardised."""
