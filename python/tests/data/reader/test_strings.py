@@ -145,6 +145,40 @@ def test_columns_are_inputs_by_their_names_and_train_as_keras_does():
     np.testing.assert_allclose(predicted, theirs.predict(x, verbose=0)[:, 0], rtol=1e-5)
 
 
+def pictured_model():
+    keras = runtime.keras()
+    keras.utils.set_random_seed(3)
+    lookup = keras.layers.TextVectorization(20, output_sequence_length=6)
+    lookup.adapt(TEXTS)
+    image = keras.Input((4, 4, 3), name="image")
+    words = keras.Input((1,), dtype="string", name="words")
+    embedded = keras.layers.Flatten()(keras.layers.Embedding(20, 4)(lookup(words)))
+    parts = [keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(image)), embedded]
+    output = keras.layers.Dense(1)(keras.layers.Concatenate()(parts))
+    model = keras.Model({"image": image, "words": words}, output)
+    model.compile("sgd", "mse")
+    return model
+
+
+def test_texts_beside_images_stay_texts(tmp_path):
+    tf = runtime.tensorflow()
+    pixels = RNG.integers(256, size=(50, 4, 4, 3), dtype=np.uint8)
+    paths = [str(tmp_path / f"{number}.png") for number in range(50)]
+    for path, image in zip(paths, pixels, strict=True):
+        tf.io.write_file(path, tf.io.encode_png(image))
+    images = {"kind": "images", "paths": paths, "column": "image", "image_size": [4, 4]}
+    inputs = [{"name": "image", "features": images}, {"name": "words", "features": matrix(TEXTS)}]
+    rows = {"kind": "inputs", "inputs": inputs}
+    data = build_dataset(rows, PLAIN, labels())
+    theirs, mine = pictured_model(), pictured_model()
+    x = {"image": pixels.astype(np.float32), "words": tf.constant(TEXTS, shape=(50, 1))}
+    theirs.fit(x, LABELS, batch_size=8, shuffle=False, verbose=0)
+    fit.fit(mine, data, {"epochs": 1})
+    same_weights(mine, theirs)
+    found = predict.predict(mine, rows)["values"]
+    np.testing.assert_allclose(found, theirs.predict(x, verbose=0)[:, 0], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.nightly  # columns of texts and others, and a matrix, in each run
 def test_columns_of_texts_alone_are_one_input():
     data = build_dataset(frame(column("words", TEXTS)), {**PLAIN, "encode": "none"}, labels())

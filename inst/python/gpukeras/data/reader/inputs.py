@@ -11,7 +11,7 @@ Columns of a data frame that reach the model as they are become inputs too, one 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -160,19 +160,19 @@ class InputsFeatures(Features):
             DataError: if the inputs differ from those in training, or as each input's `encode()`
                 raises.
         """
-        encoding = self._check_inputs(encoding)
-        if encoding.images is not None:
-            encoded = ((part.encoding, self.inputs[part.name]) for part in encoding.inputs)
-            return InputRows([each.encode(own, how) for own, each in encoded])
-        rows = how.count(self.rows)
-        packed = aligned_empty((rows, *encoding.shape))
+        checked = self._check_inputs(encoding)
         texts: dict[str, Sequence[str]] = {}
-        for part, own in zip(encoding.inputs, encoding.parts, strict=True):
-            source = self.inputs[part.name].encode(part.encoding, how)
-            for block in row_blocks(rows, source.row_bytes):
-                packed[block, own.columns] = source.gather(block).reshape(-1, math.prod(own.shape))
-            texts.update((part.name, strings) for strings in source.texts.values())
-        made = MemoryRows(packed)
+
+        def encode_each() -> Iterator[RowSource]:
+            for part in checked.inputs:
+                source = self.inputs[part.name].encode(part.encoding, how)
+                texts.update((part.name, strings) for strings in source.texts.values())
+                yield source
+
+        if checked.images is not None:
+            made: RowSource = InputRows([*encode_each()])
+        else:
+            made = MemoryRows(_pack(checked, encode_each(), how.count(self.rows)))
         made.texts = texts
         return made
 
@@ -227,6 +227,15 @@ class InputsFeatures(Features):
                 arg=self.arg,
             )
         return checked
+
+
+def _pack(encoding: InputsEncoding, sources: Iterable[RowSource], rows: int) -> np.ndarray:
+    """Returns the rows of all inputs side by side; each is encoded when those before are packed."""
+    packed = aligned_empty((rows, *encoding.shape))
+    for own, source in zip(encoding.parts, sources, strict=True):
+        for block in row_blocks(rows, source.row_bytes):
+            packed[block, own.columns] = source.gather(block).reshape(-1, math.prod(own.shape))
+    return packed
 
 
 def _column_names(features: Mapping[str, Any]) -> tuple[str, ...]:
