@@ -35,7 +35,7 @@ def read_reach(data: Path, core: str) -> dict[str, dict[int, set[str]]]:
 def choose_tests(fault: Fault, lines: dict[int, set[str]], known: dict[str, float]) -> list[str]:
     """The tests that reach a fault, those of its own module first, then the fastest.
 
-    A line that runs on import only is reached by all tests that run anything of its file.
+    What counts on import is reached by all tests that run anything of its file.
 
     Args:
         fault: The fault.
@@ -44,7 +44,7 @@ def choose_tests(fault: Fault, lines: dict[int, set[str]], known: dict[str, floa
     """
     at_fault = [lines.get(line, set()) for line in range(fault.line, fault.end + 1)]
     names = set().union(*at_fault) - {""}
-    if not names:
+    if not names or fault.on_import:
         names = set().union(*lines.values()) - {""}
     begun = {name[len(CHILD) :].partition("::")[0] for name in names if name.startswith(CHILD)}
     reached = [name for name in known if name in names or name.partition("::")[0] in begun]

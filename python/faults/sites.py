@@ -21,6 +21,8 @@ TURNED = {
     ast.NotIn: "in",
 }
 
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+
 # Calls that mean the same with their arguments swapped, or that any test finds.
 UNSWAPPED = {"max", "min", "suppress", "isinstance", "issubclass"}
 
@@ -30,7 +32,8 @@ class Fault:
     """One change of one place: `old` of a file becomes `new`.
 
     `line` and `column` are those of the place, and `end` is the last line of its statement, from 1;
-    `start` and `stop` are offsets of the place in the file's bytes.
+    `start` and `stop` are offsets of the place in the file's bytes. `on_import` is whether it
+    counts when the file is imported, as a constant or a default.
     """
 
     file: str
@@ -42,6 +45,7 @@ class Fault:
     stop: int
     old: str
     new: str
+    on_import: bool = False
 
     def apply(self, source: bytes) -> bytes:
         """The file's source with the fault in it.
@@ -68,6 +72,7 @@ class Finder(ast.NodeVisitor):
         self.source = source.encode()
         self.faults: list[Fault] = []
         self.statement: ast.stmt | None = None
+        self.functions = 0  # around the statement
         lengths = [len(line) for line in self.source.splitlines(keepends=True)]
         self.begins = [sum(lengths[:index]) for index in range(len(lengths))]
         self.visit(ast.parse(source))
@@ -78,8 +83,11 @@ class Finder(ast.NodeVisitor):
             super().visit(node)
             return
         outer, self.statement = self.statement, node
+        inner = isinstance(outer, FUNCTIONS)
+        self.functions += inner
         if not is_inert(node):
             super().visit(node)
+        self.functions -= inner
         self.statement = outer
 
     def visit_Compare(self, node: ast.Compare) -> None:  # noqa: N802 - the name that ast calls
@@ -147,6 +155,7 @@ class Finder(ast.NodeVisitor):
             stop=stop,
             old=self.source[start:stop].decode(),
             new=new,
+            on_import=not self.functions,
         )
         if fault.old != fault.new:
             self.faults.append(fault)
