@@ -50,6 +50,21 @@ def test_the_limit_of_a_control_group_counts_without_file_cache(tmp_path):
     assert host.read_group_memory(tmp_path) == 700
 
 
+def test_the_limits_of_the_groups_around_hold_too(tmp_path):
+    job = tmp_path / "sys/fs/cgroup/slurmstepd.scope/job_7"
+    task = job / "step_0/user/task_0"  # Slurm limits jobs and steps, and no task
+    task.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    text = "0::/slurmstepd.scope/job_7/step_0/user/task_0\n"
+    (tmp_path / "proc/self/cgroup").write_text(text)
+    for group, limit, used in ((task, "max", 100), (job / "step_0", 2000, 900), (job, 1500, 900)):
+        (group / "memory.max").write_text(f"{limit}\n")
+        (group / "memory.stat").write_text(f"anon {used}\nfile 900\n")
+    (tmp_path / "memory.max").write_text("1\n")  # no group
+    (tmp_path / "memory.stat").write_text("anon 1\n")
+    assert host.read_group_memory(tmp_path) == 600
+
+
 def test_this_computers_memory_is_plausible():
     total, free = host.read_total_memory(), host.read_free_memory()
     now, peak = host.read_process_memory()

@@ -226,10 +226,20 @@ def read_free_memory() -> float | None:
 def read_group_memory(root: str | Path = "/") -> float | None:
     """Returns the free bytes of this process's control group (container or Slurm limit), or None.
 
-    File cache counts as free, because the kernel reclaims it before it refuses an allocation.
+    The limits of the groups around it hold too: Slurm sets them for a job and its steps, and none
+    for a task. File cache counts as free, because the kernel reclaims it before it refuses an
+    allocation.
     """
     own = (read_text(Path(root, "proc/self/cgroup")) or "").rpartition("::")[2].lstrip("/")
-    group = Path(root, "sys/fs/cgroup", own.splitlines()[0] if own else "")
+    top = Path(root, "sys/fs/cgroup")
+    group = top / (own.splitlines()[0] if own else "")
+    groups = [group, *(each for each in group.parents if each.is_relative_to(top))]
+    free = [left for each in groups if (left := _read_left(each)) is not None]
+    return min(free, default=None)
+
+
+def _read_left(group: Path) -> float | None:
+    """Returns the bytes that a control group's limit leaves, or None without a limit."""
     limit = read_text(group / "memory.max") or "max"
     used = [line.split() for line in (read_text(group / "memory.stat") or "").splitlines()]
     anonymous = [float(words[1]) for words in used if words[0] == "anon"]
