@@ -115,6 +115,11 @@ class Notes:
             key = (arg, column_name(names, int(column)), scaled)
             self._counts[key] = self._counts.get(key, 0) + int(columns[column])
 
+    def add(self, other: Notes) -> None:
+        """Adds the counts of other rows."""
+        for key, count in other._counts.items():
+            self._counts[key] = self._counts.get(key, 0) + count
+
     @property
     def sentences(self) -> tuple[str, ...]:
         """One sentence for each column with inexact values, in the order in which it was found."""

@@ -324,3 +324,22 @@ def test_a_vector_is_one_column(tmp_path):
     assert features.row_shape == (1,)
     recipe = features.learn(Learning(np.ones(3, bool), DatasetSpec(scale=True)))
     np.testing.assert_allclose(recipe.center, [1.0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "count"),
+    [(np.int64, False, 2), (np.int64, True, 1), (np.float64, False, 1), (np.float64, True, 0)],
+)
+def test_whole_numbers_that_lose_digits_are_noted_as_in_memory(tmp_path, dtype, scale, count):
+    values, options = np.array([[2**24 + 1, 1], [3, 2**53 + 1]], dtype), {"scale": scale}
+    np.save(tmp_path / "x.npy", values)
+    given = {"kind": "npy", "path": str(tmp_path / "x.npy")}
+    found = map_dataset.build_dataset(given, options)
+    rows = {"kind": "array", "values": values, "names": []}
+    expected = map_dataset.build_dataset(rows, options)
+    assert found.notes == expected.notes
+    assert len(found.notes) == count
+    again = map_dataset.build_dataset(given, options, recipe=expected.recipe)
+    assert again.notes == expected.notes
+    beside = {"kind": "inputs", "inputs": [{"name": "a", "features": given}]}
+    assert len(map_dataset.build_dataset(beside, options).notes) == count

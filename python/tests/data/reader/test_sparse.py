@@ -186,3 +186,11 @@ def test_a_model_that_gpukeras_did_not_train_predicts_sparse_rows():
     model = make_model()
     found = predict.predict(model, slots(x))["values"]
     np.testing.assert_allclose(found, model.predict(x, verbose=0), atol=1e-5)
+
+
+def test_whole_numbers_that_lose_digits_are_noted_as_in_a_matrix():
+    dense = np.array([[2.0**24 + 1, 0.0, 5.0], [2.0**24 + 3, 0.0, 2.0**30 + 1], [0.0, 1.0, 0.5]])
+    found = map_dataset.build_dataset({"kind": "sparse", **slots(dense)}, {})
+    expected = map_dataset.build_dataset({**dense_features(dense), "names": []}, {})
+    assert found.notes == expected.notes
+    assert len(found.notes) == 2

@@ -24,8 +24,11 @@ from gpukeras.data.arrays import (
     ALL_ROWS,
     EXACT_FLOAT32,
     EncodeOptions,
+    Notes,
     check_features,
     column_error,
+    column_name,
+    find_inexact,
     order_columns,
     order_names,
     row_blocks,
@@ -227,11 +230,20 @@ class SparseMatrix(Features):
         center = np.zeros(self.shape[1]) if encoding.center is None else np.array(encoding.center)
         scale = np.ones(self.shape[1]) if encoding.scale is None else np.array(encoding.scale)
         columns = self.columns
+        if how.notes is not None:
+            self._look_at(columns, not encoding.keeps_values, how.notes)
         with np.errstate(over="ignore"):
             values = standardise(self.values, center[columns], scale[columns]).astype(np.float32)
         self._check_values(values, columns, large=1)
         background = standardise(np.zeros(self.shape[1]), center, scale).astype(np.float32)
         return SparseRows(self.shape, self.indices, columns, values, background)
+
+    def _look_at(self, columns: np.ndarray, scaled: bool, notes: Notes) -> None:
+        """Notes whole numbers that lose digits; most matrices have none."""
+        inexact = find_inexact(self.values, scaled)
+        for column in () if inexact is None else np.unique(columns[inexact]):
+            name = column_name(self.names, int(column))
+            notes.look(self.values[columns == column], (name,), self.arg, scaled)
 
     def order_as(self, encoding: Encoding) -> SparseMatrix:
         """Returns the same rows with columns in the encoding's order, if columns have names."""
@@ -279,7 +291,7 @@ class SparseMatrix(Features):
         columns = self.columns if columns is None else columns
         column = int(columns[bad].min())
         refused = values[bad & (columns == column)]
-        name = self.names[column] if column < len(self.names) else str(column + 1)
+        name = column_name(self.names, column)
         counts = {"missing": int(np.isnan(refused).sum()), "infinite": int(np.isinf(refused).sum())}
         hint = "Remove those rows, or correct them, first."
         raise column_error(name, self.arg, hint, **({"large": len(refused)} if large else counts))

@@ -26,6 +26,7 @@ from gpukeras.data.arrays import (
     FLOAT32_MAX,
     BadValues,
     EncodeOptions,
+    Notes,
     RunningStats,
     row_blocks,
     standardise,
@@ -243,6 +244,7 @@ class FileFeatures(Features):
         self.reader = reader
         self.arg = reader.arg
         self._ends: list[np.ndarray] = []
+        self._seen = Notes()
 
     @property
     def rows(self) -> int:
@@ -256,7 +258,7 @@ class FileFeatures(Features):
 
     def learn(self, how: Learning) -> ArrayEncoding:
         """Learns the encoding; statistics come from the rows where `keep` is true."""
-        statistics = self.scan(how.keep if how.spec.scale else None)
+        statistics = self.scan(how.keep if how.spec.scale else None, how.spec.scale)
         if not how.spec.scale:
             return ArrayEncoding(self.row_shape)
         center, scale = tuple(statistics.mean), tuple(statistics.deviation)
@@ -266,7 +268,9 @@ class FileFeatures(Features):
         """Returns the encoded rows."""
         encoding = check_array(encoding, self.row_shape, self.arg)
         if not self._ends:
-            self.scan(None)
+            self.scan(None, not encoding.keeps_values)
+        if how.notes is not None:
+            how.notes.add(self._seen)
         source = FileRows(self.reader, self.reader.streamed, np.float32, encoding)
         with np.errstate(over="ignore"):
             ends = np.abs([source.standardise(end) for end in self._ends])
@@ -276,8 +280,12 @@ class FileFeatures(Features):
             raise self.error(problem, "Rescale the values first.")
         return source
 
-    def scan(self, keep: np.ndarray | None) -> RunningStats:
+    def scan(self, keep: np.ndarray | None, scaled: bool) -> RunningStats:
         """Reads all rows once; returns the moments of the rows where `keep` is true.
+
+        Args:
+            keep: Mask of the training rows, or None to compute no moments.
+            scaled: Whether the values are standardised.
 
         Raises:
             DataError: if values are missing or infinite; with their counts and the first such row.
@@ -290,6 +298,7 @@ class FileFeatures(Features):
         for batch in self.reader.counted(self.reader.batches()):
             block = batch.astype(np.float64, copy=False)
             bad.add(block)
+            self._seen.look(batch, (), self.arg, scaled)
             if bad.row is None:
                 cells = block.reshape(-1, width)
                 low, high = np.minimum(low, cells.min(axis=0)), np.maximum(high, cells.max(axis=0))
