@@ -127,25 +127,16 @@ def test_masks_are_read_as_they_were_given():
     assert model.layers[0].kernel.constraint.own is None
 
 
-def test_a_saved_file_is_plain_keras_and_its_zeros_tell_the_masks(tmp_path):
+def test_a_saved_file_is_plain_keras(tmp_path):
     model = make_model()
     masks.apply_masks(model, half(model))
     path = tmp_path / "model.keras"
     model.save(path)
     loaded = keras.saving.load_model(path)
     assert masks.read_masks(loaded) == {}
-    found = masks.find_zeros(loaded)
-    assert all((found[path] == keep).all() for path, keep in half(model).items())
-    masks.apply_masks(loaded, found)
+    masks.apply_masks(loaded, half(model))
     keras_fit(loaded)
-    assert_masked(loaded, found)
-
-
-def test_zeros_that_nobody_pruned_are_no_masks():
-    model = make_model(layers=[keras.layers.Dense(4, kernel_initializer="zeros")])
-    kernel = model.layers[0].kernel
-    kernel.assign(np.where(np.arange(40).reshape(5, 8) == 7, 0.0, kernel.numpy()))
-    assert masks.find_zeros(model) == {}
+    assert_masked(loaded, half(model))
 
 
 def test_kernels_of_every_kind_have_a_path_and_nothing_else_has():

@@ -305,7 +305,7 @@ def test_zeros_of_single_weights_stay_where_units_go():
     masks.apply_masks(model, {dense.path: keep})
     small = structured.narrow_model(model, 0.3, "units").model
     (kept,) = masks.read_masks(small).values()
-    np.testing.assert_array_equal(kept, masks.find_zeros(small)[dense.path])
+    np.testing.assert_array_equal(kept, small.layers[-2].kernel.numpy() != 0)
 
 
 def test_settings_of_single_variables_survive():

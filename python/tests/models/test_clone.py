@@ -142,7 +142,7 @@ def test_functions_that_share_a_name_stay_apart(names):
         keras.layers.Lambda(first),
     ]
     model = make_model(layers=layers)
-    for copy in (clone.copy_model(model), clone.copy_in_float32(model)):
+    for copy in (clone.copy_model(model), clone.copy_model(model, in_float32=True)):
         np.testing.assert_array_equal(copy(ROWS), model(ROWS))
     renewed = clone.copy_with_seed(model, 1)
     renewed.set_weights(model.get_weights())
@@ -165,7 +165,11 @@ def test_a_layer_of_the_copy_sees_a_function_by_its_own_name():
             return {**super().get_config(), **config}
 
     model = make_model(layers=[Told(times(2.0, "act")), Told(times(-3.0, "act"))])
-    copies = clone.copy_model(model), clone.copy_in_float32(model), clone.copy_with_seed(model, 1)
+    copies = (
+        clone.copy_model(model),
+        clone.copy_model(model, in_float32=True),
+        clone.copy_with_seed(model, 1),
+    )
     for copy in copies:
         assert [layer.told for layer in copy.layers if hasattr(layer, "told")] == ["act", "act"]
 
@@ -295,15 +299,6 @@ def test_settings_of_layers_are_not_taken_for_those_of_variables():
         3, kernel_constraint="non_neg", bias_regularizer=lambda bias: 0.1, trainable=False
     )
     assert not clone.has_settings(make_model(layers=[layer]))
-
-
-def test_attributes_are_set_aside_for_a_while():
-    model = make_model()
-    optimizer = model.optimizer
-    with clone.set_aside(model, optimizer=None, no_such_name=3):
-        assert model.optimizer is None
-        assert not hasattr(model, "no_such_name")
-    assert model.optimizer is optimizer
 
 
 def make_own(scale):

@@ -11,8 +11,10 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+
+from gpukeras.core.attributes import replaced
 
 # Names for `vars()`; with setattr() Keras would track the value.
 LEARNING_RATE, VARIABLE_KEY, APPLY = "_learning_rate", "_var_key", "_tf_apply"
@@ -272,15 +274,9 @@ def compute_loss(model: Any, **arguments: Any) -> Any:
     return model._compute_loss(**arguments)
 
 
-@contextmanager
-def passing_training(model: Any) -> Iterator[None]:
+def passing_training(model: Any) -> AbstractContextManager[None]:
     """A context in which Keras tells `compute_loss()` whether it is of a training."""
-    before = model._compute_loss_has_training_arg
-    vars(model)["_compute_loss_has_training_arg"] = True
-    try:
-        yield
-    finally:
-        vars(model)["_compute_loss_has_training_arg"] = before
+    return replaced(model, _compute_loss_has_training_arg=True)
 
 
 def loss_tracker(model: Any) -> Any:

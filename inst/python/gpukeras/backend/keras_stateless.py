@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpukeras.backend.keras_private import VARIABLE_KEY, compiled_metrics, scales_loss
+from gpukeras.core.attributes import replaced
 
 STATELESS = (
     "assign",
@@ -81,21 +82,15 @@ def _stateless_updates(optimizer: Any) -> Iterator[None]:
     """
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-    kind, own = type(optimizer), vars(optimizer)
+    kind = type(optimizer)
     if kind.stateless_apply is BaseOptimizer.stateless_apply:  # of another backend
         yield
         return
     methods = {name: getattr(BaseOptimizer, name).__get__(optimizer) for name in STATELESS}
     # In the scope a Keras variable gives its value there, and `_value` still the variable.
     methods[VARIABLE_KEY] = lambda variable: kind._var_key(optimizer, variable._value)
-    before = {name: own[name] for name in methods if name in own}
-    own.update(methods)
-    try:
+    with replaced(optimizer, **methods):
         yield
-    finally:
-        for name in methods:
-            del own[name]
-        own.update(before)
 
 
 def update_metrics_by(model: Any, y: Any, outputs: Any, plain: Any, weights: Any) -> None:
@@ -112,9 +107,6 @@ def update_metrics_by(model: Any, y: Any, outputs: Any, plain: Any, weights: Any
     if compiled is None:
         return
     unweighted, weighted = compiled._flat_metrics, compiled._flat_weighted_metrics
-    try:
-        for metrics, sample_weights in ((unweighted, plain), (weighted, weights)):
-            vars(compiled).update(_flat_metrics=[], _flat_weighted_metrics=metrics)
+    for metrics, sample_weights in ((unweighted, plain), (weighted, weights)):
+        with replaced(compiled, _flat_metrics=[], _flat_weighted_metrics=metrics):
             model.compute_metrics(None, y, outputs, sample_weights)
-    finally:
-        vars(compiled).update(_flat_metrics=unweighted, _flat_weighted_metrics=weighted)

@@ -3,7 +3,7 @@
 A mask is the constraint of its variable. Keras' optimizers apply it after every update, inside the
 step: in Keras' own functions, in a loop of many steps and in an XLA program alike. So masks survive
 `compile()` and any further training. They are not variables of the model: saved files, snapshots
-and checkpoints are unchanged, and a mask can be restored from the zeros of its weights.
+and checkpoints are unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from gpukeras.engine import engine_cache
 # a model and essential (Zhu & Gupta 2017 leave them out too). So are biases, norms and embeddings.
 KERNELS = ("kernel", "recurrent_kernel", "pointwise_kernel")
 DEPTHWISE = ("DepthwiseConv1D", "DepthwiseConv2D", "DepthwiseConv3D")
-LEAST_ZEROS = 0.1  # share of exact zeros from which a kernel counts as pruned
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,25 +140,6 @@ def read_masks(model: Model) -> dict[str, np.ndarray]:
         for kernel in list_kernels(model)
         if isinstance(kernel.variable.constraint, Mask)
     }
-
-
-def find_zeros(model: Model, least: float = LEAST_ZEROS) -> dict[str, np.ndarray]:
-    """Restores the masks of a model from the zeros of its kernels.
-
-    Args:
-        model: A built Keras model, such as one from a plain `.keras` file.
-        least: Share of zeros from which a kernel counts as pruned. A kernel of zeros alone does not
-            count: it was initialized so.
-
-    Returns:
-        As `read_masks()`.
-    """
-    masks = {}
-    for kernel in list_kernels(model):
-        keep = kernel.variable.numpy() != 0
-        if keep.any() and 1 - keep.mean() >= least:
-            masks[kernel.path] = keep
-    return masks
 
 
 def apply_masks(model: Model, masks: Mapping[str, np.ndarray]) -> None:

@@ -17,11 +17,11 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.compression.latency import Latency, measure_latencies
+from gpukeras.core.attributes import replaced
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.loader import sample_rows
-from gpukeras.models.clone import set_aside
 from gpukeras.profiler.cost.graph import input_specs
 from gpukeras.profiler.cost.model_cost import count_flops
 from gpukeras.training import evaluate
@@ -185,7 +185,7 @@ def measure_disk(model: Model) -> tuple[float | None, float | None]:
     with tempfile.TemporaryDirectory(prefix="gpukeras-") as folder:
         path = Path(folder) / "model.keras"
         try:
-            with set_aside(model, optimizer=None):  # predictions do not need its state
+            with replaced(model, optimizer=None):  # predictions do not need its state
                 runtime.keras().saving.save_model(model, str(path))
         except Exception:  # NotImplementedError, TypeError, what a get_config() raises
             return None, None

@@ -37,7 +37,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.core.options import check_choice, check_names, option
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.models import model_checks
-from gpukeras.models.clone import copy_in_float32, copy_model, copy_optimizer
+from gpukeras.models.clone import copy_model, copy_optimizer
 from gpukeras.training import fit
 
 MODES = ("int8", "int4", "float8")
@@ -116,7 +116,7 @@ def _copy(model: Model, mode: str) -> tuple[Any, list[str]]:
     half = [layer for layer in keras_private.list_layers(model) if layer.compute_dtype == "float16"]
     if mode != "int8" or not half:
         return copy_model(model), []
-    copy = copy_in_float32(model)
+    copy = copy_model(model, in_float32=True)
     return copy, ["Keras has no int8 for float16: the copy computes in float32 between products."]
 
 

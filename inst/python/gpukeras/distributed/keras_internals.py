@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gpukeras.backend import keras_private, runtime
+from gpukeras.core.attributes import replaced
 from gpukeras.core.errors import RuntimeMissingError
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.data.loader.sharding import BatchSharding
@@ -278,7 +279,7 @@ def gather_metrics(model: Model) -> Iterator[None]:
         rows = runtime.tree().map_structure(gather, (y, y_pred, sample_weight))
         return own(x, *rows)
 
-    with _held(model, compute_metrics=compute_metrics):
+    with replaced(model, compute_metrics=compute_metrics):
         yield
 
 
@@ -293,11 +294,13 @@ def hold_reduction(optimizer: Optimizer) -> Iterator[Reduction]:
                 name: types.MethodType(getattr(base, name), part) for name in THROUGH_STRATEGY
             }
             own[keras_private.VARIABLE_KEY] = _key_by_first(part)
-            held.enter_context(_held(part, **own))
-        held.enter_context(_held(optimizer, scale_loss=reduction.scale_loss, apply=reduction.apply))
+            held.enter_context(replaced(part, **own))
+        held.enter_context(
+            replaced(optimizer, scale_loss=reduction.scale_loss, apply=reduction.apply)
+        )
         if inner is not optimizer:
             apply = {keras_private.APPLY: keras_private.common_apply(optimizer)}
-            held.enter_context(_held(optimizer, **apply))
+            held.enter_context(replaced(optimizer, **apply))
         yield reduction
 
 
@@ -313,18 +316,6 @@ def _key_by_first(optimizer: Optimizer) -> Callable[[Any], Any]:
 
 
 @contextmanager
-def _held(target: Any, **values: Any) -> Iterator[None]:
-    before = {name: vars(target)[name] for name in values if name in vars(target)}
-    vars(target).update(values)  # not setattr(): Keras would track them
-    try:
-        yield
-    finally:
-        for name in values:
-            vars(target).pop(name, None)
-        vars(target).update(before)
-
-
-@contextmanager
 def hold_losses(
     scale: Callable[[Any], Any] = lambda value: value,
     unscale: Callable[[Any], Any] = lambda value: value,
@@ -337,5 +328,5 @@ def hold_losses(
     """
     module = sys.modules[runtime.keras().losses.Loss.__module__]
     own = {"scale_loss_for_distribution": scale, "unscale_loss_for_distribution": unscale}
-    with _held(module, **own):
+    with replaced(module, **own):
         yield

@@ -17,6 +17,7 @@ from typing import Any
 from gpukeras.backend import keras_private, runtime, tensor_ops
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.models.families.keras_classes import is_ours
+from gpukeras.models.identity import module_of
 from gpukeras.models.losses import losses_of
 
 OURS = "gpukeras.models."
@@ -131,7 +132,7 @@ def _is_known_layer(layer: Any) -> bool:
         kind.startswith(KNOWN_LAYERS)
         and "call" not in attributes
         and all(
-            _module_of(value).startswith(CALLED) for value in attributes.values() if callable(value)
+            module_of(value).startswith(CALLED) for value in attributes.values() if callable(value)
         )
         and all(_spares_rows(attributes.get(name)) for name in AXES)
         and _keeps_rows(attributes.get("equation"))
@@ -185,10 +186,6 @@ def _keeps_rows(equation: Any) -> bool:
     left, _, right = str(equation).replace(" ", "").partition("->")
     inputs, _, kernel = left.partition(",")
     return inputs[:1] == right[:1] and (inputs[:1] == "." or inputs[:1] not in kernel)
-
-
-def _module_of(value: Any) -> str:
-    return str((value if isinstance(value, FunctionType) else type(value)).__module__)
 
 
 # Losses and metrics ------------------------------------------------------------------------------
@@ -326,7 +323,7 @@ def _is_known_metric(metric: Any) -> bool:
 
 
 def _is_known_function(function: Any) -> bool:
-    module = _module_of(function)
+    module = module_of(function)
     if not isinstance(function, FunctionType):
         return False
     return module.startswith(METRICS) or (module == LOSSES and function.__name__ in ROW_LOSSES)

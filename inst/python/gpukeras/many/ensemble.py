@@ -25,7 +25,7 @@ from gpukeras.models.families import predictions
 from gpukeras.models.families.spec import Family
 from gpukeras.models.targets import check_probabilities, choose_reading, reads_logits
 from gpukeras.models.temperature import name_scale, to_probabilities
-from gpukeras.training.predict import open_rows
+from gpukeras.training.predict import NUMBERS, keep_places, open_rows
 
 TYPES = ("response", "class")
 
@@ -95,7 +95,7 @@ def predict_many(
             record = _join_numbers(recipe.label, outputs, share, families)
         parts.append((chosen, record))
     record = _put_together(parts, len(group_of))
-    return {**_keep_places(record, complete), "models": len(trained)}
+    return {**keep_places(record, complete), "models": len(trained)}
 
 
 def _check_single(outputs: Any) -> None:
@@ -168,12 +168,11 @@ def _put_together(parts: Sequence[tuple[np.ndarray, dict[str, Any]]], count: int
     if len(parts) == 1:
         return parts[0][1]
     record = dict(parts[0][1])
-    for name in ("values", "sd", "lower", "upper"):
-        if name in record:
-            first = np.asarray(record[name])
-            record[name] = np.zeros((count, *first.shape[1:]), first.dtype)
-            for rows, part in parts:
-                record[name][rows] = part[name]
+    for name in NUMBERS & record.keys():
+        first = np.asarray(record[name])
+        record[name] = np.zeros((count, *first.shape[1:]), first.dtype)
+        for rows, part in parts:
+            record[name][rows] = part[name]
     return record
 
 
@@ -191,19 +190,6 @@ def list_trained(fits: FittedModels) -> list[int]:
             arg="model",
         )
     return trained
-
-
-def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:
-    """Returns predictions in the rows' places; of rows that training left out they are NaN."""
-    if complete is None:
-        return record
-    kept = dict(record)
-    for name in ("values", "sd", "lower", "upper"):
-        if name in record:
-            values = np.asarray(record[name])
-            kept[name] = np.full((len(complete), *values.shape[1:]), np.nan)
-            kept[name][complete] = values[: complete.sum()]
-    return {**kept, "missing": (np.flatnonzero(~complete) + 1).astype(np.int32)}
 
 
 def predict_outputs(

@@ -8,14 +8,15 @@ them is left out of the comparison.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from gpukeras.backend import keras_private, stacking
+from gpukeras.core.attributes import replaced
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
@@ -78,20 +79,9 @@ class Binding:
     attribute: str
     replace: Callable[[Any, Any], Any]
 
-    @contextmanager
-    def bound_to(self, number: Any) -> Iterator[None]:
-        """Puts a number, such as a traced tensor, in the setting's place within the context."""
-        attributes, value = vars(self.owner), self.replace(self.owner, number)
-        missing = object()
-        before = attributes.get(self.attribute, missing)
-        attributes[self.attribute] = value
-        try:
-            yield
-        finally:
-            if before is missing:
-                del attributes[self.attribute]
-            else:
-                attributes[self.attribute] = before
+    def bound_to(self, number: Any) -> AbstractContextManager[None]:
+        """A context in which a number, such as a traced tensor, stands in the setting's place."""
+        return replaced(self.owner, **{self.attribute: self.replace(self.owner, number)})
 
 
 # Structures --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
+from gpukeras.core.attributes import replaced
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.messages import find_reason
@@ -30,7 +31,7 @@ Config = dict[str, Any]  # of a layer
 SETTINGS = "trainable", "constraint", "regularizer"  # of a variable
 
 
-def copy_model(model: Model, arg: str = "model") -> Any:
+def copy_model(model: Model, arg: str = "model", *, in_float32: bool = False) -> Any:
     """Returns a copy with the same layers, weights, compile settings and recipe, without its state.
 
     The optimizer is a new one with the same settings.
@@ -38,12 +39,17 @@ def copy_model(model: Model, arg: str = "model") -> Any:
     Args:
         model: A built Keras model.
         arg: Name of the caller's argument, for errors.
+        in_float32: Whether the copy's layers compute in float32.
 
     Raises:
-        ModelError: for a model that has no weights yet, or that Keras cannot copy.
+        ModelError: for a model that has no weights yet, or that Keras cannot copy so.
     """
     check_built(model, arg)
-    copy = _make_alike(model, arg)
+    if in_float32:
+        check_graph(model, arg)
+        copy = clone_layers(model, _widen, arg, "float32")
+    else:
+        copy = _make_alike(model, arg)
     with _explained(arg):
         copy_settings(model, copy)
         copy_variables(model, copy)
@@ -61,28 +67,11 @@ def _make_alike(model: Model, arg: str = "model") -> Any:
     return copy
 
 
-def copy_in_float32(model: Model, arg: str = "model") -> Any:
-    """Returns a copy as `copy_model()` does, whose layers compute in float32.
-
-    Raises:
-        ModelError: for a model that has no weights yet, or that Keras cannot copy so.
-    """
-    check_built(model, arg)
-    check_graph(model, arg)
-
-    def widen(_: Any, config: Config) -> Config:
-        return {**config, "dtype": "float32"}
-
-    copy = clone_layers(model, widen, arg, "float32")
-    with _explained(arg):
-        copy_settings(model, copy)
-        copy_variables(model, copy)
-    copy_compile(model, copy)
-    copy_recipe(model, copy)
-    return copy
+def _widen(_: Any, config: Config) -> Config:
+    return {**config, "dtype": "float32"}
 
 
-def copy_with_seed(model: Model, seed: int, arg: str = "model") -> Any:
+def copy_with_seed(model: Model, seed: int) -> Any:
     """Returns a copy whose trainable weights begin anew; compiled like the model, without a recipe.
 
     All seeds in the configuration, of initial weights and dropout, are drawn from one: the same
@@ -93,19 +82,18 @@ def copy_with_seed(model: Model, seed: int, arg: str = "model") -> Any:
     Args:
         model: A built Keras model.
         seed: The seed.
-        arg: Name of the caller's argument, for errors.
 
     Raises:
         ModelError: for a model that has no weights yet, or that Keras cannot copy.
     """
-    check_built(model, arg)
+    check_built(model)
     draws = np.random.default_rng(seed)
 
     def reseed(_: Any, config: Config) -> Config:
         return dict(_reseed(config, draws))
 
-    copy = clone_layers(model, reseed, arg)
-    with _explained(arg):
+    copy = clone_layers(model, reseed)
+    with _explained("model"):
         if not copy.built:
             copy.build_from_config(model.get_build_config())
         for variable in copy_settings(model, copy):
@@ -243,25 +231,13 @@ def _copying(
     with (
         _explained(arg),
         keras.saving.custom_object_scope(kinds | names | own),
-        set_aside(model, compiled=False),
+        replaced(model, compiled=False),
         keras_private.session_code_scope(),
         runtime.dtype_policy_scope(policy or model.dtype_policy),
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", "The object being serialized includes a `lambda`")
         yield own
-
-
-@contextmanager
-def set_aside(model: Model, **values: Any) -> Iterator[None]:
-    """Replaces attributes of a model inside the context."""
-    own = vars(model)
-    before = {name: own[name] for name in values if name in own}
-    own.update({name: values[name] for name in before})  # Keras tracks values set by setattr()
-    try:
-        yield
-    finally:
-        own.update(before)
 
 
 @contextmanager

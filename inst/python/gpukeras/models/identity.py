@@ -154,17 +154,18 @@ def _keeps_methods(part: Any) -> bool:
     return (
         kind.__module__.startswith(KERAS)
         and (not kind.__module__.startswith(REFUSED) or kind.__module__ == RESCALING)
-        and all(_module_of(value) in OURS for value in replaced)
+        and all(module_of(value) in OURS for value in replaced)
     )
 
 
 def _calls_keras(part: Any) -> bool:
     """Whether all functions and objects that an object may call are Keras' own, or gpukeras'."""
-    modules = [_module_of(value) for value in vars(part).values() if callable(value)]
+    modules = [module_of(value) for value in vars(part).values() if callable(value)]
     return all(module in OURS or module.startswith(KERAS) for module in modules)
 
 
-def _module_of(value: Any) -> str:
+def module_of(value: Any) -> str:
+    """Returns the module of a function, or of an object's class."""
     return str((value if isinstance(value, FunctionType) else type(value)).__module__)
 
 

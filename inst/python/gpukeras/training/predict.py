@@ -38,6 +38,8 @@ from gpukeras.models.families.spec import Family
 from gpukeras.models.targets import check_probabilities, choose_reading
 from gpukeras.training.keras_functions import count_weights, jit_policy
 
+NUMBERS = {"values", "sd", "lower", "upper"}  # of predictions, one entry a row
+
 
 def predict(
     model: Model,
@@ -97,7 +99,7 @@ def predict(
         )
     output = adjust(model, output)
     if family is not None and not classes:
-        record = _keep_places(_read_family(model, family, output, type, times), complete)
+        record = keep_places(_read_family(model, family, output, type, times), complete)
     else:
         record = _decode(model, recipe, rows, output, complete, classes=classes)
     if held is not None and "values" in record and held.holds(record["values"]):
@@ -122,7 +124,7 @@ def _decode(
     rules = _rules_of(model, recipe.label, list(by_name))
     readings = _read_classes(model, rules, by_name) if classes else {}
     decoded = decode_outputs(rules, by_name, readings)
-    records = [_keep_places(record, complete) for record in decoded]
+    records = [keep_places(record, complete) for record in decoded]
     if not single:
         return {"outputs": records}
     if isinstance(rows, WindowRows):
@@ -277,14 +279,17 @@ def _describe_forecasts(
     return {"forecast": rows.forecasts()} if fits and rows.forecasts is not None else {}
 
 
-def _keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:
+def keep_places(record: dict[str, Any], complete: np.ndarray | None) -> dict[str, Any]:
+    """Returns predictions in the rows' places; numbers of rows that were left out are NaN."""
     if complete is None or "values" not in record:
         return record
-    values = record["values"]
-    placed = np.zeros((len(complete), *values.shape[1:]), values.dtype)
-    placed[complete] = values[: complete.sum()]
-    missing = (np.flatnonzero(~complete) + 1).astype(np.int32)
-    return {**record, "values": placed, "missing": missing}
+    kept = dict(record)
+    for name in NUMBERS & record.keys():
+        values = np.asarray(record[name])
+        blank = np.nan if values.dtype.kind == "f" else 0
+        kept[name] = np.full((len(complete), *values.shape[1:]), blank, values.dtype)
+        kept[name][complete] = values[: complete.sum()]
+    return {**kept, "missing": (np.flatnonzero(~complete) + 1).astype(np.int32)}
 
 
 def _plain_recipe(source: Features) -> Recipe:

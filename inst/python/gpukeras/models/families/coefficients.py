@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
+from gpukeras.backend.tensor_ops import as_float64
 from gpukeras.core.keras_types import Model
 from gpukeras.data.arrays import column_name
 from gpukeras.data.recipe.columns import ColumnRule
@@ -198,8 +199,8 @@ def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Ter
     dense, columns = linear.dense, list_encoded(recipe, linear.inputs)
     if len(columns) != dense.kernel.shape[0]:
         return ()
-    kernel, bias = _read_array(dense.kernel), np.zeros(dense.kernel.shape[1])
-    bias = _read_array(dense.bias) if dense.use_bias else bias
+    kernel, bias = as_float64(dense.kernel), np.zeros(dense.kernel.shape[1])
+    bias = as_float64(dense.bias) if dense.use_bias else bias
     starts, units = _predictor_scales(model, family, kernel.shape[1])
     slopes = kernel / np.array([[column.scale] for column in columns]) * units
     aliased = dense.use_bias or family.proportional or family.name in ("cox", "ordinal")
@@ -230,10 +231,6 @@ def _find_shift(column: Encoded, unknown: bool) -> float:
     return column.center - (constant or 0.0)
 
 
-def _read_array(variable: Any) -> np.ndarray:
-    return np.asarray(runtime.keras().ops.convert_to_numpy(variable), np.float64)
-
-
 def _predictor_scales(model: Model, family: Family, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns where each linear predictor starts, and the size of one unit of the layer below."""
     starts = np.zeros(count)
@@ -252,7 +249,7 @@ def _predictor_scales(model: Model, family: Family, count: int) -> tuple[np.ndar
         starts[1] = ZEROS
     if family.dispersion == ROWS:
         zeros = runtime.keras().ops.zeros((1, 1))
-        starts[-1] = math.log(float(_read_array(kin.dispersion(family, zeros, {})).item()))
+        starts[-1] = math.log(float(as_float64(kin.dispersion(family, zeros, {})).item()))
     return starts, units
 
 
@@ -274,7 +271,7 @@ def _read_intercepts(model: Model, family: Family, start: float) -> tuple[Term, 
     if not family.proportional or layer is None:
         return ()
     names = likelihood(family).names(family)
-    values = _read_array(layer.own["intercepts"])
+    values = as_float64(layer.own["intercepts"])
     return tuple(
         Term(INTERCEPT, start + float(value), name)
         for name, value in zip(names, values, strict=True)
@@ -286,7 +283,7 @@ def _read_thresholds(model: Model, family: Family, shift: float) -> tuple[Term, 
     layer = family_layer(model)
     if family.name != "ordinal" or layer is None:
         return ()
-    values = _read_array(likelihood(family).thresholds(family, layer.own["thresholds"]))  # type: ignore[attr-defined]
+    values = as_float64(likelihood(family).thresholds(family, layer.own["thresholds"]))  # type: ignore[attr-defined]
     names = likelihood(family).names(family)
     return tuple(
         Term(f"{names[place]}|{names[place + 1]}", float(value) + shift)

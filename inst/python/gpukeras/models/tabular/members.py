@@ -21,8 +21,6 @@ from gpukeras.backend import runtime
 from gpukeras.models.custom_layers import LayerBody
 from gpukeras.models.losses import sums_rows
 
-SCALINGS = ("ones", "normal", "random-signs")
-
 
 class BatchEnsemble(LayerBody):
     """A dense layer whose kernel all members share: ((x * r) kernel) * s + bias.
