@@ -58,16 +58,18 @@ class ReplicatedEngines(Engines):
         self._step.end()
         return self._step.read_logs(logs)
 
-    def _program(self, arrays: Any, first: Any, count: Any) -> Logs:
-        """Traced: steps over batches `first` to `first + count`."""
+    def _program(
+        self, arrays: Any, first: Any, count: Any, size: Any = None, *, asks: bool = True
+    ) -> Logs:
+        """Traced: steps over batches `first` to `first + count`, whose size does not change."""
         more = tensor_ops.overrides(self.model, f"{self._kind}_step")
         logs: Logs = {}
         self._step.begin()
-        self._loop(arrays, first, count - int(more))
+        self._loop(arrays, first, count - int(more), self.batch_size, asks)
         if more:  # a user's own step may log more than the metrics
-            logs = self._step(self._batch(arrays, first + count - 1))
+            logs = self._step(self._batch(arrays, first + count - 1, self.batch_size))
         self._step.end()
         return self._step.read_logs(logs)
 
-    def _batch(self, arrays: Any, index: Any) -> Any:
-        return self._step.cut(arrays, index * self.batch_size, self.batch_size)
+    def _batch(self, arrays: Any, index: Any, size: Any) -> Any:
+        return self._step.cut(arrays, index * size, size)

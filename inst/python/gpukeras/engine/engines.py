@@ -51,19 +51,16 @@ from gpukeras.system import host
 FEW_BATCHES = 3000
 
 
-class Engines:
-    """The three engines of one model, each made when it is first run.
+class BaseEngines:
+    """What the engines of one model have on each backend.
 
     Args:
         model: A compiled Keras model whose variables exist.
         kind: "train" or "test": which of the model's steps.
         batch_size: Rows per batch.
         device: The model's device; under XLA it decides how dropout draws random numbers.
-        step: The step itself, see `train_step`; by default the model's own. If it has a method
-            `going`, the loop continues only while that returns true, unless its trip count is part
-            of the program: then all steps run, and what they recorded is read afterwards.
-        static: Whether trip counts are parts of compiled programs, see `choose_loop()`; by default
-            that is chosen by the device.
+        static: Whether trip counts are parts of compiled programs, see `choose_loop()`; None for
+            what is chosen by the device.
 
     Attributes:
         ran: Names of the functions that have run to the end: before that it is unknown whether the
@@ -82,30 +79,59 @@ class Engines:
         kind: str,
         batch_size: int,
         device: str,
-        step: Step | None = None,
-        *,
         static: bool | None = None,
     ) -> None:
-        """Takes Keras' own function."""
+        """Has run nothing yet."""
         self.model = model
         self._kind = kind
         self.batch_size = batch_size
         self._device = device
         chosen = choose_loop(device, devices.current().deterministic).static
         self._static = chosen if static is None else static
-        self._step = getattr(model, f"{kind}_step") if step is None else step
-        self._keras_function = self._take_function(step)
-        self._made: dict[str, Program] = {}
-        self._tail: Program | None = None
         self.ran: set[str] = set()
         self.chosen = ""
         self.started_s = 0.0
         self.prepared_s = 0.0
         self.compiled_s = 0.0
+        self.batch_s = math.inf
+
+    def knows_count(self, engine: str) -> bool:
+        """Whether the number of batches is part of an engine's programs."""
+        return engine == "compiled" and self._static
+
+
+class Engines(BaseEngines):
+    """The three engines of one model, each made when it is first run.
+
+    Args:
+        model: See `BaseEngines`.
+        kind: See `BaseEngines`.
+        batch_size: See `BaseEngines`.
+        device: See `BaseEngines`.
+        step: The step itself, see `train_step`; by default the model's own. If it has a method
+            `going`, the loop continues only while that returns true, unless its trip count is part
+            of the program: then all steps run, and what they recorded is read afterwards.
+        static: See `BaseEngines`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        kind: str,
+        batch_size: int,
+        device: str,
+        step: Step | None = None,
+        *,
+        static: bool | None = None,
+    ) -> None:
+        """Takes Keras' own function."""
+        super().__init__(model, kind, batch_size, device, static)
+        self._step = getattr(model, f"{kind}_step") if step is None else step
+        self._keras_function = self._take_function(step)
+        self._made: dict[str, Program] = {}
+        self._tail: Program | None = None
         self._any_size = False
         self._variable_batch_size = False
-        self.batch_s = math.inf
-        self._size, self._asks = batch_size, True  # in tracing; `_size` may be a tensor
         self._began = 0.0  # start of the current preparation
 
     def _take_function(self, step: Step | None) -> Any:
@@ -177,10 +203,6 @@ class Engines:
         """Whether an engine has a program for blocks of this shape."""
         made = self._made.get(engine)
         return engine == "keras" or (made is not None and made.takes(block))
-
-    def knows_count(self, engine: str) -> bool:
-        """Whether the number of batches is part of an engine's programs."""
-        return engine == "compiled" and self._static
 
     def prepare(self, engine: str, block: Block) -> bool:
         """Prepares an engine for blocks of this shape; returns whether it can run.
@@ -275,8 +297,12 @@ class Engines:
         )
         compiled, on_cpu = engine == "compiled", self._device.startswith("CPU")
         static = compiled and self._static
-        special = self._program_of_known_count if rows else self._program_of_any_size
-        loop = special if static or not rows else self._program
+        known = bool(static and rows)
+
+        def loop(arrays: Any, first: Any, count: Any, *size: Any) -> Logs:
+            number = make_static(count) if known else count
+            return self._program(arrays, first, number, *size, asks=not known)
+
         program = tf.function(loop, autograph=False, jit_compile=compiled)
         scalars = [tf.TensorSpec([], tf.int32)] * (2 if rows else 3)
         variable_batch_size = self._variable_batch_size
@@ -303,47 +329,41 @@ class Engines:
         kind = StaticProgram if static else Program
         return kind(traced, read_shapes(block, rows), rows, self.batch_size)
 
-    def _program_of_known_count(self, arrays: Any, first: Any, count: Any) -> Logs:
-        """Traced: as `_program()`, with a number of batches that XLA knows."""
-        self._asks = False
-        try:
-            return self._program(arrays, first, make_static(count))
-        finally:
-            self._asks = True
-
-    def _program_of_any_size(self, arrays: Any, first: Any, count: Any, size: Any) -> Logs:
-        """Traced: as `_program()`, with batches of `size` rows."""
-        self._size = size
-        try:
-            return self._program(arrays, first, count)
-        finally:
-            self._size = self.batch_size
-
-    def _program(self, arrays: tuple[Any, ...], first: Any, count: Any) -> Logs:
+    def _program(
+        self, arrays: Any, first: Any, count: Any, size: Any = None, *, asks: bool = True
+    ) -> Logs:
         """Traced: steps over batches `first` to `first + count`.
 
         A user's own step may log more than the metrics, so its last call stands after the loop.
-        """
-        if not tensor_ops.overrides(self.model, f"{self._kind}_step"):
-            self._loop(arrays, first, count)
-            return self.model.get_metrics_result()
-        self._loop(arrays, first, count - 1)
-        return self._step(gather(arrays, (first + count - 1) * self._size, self._size))
 
-    def _loop(self, arrays: tuple[Any, ...], first: Any, count: Any) -> None:
+        Args:
+            arrays: The arrays of a block.
+            first: The first batch.
+            count: The number of batches.
+            size: Rows per batch, a tensor; None for the usual number.
+            asks: Whether the loop asks the step's `going()`.
+        """
+        size = self.batch_size if size is None else size
+        if not tensor_ops.overrides(self.model, f"{self._kind}_step"):
+            self._loop(arrays, first, count, size, asks)
+            return self.model.get_metrics_result()
+        self._loop(arrays, first, count - 1, size, asks)
+        return self._step(gather(arrays, (first + count - 1) * size, size))
+
+    def _loop(self, arrays: Any, first: Any, count: Any, size: Any, asks: bool) -> None:
         """Traced: `count` steps from batch `first` on, until the step's `going()` is false."""
         tf = runtime.tensorflow()
-        going = getattr(self._step, "going", None) if self._asks else None
+        going = getattr(self._step, "going", None) if asks else None
 
         def is_left(done: Any, _: Any) -> Any:
             return done < count if going is None else tf.logical_and(done < count, going())
 
         def body(done: Any, index: Any) -> tuple[Any, Any]:
-            self._step(self._batch(arrays, index))
+            self._step(self._batch(arrays, index, size))
             return done + 1, index + 1
 
         # `index` is carried, as XLA would compile again for each value of an unchanged `first`.
         tf.while_loop(is_left, body, (tf.constant(0), first))
 
-    def _batch(self, arrays: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
-        return cut(arrays, index * self._size, self._size)
+    def _batch(self, arrays: Any, index: Any, size: Any) -> Any:
+        return cut(arrays, index * size, size)

@@ -21,17 +21,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from gpukeras.backend import devices, keras_private, runtime
+from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.jax_backend import find_device, memory_faults
 from gpukeras.backend.jax_module import jax
 from gpukeras.backend.jax_state import State, find_variables
 from gpukeras.core.keras_types import REFUSALS, Model
 from gpukeras.core.messages import find_reason
 from gpukeras.data.loader.loader import Block
+from gpukeras.engine.engines import BaseEngines
 from gpukeras.engine.optimizer import find_rates
 from gpukeras.engine.programs import Logs, Shapes, UntraceableError, count_rows, cut, read_shapes
 from gpukeras.engine.train_step import TrainingStep
-from gpukeras.engine.trip_counts import ProgramSizes, choose_loop
+from gpukeras.engine.trip_counts import ProgramSizes
 
 _NONE: Logs = {}
 ANY = 0  # the length of a program whose number of batches a call brings
@@ -40,8 +41,8 @@ ANY = 0  # the length of a program whose number of batches a call brings
 # Engines -----------------------------------------------------------------------------------------
 
 
-class JaxEngines:
-    """The engines of one model on JAX; arguments and attributes as of `Engines`."""
+class JaxEngines(BaseEngines):
+    """The engines of one model on JAX; arguments as of `Engines`."""
 
     def __init__(
         self,
@@ -54,22 +55,12 @@ class JaxEngines:
         static: bool | None = None,
     ) -> None:
         """Finds the variables; traces nothing."""
-        self.model = model
-        self._kind = kind
-        self.batch_size = batch_size
+        super().__init__(model, kind, batch_size, device, static)
         self._step, more = step, () if step is None else step.variables
         self._variables = find_variables(model, kind, more, find_device(device))
         self._rates = find_rates(model) if kind == "train" else None
-        self.ran: set[str] = set()
-        self.chosen = ""
-        self.started_s = 0.0
-        self.prepared_s = 0.0
-        self.compiled_s = 0.0
-        self.batch_s = math.inf
         # By the shapes of blocks: lengths whose programs are compiled, ANY for that of any length.
         self._compiled: dict[Shapes, set[int]] = defaultdict(set)
-        chosen = choose_loop(device, devices.current().deterministic).static
-        self._static = chosen if static is None else static
         self._sizes: dict[Shapes, ProgramSizes] = defaultdict(ProgramSizes)
         # Evaluation keeps the weights: where memory runs out, it goes on in smaller batches.
         self._given = 0 if kind == "train" else ()
@@ -88,10 +79,6 @@ class JaxEngines:
     def takes(self, engine: str, block: Block) -> bool:
         """Whether an engine has a program for blocks of this shape."""
         return engine == "keras" or bool(self._compiled[read_shapes(block)])
-
-    def knows_count(self, engine: str) -> bool:
-        """Whether the number of batches is part of an engine's programs."""
-        return engine == "compiled" and self._static
 
     def prepare(self, engine: str, block: Block) -> bool:
         """Returns True: the first call compiles."""

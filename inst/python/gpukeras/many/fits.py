@@ -266,20 +266,6 @@ class FittedModels:
             record = predictions.read_output(family, outputs, "response")
         return {**record, "rows": (self.members[place].held_out + 1).astype(np.int32)}
 
-    def all_held_out(self) -> dict[str, Any] | None:
-        """Returns `held_out()` of all models, one after another, with the model of each row."""
-        held_out = [self.held_out(member.number) for member in self.members]
-        records = [record for record in held_out if record is not None]
-        if not records:
-            return None
-        counts = [0 if record is None else len(record["rows"]) for record in held_out]
-        models = np.repeat(np.arange(1, len(held_out) + 1, dtype=np.int32), counts)
-        joined = {
-            name: np.concatenate([record[name] for record in records])
-            for name in ("rows", "values")
-        }
-        return {**records[0], **joined, "models": models}
-
 
 def read_table(fits: FittedModels) -> dict[str, Any]:
     """Returns `FittedModels.describe()`."""
@@ -292,5 +278,14 @@ def read_model(fits: FittedModels, number: Any) -> Any:
 
 
 def read_held_out(fits: FittedModels) -> dict[str, Any] | None:
-    """Returns `FittedModels.all_held_out()`."""
-    return fits.all_held_out()
+    """Returns what all models held out, one after another, with the model of each row."""
+    held_out = [fits.held_out(member.number) for member in fits.members]
+    records = [record for record in held_out if record is not None]
+    if not records:
+        return None
+    counts = [0 if record is None else len(record["rows"]) for record in held_out]
+    models = np.repeat(np.arange(1, len(held_out) + 1, dtype=np.int32), counts)
+    joined = {
+        name: np.concatenate([record[name] for record in records]) for name in ("rows", "values")
+    }
+    return {**records[0], **joined, "models": models}

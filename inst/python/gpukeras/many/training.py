@@ -242,22 +242,19 @@ class StackTraining:
             )
         except StoppedError:
             stack.state = self._divergence.before
-            if task.after_epoch is not None:
-                task.after_epoch(self._read_progress)
+            self._tell_progress()
         return self._finish()
 
     def in_order(self) -> list[Any]:
         """Returns all callbacks of the training, in the order in which they run."""
-        histories, after = self._histories, self._task.after_epoch
-        other = runtime.keras().callbacks.LambdaCallback
+        histories = self._histories
         return [
             self._divergence,  # models whose loss or weights are no numbers
             as_callback(Recording, histories, self._holds_out),
             *([self._early] if self._early else []),  # and the best states
             *([self._plateau] if self._plateau else []),
             as_callback(StackEvents, histories, self._task.listener),  # progress and interrupts
-            *([other(on_epoch_end=self._count_epoch)] if after else []),
-            *([other(on_epoch_end=lambda *_: after(self._read_progress))] if after else []),
+            runtime.keras().callbacks.LambdaCallback(on_epoch_end=self._end_epoch),
         ]
 
     def _resume(self, begun: Sequence[ModelProgress | None]) -> None:
@@ -278,8 +275,13 @@ class StackTraining:
         both = {"early_stopping": self._early, "plateau": self._plateau}
         return {name: callback for name, callback in both.items() if callback}
 
-    def _count_epoch(self, epoch: int, logs: Any = None) -> None:
+    def _end_epoch(self, epoch: int, logs: Any = None) -> None:
         self._epochs = epoch + 1
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        if self._task.after_epoch is not None:
+            self._task.after_epoch(self._read_progress)
 
     def _read_progress(self) -> dict[int, ModelProgress]:
         """Returns where each model stands."""

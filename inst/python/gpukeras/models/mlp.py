@@ -69,10 +69,7 @@ def build_mlp(data: Dataset, options: Mapping[str, Any]) -> Any:
         raise SpecError(f"Keras refused the options: {find_reason(error)}.") from error
     if spec.learning_rate is not None:
         optimizer.learning_rate = spec.learning_rate
-    if family is None:
-        loss, metrics = _choose_losses(recipe.label, recipe.mixes_classes)
-    else:
-        loss, metrics = compile_arguments(family)
+    loss, metrics = choose_losses(recipe.label, recipe.mixes_classes, family)
     model.compile(optimizer=optimizer, loss=loss, metrics=metrics)
     return model
 
@@ -186,8 +183,10 @@ def _apply(layers: list[Any], tensor: Any) -> Any:
     return tensor
 
 
-def _choose_losses(label: LabelRule, mixed: bool) -> tuple[Any, Any]:
-    """Returns loss and metrics; for several outputs by their names."""
+def choose_losses(label: LabelRule, mixed: bool, family: Family | None) -> tuple[Any, Any]:
+    """Returns loss and metrics of labels, or of a family; for several outputs by their names."""
+    if family is not None:
+        return compile_arguments(family)
     if not label.outputs:
         return choose_loss(label, mixed)
     chosen = {output.name: choose_loss(output.rule) for output in label.outputs}

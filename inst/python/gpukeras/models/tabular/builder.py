@@ -12,10 +12,10 @@ from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.recipe.recipe import Recipe
 from gpukeras.models.custom_layers import keras_class
 from gpukeras.models.families.build import settle_family
-from gpukeras.models.families.keras_classes import compile_arguments, output_layer
+from gpukeras.models.families.keras_classes import output_layer
 from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import ROWS, Family
-from gpukeras.models.mlp import choose_loss, output_layers
+from gpukeras.models.mlp import choose_losses, output_layers
 from gpukeras.models.tabular import networks
 from gpukeras.models.tabular.column_layers import FactorCodes, LevelTable, TableNumbers
 from gpukeras.models.tabular.layout import Factor, TableLayout, embedding_size, plan_layout
@@ -68,10 +68,7 @@ def build_tabular(data: Dataset, options: Mapping[str, Any]) -> Any:
     family = _settle_family(data, spec)
     facts = read_numbers(data, layout.numbers, spec.bins)
     model = _connect(recipe, layout, facts, spec, sizes, family)
-    if family is None:
-        loss, metrics = choose_loss(recipe.label, recipe.mixes_classes)
-    else:
-        loss, metrics = compile_arguments(family)
+    loss, metrics = choose_losses(recipe.label, recipe.mixes_classes, family)
     model.compile(optimizer=optimizer, loss=loss, metrics=metrics)
     return model
 
