@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.runtime import by_backend
+from gpukeras.core.attributes import replaced
 from gpukeras.core.errors import DataError
 from gpukeras.core.keras_types import Model, Optimizer
 from gpukeras.core.memory import ALIGNMENT
@@ -324,8 +325,7 @@ def global_seed_state() -> list[Any]:
     return [global_seed_generator().state]
 
 
-@contextmanager
-def threefry_dropout() -> Iterator[None]:
+def threefry_dropout() -> AbstractContextManager[None]:
     """Makes dropout use ThreeFry while a function is traced for XLA on a CPU.
 
     XLA's CPU compiler fuses TensorFlow's default generator (Philox) into every consumer and draws
@@ -334,12 +334,8 @@ def threefry_dropout() -> Iterator[None]:
     (Salmon et al. 2011).
     """
     random = runtime.tensorflow().nn.experimental
-    original = random.stateless_dropout
-    random.stateless_dropout = functools.partial(original, rng_alg="threefry")
-    try:
-        yield
-    finally:
-        random.stateless_dropout = original
+    faster = functools.partial(random.stateless_dropout, rng_alg="threefry")
+    return replaced(random, stateless_dropout=faster)
 
 
 @by_backend

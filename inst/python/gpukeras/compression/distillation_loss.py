@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpukeras.backend import keras_private, runtime, tensor_ops
+from gpukeras.core.attributes import replaced
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.engine_cache import ATTRIBUTE
@@ -176,12 +177,10 @@ def taught_by(student: Model, teacher: Model, temperature: float, alpha: float) 
         return alpha * own + (1.0 - alpha) * ops.cast(distance, own.dtype)
 
     vars(student).pop(ATTRIBUTE, None)  # earlier programs were traced without the teacher
-    vars(student)["compute_loss"] = compute_loss
     try:
-        with keras_private.passing_training(student):
+        with replaced(student, compute_loss=compute_loss), keras_private.passing_training(student):
             yield
     finally:
-        del vars(student)["compute_loss"]
         vars(student).pop(ATTRIBUTE, None)
 
 

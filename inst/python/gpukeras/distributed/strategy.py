@@ -14,6 +14,7 @@ from typing import Any
 
 from gpukeras.backend import devices, keras_private, runtime, tensor_ops
 from gpukeras.backend.features import require_feature
+from gpukeras.core.attributes import replaced
 from gpukeras.core.errors import ModelError, SpecError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.options import FitSpec
@@ -274,10 +275,7 @@ def _synchronized(model: Model) -> Iterator[None]:
         for layer in keras_private.list_layers(model)
         if getattr(layer, "synchronized", True) is False
     ]
-    for layer in layers:
-        layer.synchronized = True
-    try:
-        yield
-    finally:
+    with ExitStack() as held:
         for layer in layers:
-            layer.synchronized = False
+            held.enter_context(replaced(layer, synchronized=True))
+        yield

@@ -303,6 +303,7 @@ class Engines(BaseEngines):
             number = make_static(count) if known else count
             return self._program(arrays, first, number, *size, asks=not known)
 
+        loop.__name__ = "_program_of_known_count" if known else "_program"  # as XLA calls it
         program = tf.function(loop, autograph=False, jit_compile=compiled)
         scalars = [tf.TensorSpec([], tf.int32)] * (2 if rows else 3)
         variable_batch_size = self._variable_batch_size

@@ -8,12 +8,13 @@ traced into the step, so no Python runs per step.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 
 from gpukeras.backend import keras_private, runtime, tensor_ops
+from gpukeras.core.attributes import replaced
 from gpukeras.core.keras_types import Model
 from gpukeras.engine.programs import Logs, cut
 from gpukeras.models.losses import sums_rows
@@ -39,20 +40,12 @@ def single_replica(model: Model) -> Iterator[None]:
     """
     inner = keras_private.without_scaling(model.optimizer)
     summing = [inner, *keras_private.inner_optimizers(inner)]
-    optimizers = [
-        optimizer
-        for optimizer in summing
-        if hasattr(optimizer, REDUCING) and REDUCING not in vars(optimizer)
-    ]
-    if tensor_ops.in_strategy():
-        optimizers = []
-    for optimizer in optimizers:
-        setattr(optimizer, REDUCING, lambda pairs: list(pairs))
-    try:
+    with ExitStack() as held:
+        for optimizer in () if tensor_ops.in_strategy() else summing:
+            if hasattr(optimizer, REDUCING):
+                leave_out = {REDUCING: lambda pairs: list(pairs)}
+                held.enter_context(replaced(optimizer, **leave_out))
         yield
-    finally:
-        for optimizer in optimizers:
-            delattr(optimizer, REDUCING)
 
 
 class NonFiniteMonitor:

@@ -67,11 +67,6 @@ def _flat(*ranges: Range) -> list[Range]:
     return [each.whole() for each in ranges]
 
 
-def _constant(tensor: Tensor) -> Any:
-    """Returns a tensor's value, or None if it is not known when it is traced."""
-    return tensor.value
-
-
 def _last(tensor: Tensor) -> int | None:
     """Returns the length of a tensor's last axis; None if it has none, or it is unknown."""
     return tensor.shape[-1] if tensor.shape else None
@@ -171,14 +166,10 @@ def _joined(results: list[list[Range]], condition: Range) -> list[Range]:
 
 
 CALLS: dict[str, Callable[[Node, list[Range], list[str]], list[Range]]] = {
-    "PartitionedCall": _call,
-    "StatefulPartitionedCall": _call,
-    "While": _while,
-    "StatelessWhile": _while,
-    "If": _if,
-    "StatelessIf": _if,
-    "Case": _case,
-    "StatelessCase": _case,
+    **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), _call),
+    **dict.fromkeys(("While", "StatelessWhile"), _while),
+    **dict.fromkeys(("If", "StatelessIf"), _if),
+    **dict.fromkeys(("Case", "StatelessCase"), _case),
 }
 
 
@@ -227,7 +218,7 @@ def _part(op: Node, ranges: list[Range]) -> Range:
     values = Range(any(each.varies for each in ranges), ranges[0].low, ranges[0].high)
     if not values.low.ndim:
         return values
-    begin, end, strides = map(_constant, op.inputs[1:4])
+    begin, end, strides = (tensor.value for tensor in op.inputs[1:4])
     sizes = [size or 2**20 for size in op.inputs[0].shape or ()]
     sizes[:-1] = [min(size, 2**20) for size in sizes[:-1]]
     if begin is None or end is None or strides is None:
@@ -272,8 +263,8 @@ def _key(op: Node, begin: Any, end: Any, strides: Any) -> tuple[Any, ...]:
 def _gathered(op: Node, ranges: list[Range]) -> Range:
     table, index = ranges[0], ranges[1]
     varies = table.varies or index.varies
-    places, rank = _constant(op.inputs[1]), _rank(op.inputs[0])
-    axis = _constant(op.inputs[2]) if len(op.inputs) > 2 else np.array(0)
+    places, rank = op.inputs[1].value, _rank(op.inputs[0])
+    axis = op.inputs[2].value if len(op.inputs) > 2 else np.array(0)
     last = axis is not None and rank and int(axis) in (-1, rank - 1)
     if table.low.ndim and last and places is not None and places.ndim <= 1:
         columns = np.atleast_1d(places)
@@ -295,7 +286,7 @@ def _packed(op: Node, ranges: list[Range]) -> Range:
 
 
 def _concatenated(op: Node, ranges: list[Range]) -> Range:
-    axis, rank = _constant(op.inputs[-1]), _rank(op.outputs[0])
+    axis, rank = op.inputs[-1].value, _rank(op.outputs[0])
     parts, lengths = ranges[:-1], [_last(tensor) for tensor in op.inputs[:-1]]
     widths = [width for width in lengths if width is not None]
     last = axis is not None and rank and int(axis) in (-1, rank - 1)
@@ -341,10 +332,6 @@ def _logical(op: Node, ranges: list[Range]) -> Range:
 
 def _not(op: Node, ranges: list[Range]) -> Range:
     return Range(ranges[0].varies, 1 - ranges[0].high, 1 - ranges[0].low)
-
-
-def _truth(op: Node, ranges: list[Range]) -> Range:
-    return Range(any(each.varies for each in ranges), np.array(0.0), np.array(1.0))
 
 
 def _arithmetic(op: Node, ranges: list[Range]) -> Range:
@@ -400,17 +387,17 @@ def _negated(op: Node, ranges: list[Range]) -> Range:
 
 def _place(op: Node, ranges: list[Range]) -> Range:
     """The range of an index of the largest or least of an axis."""
-    axis, shape = _constant(op.inputs[1]), op.inputs[0].shape
-    size = None if axis is None or shape is None else shape[int(axis)]
-    return Range(ranges[0].varies, np.array(0.0), np.array(np.inf if size is None else size - 1.0))
+    axis, shape = op.inputs[1].value, op.inputs[0].shape
+    return _up_to(None if axis is None or shape is None else shape[int(axis)], ranges[0].varies)
+
+
+def _up_to(size: int | None, varies: bool) -> Range:
+    """The range of places in an axis."""
+    return Range(varies, np.array(0.0), np.array(np.inf if size is None else size - 1.0))
 
 
 def _sorted(op: Node, ranges: list[Range]) -> list[Range]:
-    size = _last(op.inputs[0])
-    places = Range(
-        ranges[0].varies, np.array(0.0), np.array(np.inf if size is None else size - 1.0)
-    )
-    return [ranges[0].whole(), places]
+    return [ranges[0].whole(), _up_to(_last(op.inputs[0]), ranges[0].varies)]
 
 
 def _where(op: Node, ranges: list[Range]) -> Range:
@@ -460,39 +447,35 @@ def _whole(op: Node, ranges: list[Range]) -> Range:
     return Range(any(each.varies for each in ranges), ranges[0].low.min(), ranges[0].high.max())
 
 
+NO_ROWS = (  # whose results no rows decide
+    *("Shape", "ShapeN", "Size", "Rank", "VariableShape", "BroadcastGradientArgs"),
+    *("VarHandleOp", "EmptyTensorList", "NoOp"),
+)
 RULES: dict[str, Rule] = {
     "Const": _const,
-    **dict.fromkeys(("Shape", "ShapeN", "Size", "Rank", "VariableShape"), lambda op, ranges: SAME),
-    **dict.fromkeys(
-        ("BroadcastGradientArgs", "VarHandleOp", "EmptyTensorList", "NoOp"), lambda op, ranges: SAME
-    ),
+    **dict.fromkeys(NO_ROWS, lambda op, ranges: SAME),
     "ZerosLike": lambda op, ranges: Range(False, np.array(0.0), np.array(0.0)),
     "OnesLike": lambda op, ranges: Range(False, np.array(1.0), np.array(1.0)),
     "Fill": lambda op, ranges: ranges[1].whole(),
-    "ReadVariableOp": lambda op, ranges: UNKNOWN,
-    "ResourceGather": lambda op, ranges: UNKNOWN,
+    **dict.fromkeys(("ReadVariableOp", "ResourceGather"), lambda op, ranges: UNKNOWN),
     **dict.fromkeys(
         ("Identity", "StopGradient", "PreventGradient", "Snapshot", "EnsureShape", "CheckNumerics"),
         _first,
     ),
     "Cast": _cast,
     **dict.fromkeys(("Reshape", "Squeeze", "ExpandDims", "BroadcastTo", "Tile", "Slice"), _moved),
-    **dict.fromkeys(("Transpose", "ReverseV2", "Max", "Min", "Mean"), _whole),
+    **dict.fromkeys(
+        ("Transpose", "ReverseV2", "Max", "Min", "Mean", "All", "Any", "GatherNd"), _whole
+    ),
     "StridedSlice": _part,
     "GatherV2": _gathered,
-    "GatherNd": _whole,
     "Pack": _packed,
     "ConcatV2": _concatenated,
-    "Split": _split,
-    "SplitV": _split,
-    "Unpack": _split,
-    "SelectV2": _select,
-    "Select": _select,
+    **dict.fromkeys(("Split", "SplitV", "Unpack"), _split),
+    **dict.fromkeys(("SelectV2", "Select"), _select),
     **dict.fromkeys(("Less", "LessEqual", "Greater", "GreaterEqual"), _compare),
     **dict.fromkeys(("LogicalAnd", "LogicalOr"), _logical),
     "LogicalNot": _not,
-    **dict.fromkeys(("Equal", "NotEqual", "IsFinite", "IsNan"), _truth),
-    **dict.fromkeys(("All", "Any"), _whole),
     **dict.fromkeys(BOUNDS, _arithmetic),
     **dict.fromkeys(ROUNDING, _rounded),
     "ClipByValue": _clipped,
@@ -502,7 +485,9 @@ RULES: dict[str, Rule] = {
     "Where": _where,
     "Range": _counted,
     "OneHot": _onehot,
-    **dict.fromkeys(("Sigmoid", "Softmax"), _between(0.0, 1.0)),
+    **dict.fromkeys(
+        ("Equal", "NotEqual", "IsFinite", "IsNan", "Sigmoid", "Softmax"), _between(0.0, 1.0)
+    ),
     "Tanh": _between(-1.0, 1.0),
     "Relu": lambda op, ranges: Range(
         ranges[0].varies, np.maximum(ranges[0].low, 0), np.maximum(ranges[0].high, 0)
@@ -521,7 +506,7 @@ def _inside(index: Range, size: int | None, low: float = 0.0) -> bool:
 
 
 def _takes_rows(op: Node, ranges: list[Range]) -> bool:
-    axis, shape = _constant(op.inputs[2]), op.inputs[0].shape
+    axis, shape = op.inputs[2].value, op.inputs[0].shape
     if axis is None or shape is None:
         return not ranges[1].varies
     return _inside(ranges[1], shape[int(axis)])
@@ -551,15 +536,14 @@ def _shape_of(at: int) -> Callable[[Node], Sequence[int | None]]:
 
 
 def _scatter_shape(op: Node) -> Sequence[int | None]:
-    shape = _constant(op.inputs[2])
+    shape = op.inputs[2].value
     return op.outputs[0].shape or () if shape is None else [int(size) for size in shape]
 
 
 def _segments(op: Node, ranges: list[Range]) -> bool:
-    count = _constant(op.inputs[2])
-    if count is None:
-        count = op.outputs[0].shape[0] if op.outputs[0].shape else None
-    return _inside(ranges[1], None if count is None else int(count), -np.inf)
+    count = op.inputs[2].value
+    size = (op.outputs[0].shape or (None,))[0] if count is None else int(count)
+    return _inside(ranges[1], size, -np.inf)
 
 
 def _same(*places: int) -> Check:
@@ -607,14 +591,15 @@ CHECKS: dict[str, Check] = {
     },
     **dict.fromkeys(SEGMENTS, _segments),
     "SegmentSumV2": _segments,
-    "Slice": _same(1, 2),
+    **dict.fromkeys(("Slice", "MatrixBandPart"), _same(1, 2)),
     "StridedSlice": _takes_index,
     **dict.fromkeys(DIVISIONS, _divides),
     "Pow": _raises,
-    **dict.fromkeys(("MatrixInverse", "InvertPermutation"), _same(0)),
-    "MatrixSolve": _same(0),
+    **dict.fromkeys(
+        ("MatrixInverse", "InvertPermutation", "MatrixSolve", "CheckNumerics", "CheckNumericsV2"),
+        _same(0),
+    ),
     "Assert": lambda op, ranges: not ranges[0].varies or ranges[0].within(1, 1),
-    **dict.fromkeys(("CheckNumerics", "CheckNumericsV2"), _same(0)),
     "SparseSoftmaxCrossEntropyWithLogits": lambda op, ranges: _inside(
         ranges[1], _last(op.inputs[0])
     ),
@@ -623,23 +608,14 @@ CHECKS: dict[str, Check] = {
     ),
     "DynamicPartition": lambda op, ranges: _inside(ranges[1], op.attributes["num_partitions"]),
     **dict.fromkeys(("Bincount", "DenseBincount"), lambda op, ranges: _inside(ranges[0], 2**63)),
-    "MatrixBandPart": _same(1, 2),
 }
 FIRST = (
-    "ScatterNd",
-    "MatrixInverse",
-    "InvertPermutation",
-    "MatrixSolve",
-    "Assert",
-    "CheckNumerics",
-    "CheckNumericsV2",
-    "Bincount",
-    "DenseBincount",
+    *("ScatterNd", "MatrixInverse", "InvertPermutation", "MatrixSolve", "Assert"),
+    *("CheckNumerics", "CheckNumericsV2", "Bincount", "DenseBincount"),
 )
 # The inputs that each operation checks; where it stands and how large they are needs no range.
 CHECKED: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(CHECKS, (1,)),
     **dict.fromkeys(FIRST, (0,)),
-    "Slice": (1, 2),
-    "MatrixBandPart": (1, 2),
+    **dict.fromkeys(("Slice", "MatrixBandPart"), (1, 2)),
 }

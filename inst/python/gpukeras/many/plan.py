@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,19 +137,12 @@ def read_model_facts(model: Model, row_bytes: int, batch_size: int) -> ModelFact
     """
     variables = [variable for part in state_variables(model).values() for variable in part]
     state = sum(
-        tensor_ops.dtype_bytes(variable.dtype) * _count(variable.shape) for variable in variables
+        tensor_ops.dtype_bytes(variable.dtype) * math.prod(variable.shape) for variable in variables
     )
     outputs = count_row_bytes(model)
     each = row_bytes + (UNKNOWN_BYTES if outputs is None else outputs)
     flops = STEP_FLOPS * batch_size * _count_products(model)
     return ModelFacts(state, each * batch_size, flops, has_convolutions(model))
-
-
-def _count(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
 
 
 def _count_products(model: Model) -> int:
@@ -158,7 +152,7 @@ def _count_products(model: Model) -> int:
         if hasattr(layer, "layers"):
             total += _count_products(layer)
         elif type(layer).__name__ != "Embedding":  # which looks up
-            weights = sum(_count(weight.shape) for weight in layer.weights)
+            weights = sum(math.prod(weight.shape) for weight in layer.weights)
             total += weights * _count_places(layer)
     return total
 
@@ -166,7 +160,7 @@ def _count_products(model: Model) -> int:
 def _count_places(layer: Any) -> int:
     """Returns how often a layer uses its weights for a row: at each pixel, or at each time."""
     try:
-        return _count([size or 1 for size in layer.input.shape[1:-1]])
+        return math.prod(size or 1 for size in layer.input.shape[1:-1])
     except REFUSALS:  # several inputs, or not called yet
         return 1
 

@@ -293,10 +293,7 @@ def _check_single_output(model: Model) -> None:
     outputs = read_outputs(model)
     if outputs is None or len(outputs) < 2:
         return
-    trained = [
-        name for name, loss in losses_by_name(model, list(outputs)).items() if loss is not None
-    ]
-    if len(trained) > 1:
+    if len(trained_outputs(model, list(outputs))) > 1:
         raise ModelError(
             f"`model` has the outputs {', '.join(outputs)}, but `y` holds labels of a single one.",
             hint="Give `y` as a named list, one element for each output.",

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.errors import ModelError
 from gpukeras.core.keras_types import Model
+from gpukeras.models.losses import losses_of
 
 SHORT = ("mse", "mae", "mape", "msle")
 # Names besides those of functions and classes; Keras resolves some by the kind of labels.
@@ -37,19 +37,16 @@ def check_names(model: Model) -> None:
 
 
 def _check(kind: str, value: Any) -> None:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for each in value:
-            _check(kind, each)
-    elif isinstance(value, str) and value.lower() not in MORE[kind]:
-        module = getattr(runtime.keras(), kind)
+    names = [each for each in losses_of(value) if isinstance(each, str)]
+    for name in names:
+        if name.lower() in MORE[kind]:
+            continue
         try:
-            module.get(value)
+            getattr(runtime.keras(), kind).get(name)
         except ValueError as error:
             raise ModelError(
-                f'`model` has the {NOUNS[kind]} "{value}", which Keras does not know.',
-                hint=suggest(kind, value),
+                f'`model` has the {NOUNS[kind]} "{name}", which Keras does not know.',
+                hint=suggest(kind, name),
                 arg="model",
             ) from error
 

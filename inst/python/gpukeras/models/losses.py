@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gpukeras.backend import keras_private, runtime
+from gpukeras.core.attributes import replaced
 from gpukeras.core.keras_types import Model
 
 
 def losses_of(loss: Any) -> list[Any]:
-    """Returns the losses that a model was compiled with, from any structure."""
+    """Returns the losses, or metrics, that a model was compiled with, from any structure."""
     if isinstance(loss, Mapping):
         loss = list(loss.values())
     if isinstance(loss, (list, tuple)):
@@ -44,30 +45,25 @@ def weighing_rows(model: Model, rows: Any = None, by_batch: bool = False) -> Ite
         return
     own = loss.call
     here = threading.local()
-    weighed = []
     metrics = keras_private.compiled_metrics(model)
+    with ExitStack() as held:
 
-    def call(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        keras = runtime.keras()
-        here.rows = rows
-        if rows is None:
-            here.rows = keras.ops.shape(keras.tree.flatten(y_pred)[0])[0]
-        for metric in () if by_batch else loss.metrics:
-            if "update_state" not in vars(metric):
-                metric.update_state = _weigh(metric.update_state, here)
-                weighed.append(metric)
-        return own(y_true, y_pred, arrange_weights(loss, y_pred, sample_weight))
+        def call(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            keras = runtime.keras()
+            here.rows = rows
+            if rows is None:
+                here.rows = keras.ops.shape(keras.tree.flatten(y_pred)[0])[0]
+            for metric in () if by_batch else loss.metrics:
+                if "update_state" not in vars(metric):
+                    weigh = _weigh(metric.update_state, here)
+                    held.enter_context(replaced(metric, update_state=weigh))
+            return own(y_true, y_pred, arrange_weights(loss, y_pred, sample_weight))
 
-    loss.call = call
-    if metrics is not None:
-        metrics.update_state = _arrange(metrics.update_state, loss)
-        weighed.append(metrics)
-    try:
+        held.enter_context(replaced(loss, call=call))
+        if metrics is not None:
+            arrange = _arrange(metrics.update_state, loss)
+            held.enter_context(replaced(metrics, update_state=arrange))
         yield
-    finally:
-        del loss.call
-        for metric in weighed:
-            del metric.update_state
 
 
 def arrange_weights(loss: Any, outputs: Any, weights: Any) -> Any:
