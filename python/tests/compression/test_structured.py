@@ -107,7 +107,16 @@ def sequences():
     )
 
 
-BUILDERS = [stack, residual, branches, separable, gated, nested, sequences]
+def side_by_side():
+    """Images put beside one another have one kind of channel: a unit is taken out of both."""
+    given = keras.Input((6, 6, 2))
+    left = layers.Conv2D(6, 3, padding="same", activation="relu", name="left")(given)
+    right = layers.Conv2D(6, 3, padding="same", activation="relu", name="right")(given)
+    both = layers.Conv2D(4, 3, activation="relu")(layers.Concatenate(axis=1)([left, right]))
+    return keras.Model(given, layers.Dense(2)(layers.GlobalAveragePooling2D()(both)))
+
+
+BUILDERS = [stack, residual, branches, separable, gated, nested, sequences, side_by_side]
 
 
 def made(build, seed=1):

@@ -117,6 +117,38 @@ def test_a_gradient_that_differs_is_named():
 
 
 @pytest.mark.tf
+def test_an_update_that_differs_is_named_and_leaves_the_state():
+    class Shaking(keras.optimizers.SGD):
+        def update_step(self, gradient, variable, learning_rate):
+            noise = 0.01 * tf.random.normal(tf.shape(gradient))
+            super().update_step(gradient + noise, variable, learning_rate)
+
+    model = make_model(optimizer=Shaking())
+    tf.random.set_seed(None)
+    before = take_snapshot(model).arrays
+    found = reproduce(model, make_dataset(), {"epochs": 1})
+    assert (found.kind, found.step) == ("optimizer", 1)
+    after = take_snapshot(model).arrays
+    assert all(np.array_equal(values, after[name]) for name, values in before.items())
+
+
+@pytest.mark.tf
+def test_a_step_that_differs_as_a_whole_only_is_told():
+    class Own(keras.Sequential):
+        def train_step(self, data):
+            logs = super().train_step(data)
+            kernel = self.layers[0].kernel
+            kernel.assign_add(0.01 * tf.random.normal(kernel.shape))
+            return logs
+
+    model = Own([keras.Input((5,)), keras.layers.Dense(3, "softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    tf.random.set_seed(None)
+    found = reproduce(model, make_dataset(), {"epochs": 1})
+    assert (found.kind, found.step) == ("compiled", 1)
+
+
+@pytest.mark.tf
 def test_a_function_that_gives_other_rows_each_time_is_named():
     generator = np.random.default_rng()  # seeded by the operating system
 

@@ -258,8 +258,8 @@ def choose_batch_size(rows: int, requested: int | str) -> tuple[int, str]:
     It lies within 32 and 1024, and is at most `rows`.
     """
     if requested == "auto":
-        size = 2 ** round(math.log2(max(1.0, rows / UPDATES_AN_EPOCH)))
-        size = min(max(32, min(1024, size)), rows)
+        size = min(max(32, rows / UPDATES_AN_EPOCH), 1024)
+        size = min(2 ** round(math.log2(size)), rows)
         return size, f"about {UPDATES_AN_EPOCH} updates an epoch, within 32 and 1024"
     if int(requested) > rows:
         return rows, f"all rows, which are fewer than the {int(requested):,} asked for"

@@ -100,6 +100,13 @@ def test_an_interrupt_after_an_epoch_is_no_exception():
     assert hooks.stopped == "interrupted"
 
 
+def test_an_interrupt_counts_more_than_a_wish_to_stop():
+    hooks = hooks_of(recorder([], {("on_epoch_begin", 1): STOP, ("on_epoch_end", 1): INTERRUPTED}))
+    hooks.on_epoch_begin(0)
+    hooks.on_epoch_end(0, {})
+    assert (hooks.stopped, hooks.reason) == ("interrupted", "")
+
+
 def test_an_interrupt_before_an_epoch_is_a_keyboard_interrupt():
     hooks = hooks_of(recorder([], {("on_epoch_begin", 2): INTERRUPTED}))
     hooks.on_epoch_begin(0)

@@ -311,6 +311,21 @@ def test_a_truncated_compressed_file_is_named(write, tmp_path, monkeypatch, pack
     assert reader.skipped.files == 1
 
 
+def test_a_truncated_file_that_is_skipped_may_not_say_its_types(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_records, "BLOCK_BYTES", 100_000)
+    rng = np.random.default_rng(1)
+    text = "a,b\n" + "".join(f"{value},\n" for value in rng.normal(size=150_000))
+    path = write(text, "x.csv.gz")
+    whole = (tmp_path / "x.csv.gz").read_bytes()
+    (tmp_path / "x.csv.gz").write_bytes(whole[: len(whole) * 3 // 4])
+    paths = [path, write("a,b\n1,2.5\n")]
+    reader = open_table(paths, "x", on_error="skip")
+    assert [batch["b"].to_pylist()[-1] for batch in reader.batches()][-1] == 2.5
+    assert reader.skipped.files == 1
+    with pytest.raises(DataError, match="is no whole compressed file"):
+        open_table(paths, "x")
+
+
 @pytest.mark.parametrize(
     ("text", "columns", "message"),
     [
