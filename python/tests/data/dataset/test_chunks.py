@@ -252,6 +252,13 @@ def test_a_function_without_a_batch_is_named():
         stream(lambda epoch, batch: None)
     with pytest.raises(DataError, match="Batch 1 of epoch 1: .* leaves no row: each of 3"):
         stream(lambda epoch, batch: chunk(np.full((3, 5), np.nan), classes([0, 1, 2])), na="drop")
+    recipe = stream(Function(X, CODES, [100])).recipe
+    with pytest.raises(DataError, match="Batch 1 of epoch 1: Each row lacks a value"):
+        stream(
+            lambda epoch, batch: chunk(np.full((3, 5), np.nan), classes([0, 1, 2])),
+            recipe=recipe,
+            na="drop",
+        )
     with pytest.raises(DataError, match="Batch 1 of epoch 1: Column `1` of `x` has 3 missing"):
         stream(lambda epoch, batch: chunk(np.full((3, 5), np.nan), classes([0, 1, 2])))
 

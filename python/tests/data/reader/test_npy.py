@@ -110,7 +110,7 @@ def test_the_file_is_read_once_when_the_dataset_is_made(tmp_path, monkeypatch):
     [
         ([[1.0, np.nan], [np.nan, np.inf]], "2 missing and 1 infinite, the first in row 1"),
         ([[1.0], [2.0], [-np.inf]], "cannot be trained on: 1 infinite, the first in row 3"),
-        ([[1.0, 1e300]], "too large for float32 in column 2"),
+        ([[1.0, 1e300]], "too large for float32 in column 2. Rescale the values first"),
         ([[1.0 + 1j]], "an array of numbers, not complex128"),
         ([["a"]], "an array of numbers, not <U1"),
         (np.array([[1, "a"]], dtype=object), "not a whole .npy file of numbers"),
