@@ -55,8 +55,9 @@ def test_the_null_model_of_a_squared_error_has_the_mean():
     assert found.explained == pytest.approx(1 - found.deviance / found.null_deviance)
     assert found.dispersion == pytest.approx(found.deviance / len(y))
     assert (found.linear, found.df, found.aic, found.terms) == (False, None, None, ())
-    punished = summarise_model(model_of("poisson", units=[4], penalty=0.1), dataset("poisson"))
-    assert punished.penalised
+    punished = summarise_model(model_of("poisson", penalty=0.1), dataset("poisson"))
+    assert (punished.linear, punished.penalised) == (True, True)
+    assert (punished.aic, punished.bic) == (None, None)
 
 
 def test_rows_without_a_weight_or_trials_do_not_count():
