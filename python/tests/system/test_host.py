@@ -65,6 +65,20 @@ def test_the_limits_of_the_groups_around_hold_too(tmp_path):
     assert host.read_group_memory(tmp_path) == 600
 
 
+def test_groups_of_version_1_have_limits_too(tmp_path):
+    job = tmp_path / "sys/fs/cgroup/memory/slurm/uid_5/job_7"
+    (job / "step_0").mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    text = "11:cpuset:/slurm/uid_5\n9:memory:/slurm/uid_5/job_7/step_0\n0::/\n"
+    (tmp_path / "proc/self/cgroup").write_text(text)
+    for group, limit in ((job / "step_0", 2**63 - 4096), (job, 1500)):
+        (group / "memory.limit_in_bytes").write_text(f"{limit}\n")
+        (group / "memory.stat").write_text("cache 900\nrss 1\ntotal_rss 600\n")
+    assert host.read_group_memory(tmp_path) == 900
+    (job / "memory.limit_in_bytes").unlink()
+    assert host.read_group_memory(tmp_path) is None
+
+
 def test_this_computers_memory_is_plausible():
     total, free = host.read_total_memory(), host.read_free_memory()
     now, peak = host.read_process_memory()

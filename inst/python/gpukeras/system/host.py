@@ -22,6 +22,7 @@ from gpukeras.system.environment import c_library
 
 CONTAINER_MARKERS = (".dockerenv", "run/.containerenv", ".singularity.d")
 CONTAINER_GROUPS = ("docker", "kubepods", "containerd", "libpod", "lxc")
+UNLIMITED = 2**62  # bytes: for no limit, groups of version 1 have 2**63 less a page
 
 
 def read_text(path: str | Path) -> str | None:
@@ -228,24 +229,30 @@ def read_group_memory(root: str | Path = "/") -> float | None:
 
     The limits of the groups around it hold too: Slurm sets them for a job and its steps, and none
     for a task. File cache counts as free, because the kernel reclaims it before it refuses an
-    allocation.
+    allocation. Version 1 of control groups, as of RHEL 8, has a folder of its own for memory.
     """
-    own = (read_text(Path(root, "proc/self/cgroup")) or "").rpartition("::")[2].lstrip("/")
-    top = Path(root, "sys/fs/cgroup")
-    group = top / (own.splitlines()[0] if own else "")
-    groups = [group, *(each for each in group.parents if each.is_relative_to(top))]
-    free = [left for each in groups if (left := _read_left(each)) is not None]
+    free: list[float] = []
+    for line in (read_text(Path(root, "proc/self/cgroup")) or "").splitlines():
+        _, controllers, own = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        top = Path(root, "sys/fs/cgroup", controllers)
+        group = top / own.lstrip("/")
+        groups = [group, *(each for each in group.parents if each.is_relative_to(top))]
+        free += [left for each in groups if (left := _read_left(each)) is not None]
     return min(free, default=None)
 
 
 def _read_left(group: Path) -> float | None:
     """Returns the bytes that a control group's limit leaves, or None without a limit."""
-    limit = read_text(group / "memory.max") or "max"
-    used = [line.split() for line in (read_text(group / "memory.stat") or "").splitlines()]
-    anonymous = [float(words[1]) for words in used if words[0] == "anon"]
-    if not limit.isdigit() or not anonymous:
+    limit = read_text(group / "memory.max") or read_text(group / "memory.limit_in_bytes") or "max"
+    lines = [line.split() for line in (read_text(group / "memory.stat") or "").splitlines()]
+    counts = {words[0]: words[1] for words in lines if len(words) == 2}
+    # With the groups below it: version 2 counts them in each, version 1 in the totals.
+    used = counts.get("total_rss", counts.get("anon"))
+    if not limit.isdigit() or int(limit) > UNLIMITED or used is None:
         return None
-    return max(0.0, float(limit) - anonymous[0])
+    return max(0.0, float(limit) - float(used))
 
 
 def read_process_memory() -> tuple[float | None, float | None]:
