@@ -15,7 +15,7 @@ from gpukeras.data import plan as data_plan
 from gpukeras.data.loader import loader
 from gpukeras.engine import engine_cache
 from gpukeras.engine import engines as engine_module
-from gpukeras.engine.trip_counts import LoopChoice, ProgramSizes
+from gpukeras.engine.trip_counts import ProgramSizes
 from gpukeras.training import fit
 
 pytestmark = pytest.mark.tf
@@ -131,22 +131,21 @@ def test_every_row_is_trained_once_an_epoch(engine, rows, batch_size):
 
 
 def test_every_row_is_trained_once_by_programs_of_known_length(monkeypatch):
-    forced = LoopChoice(True, "as on a GPU")
-    monkeypatch.setattr(engine_module, "choose_loop", lambda device, deterministic: forced)
+    monkeypatch.setattr(engine_module, "knows_trip_counts", lambda device, deterministic: True)
     test_every_row_is_trained_once_an_epoch("compiled", 97, 10)
 
 
 @pytest.mark.slow
 @pytest.mark.tensorflow  # on JAX: test_jax_engines.py
 def test_a_block_takes_at_most_two_calls_of_programs_of_known_length(monkeypatch):
-    forced, parts = LoopChoice(True, "as on a GPU"), []
+    parts = []
     split = ProgramSizes.split
 
     def record(sizes, count):
         parts.append(split(sizes, count))
         return parts[-1]
 
-    monkeypatch.setattr(engine_module, "choose_loop", lambda device, deterministic: forced)
+    monkeypatch.setattr(engine_module, "knows_trip_counts", lambda device, deterministic: True)
     monkeypatch.setattr(ProgramSizes, "split", record)
     data, blocks = make_dataset(400, batch_size=8), 2
     monkeypatch.setattr(data_plan, "BLOCK_BYTES", 25 * 8 * data.row_bytes)

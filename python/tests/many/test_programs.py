@@ -61,7 +61,6 @@ def test_a_model_that_was_changed_since_does_not_change_kept_programs():
 
 def test_a_block_is_one_call_where_the_trip_count_is_known(monkeypatch):
     from gpukeras.data import plan
-    from gpukeras.engine.trip_counts import LoopChoice
     from gpukeras.many import programs
 
     calls, run = [], programs.StackPrograms.run
@@ -81,7 +80,7 @@ def test_a_block_is_one_call_where_the_trip_count_is_known(monkeypatch):
 
     data = make_dataset(rows=7 * 16)
     usual = train()
-    monkeypatch.setattr(programs, "choose_loop", lambda *_, **__: LoopChoice(True, ""))
+    monkeypatch.setattr(programs, "knows_trip_counts", lambda *_, **__: True)
     monkeypatch.setattr(programs.StackPrograms, "run", counted)
     known = train()
     epoch = [("train", 3, 0), ("train", 3, 0), ("train", 1, 0)]

@@ -13,7 +13,6 @@ from gpukeras.data.loader import loader
 from gpukeras.data.stage_timer import Clock
 from gpukeras.engine import engines
 from gpukeras.engine.epoch_loop import draw
-from gpukeras.engine.trip_counts import LoopChoice
 from gpukeras.models.variables import build_variables
 from gpukeras.profiler.benchmark import Bench
 from gpukeras.profiler.trace.xplane import read_activity
@@ -46,8 +45,7 @@ def test_every_engine_is_timed_and_traced(engine, tmp_path):
 def test_what_is_timed_and_traced_is_what_trains_where_programs_have_a_known_length(
     monkeypatch, tmp_path
 ):
-    forced = LoopChoice(True, "as on a GPU")
-    monkeypatch.setattr(engines, "choose_loop", lambda device, deterministic: forced)
+    monkeypatch.setattr(engines, "knows_trip_counts", lambda device, deterministic: True)
     data = make_dataset(rows=1632)  # 51 batches
     monkeypatch.setattr(data_plan, "BLOCK_BYTES", 26 * 32 * data.row_bytes)  # blocks of 26 and 25
     with open_bench(data, "compiled") as bench:

@@ -224,7 +224,6 @@ def dataset_of(
     rows: CallRows,
     model: Model,
     options: Mapping[str, Any],
-    class_weight: Mapping[Any, float] | None = None,
     recipe: Recipe | None = None,
 ) -> Dataset:
     """A dataset of the core; `recipe` is the encoding that holds for it."""
@@ -240,8 +239,6 @@ def dataset_of(
         features = features_of(rows.x, model)
         more["labels"] = labels_of(rows.y, model)
         more["weights"] = weights_of(rows.weights, model)
-    if class_weight is not None:
-        more["class_weight"] = {str(level): value for level, value in class_weight.items()}
     return builder.assemble(features, options, **more)
 
 

@@ -225,10 +225,15 @@ def foresee_compiled(facts: EngineFacts, batches: int) -> str:
     return "fastest for small batches of dense layers on a CPU, whenever it was measured"
 
 
+def rank_trials(trials: tuple[Trial, ...]) -> list[Trial]:
+    """Returns the trials of engines that ran, the fastest first."""
+    ran = [trial for trial in trials if trial.batch_s is not None]
+    return sorted(ran, key=lambda trial: trial.batch_s or 0.0)
+
+
 def choose_fastest(trials: tuple[Trial, ...], skipped: tuple[str, ...]) -> EngineChoice:
     """Returns the fastest engine tried, with the times; names engines that could not pay off."""
-    ran = sorted((t for t in trials if t.batch_s is not None), key=lambda t: t.batch_s or 0.0)
-    best, others = ran[0], ran[1:]
+    best, *others = rank_trials(trials)
     reason = f"{format_batch_time(best.batch_s)} a batch"
     if others:
         figures = " and ".join(f"{format_batch_time(t.batch_s)} ({t.engine})" for t in others)
@@ -390,8 +395,7 @@ class EngineAutotuner:
     def finish(self) -> EngineChoice:
         """Returns the choice; if the batches ran out during a trial, from the completed trials."""
         if self.choice is None:
-            known = tuple(t for t in self.trials if t.batch_s is not None)
-            if known:
+            if rank_trials(self.trials):
                 begun = self.preparing or self.engine
                 choice = choose_fastest(self.trials, ())
                 reason = f"{choice.reason}; too few batches left to measure {begun}"
@@ -426,8 +430,7 @@ class EngineAutotuner:
 
     def _go_on(self) -> None:
         """Moves to the next engine that is worth trying, or to a choice."""
-        ran = [trial for trial in self.trials if trial.batch_s is not None]
-        fastest = min(ran, key=lambda trial: trial.batch_s or 0.0, default=None)
+        fastest = next(iter(rank_trials(self.trials)), None)
         best = float("inf") if fastest is None else fastest.batch_s or 0.0
         self._begin_trial()
         skipped = []

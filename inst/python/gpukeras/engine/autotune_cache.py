@@ -29,6 +29,7 @@ from gpukeras.engine.autotune import (
     EngineFacts,
     foresee_compiled,
     format_batch_time,
+    rank_trials,
 )
 
 FILE = "autotune-cache.json"
@@ -86,7 +87,7 @@ class CachedChoice:
 
 def to_cached(choice: EngineChoice) -> CachedChoice | None:
     """Returns what is to be remembered of a choice, or None: only a measured one is."""
-    ran = sorted((t for t in choice.trials if t.batch_s), key=lambda t: t.batch_s or 0.0)
+    ran = [trial for trial in rank_trials(choice.trials) if trial.batch_s]
     if len(ran) < 2 or ran[0].engine != choice.engine or choice.engine not in LASTING:
         return None
     first, second = ran[:2]

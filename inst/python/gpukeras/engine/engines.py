@@ -43,7 +43,7 @@ from gpukeras.engine.programs import (
     make_static,
     read_shapes,
 )
-from gpukeras.engine.trip_counts import choose_loop, choose_size
+from gpukeras.engine.trip_counts import choose_size, knows_trip_counts
 from gpukeras.system import host
 
 # Up to this number of batches the short last one shares their program. Where the size of a batch
@@ -59,8 +59,8 @@ class BaseEngines:
         kind: "train" or "test": which of the model's steps.
         batch_size: Rows per batch.
         device: The model's device; under XLA it decides how dropout draws random numbers.
-        static: Whether trip counts are parts of compiled programs, see `choose_loop()`; None for
-            what is chosen by the device.
+        static: Whether trip counts are parts of compiled programs; None for what
+            `knows_trip_counts()` says of the device.
 
     Attributes:
         ran: Names of the functions that have run to the end: before that it is unknown whether the
@@ -86,7 +86,7 @@ class BaseEngines:
         self._kind = kind
         self.batch_size = batch_size
         self._device = device
-        chosen = choose_loop(device, devices.current().deterministic).static
+        chosen = knows_trip_counts(device, devices.current().deterministic)
         self._static = chosen if static is None else static
         self.ran: set[str] = set()
         self.chosen = ""

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 MOST_PROGRAMS = 6  # of one shape of blocks: each costs seconds, or a minute, of compiling
 # Seconds of a call of a program, at most. Progress, interrupts and checkpoints wait for its end,
@@ -34,27 +33,15 @@ MOST_PROGRAMS = 6  # of one shape of blocks: each costs seconds, or a minute, of
 LONGEST_CALL_S = 2.0
 
 
-@dataclass(frozen=True)
-class LoopChoice:
-    """Whether the trip count is part of a compiled program, and why."""
-
-    static: bool
-    reason: str
-
-
-def choose_loop(device: str, deterministic: bool) -> LoopChoice:
-    """Chooses between a trip count that XLA knows and one that a call brings.
+def knows_trip_counts(device: str, deterministic: bool) -> bool:
+    """Whether trip counts are parts of compiled programs, as a GPU would wait for the host else.
 
     Args:
         device: The model's device, such as "GPU:0".
-        deterministic: Whether the session asked for determinism.
+        deterministic: Whether the session asked for determinism: then times may not decide which
+            programs run, as these may differ in the last bit.
     """
-    if device.startswith("CPU"):
-        return LoopChoice(False, "on a CPU a loop whose trip count is unknown is as fast")
-    if deterministic:
-        reason = "times would decide which programs run, and these may differ in the last bit"
-        return LoopChoice(False, reason)
-    return LoopChoice(True, "a GPU would wait for the host in each step")
+    return not device.startswith("CPU") and not deterministic
 
 
 def choose_size(batches: int, batch_s: float) -> int:

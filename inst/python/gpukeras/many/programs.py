@@ -16,7 +16,7 @@ from gpukeras.core.keras_types import Model
 from gpukeras.data.loader.loader import Block
 from gpukeras.engine.program_cache import find_program, keep_program
 from gpukeras.engine.programs import cut, take
-from gpukeras.engine.trip_counts import choose_loop
+from gpukeras.engine.trip_counts import knows_trip_counts
 from gpukeras.many.batches import Piece
 from gpukeras.many.step import Batch, State, StatelessModel
 from gpukeras.many.structure import Path, Structure, bind_numbers, is_rate
@@ -42,7 +42,7 @@ class StackPrograms:
         self.device = device
         self._compiled = compiled
         self._one = StatelessModel(model, bind_numbers(model, paths))
-        self._static = choose_loop(device, deterministic=False).static  # no times decide
+        self._static = knows_trip_counts(device, deterministic=False)  # no times decide
         self._made: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def run(

@@ -277,7 +277,9 @@ def search(
         assert isinstance(data, MapDataset)  # `open_resamples()` refuses others
         identity = request.identity(seed, data, planned)
         study.compare(identity)
-        running = Search(request, seed, planned, study, stopper, _note_absent(planned, data))
+        named = [replace(each, name=f"`{each.name}`") for each in planned]
+        absent = note_absent(named, read_classes(data))
+        running = Search(request, seed, planned, study, stopper, absent)
         with _open_states(study, spec) as states:
             models = TrialModels(build, data, planned, request.options, states, stopper)
             _check_models(models, running.trials, spec)
@@ -289,12 +291,6 @@ def search(
         if not stopper.stopped:
             study.remove_states()
     return running.report(trainer.reason)
-
-
-def _note_absent(resamples: Sequence[Resample], data: MapDataset) -> tuple[str, ...]:
-    """Returns a sentence for each resample that lacks a class."""
-    named = [replace(each, name=f"`{each.name}`") for each in resamples]
-    return note_absent(named, read_classes(data))
 
 
 def draw_seed(seed: int, number: int) -> int:
