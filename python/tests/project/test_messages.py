@@ -59,6 +59,8 @@ def find_messages(nodes):
     makers = find_makers()
     for node in nodes:
         name = getattr(node, "func", None)
+        if getattr(getattr(name, "value", None), "id", "") == "LOG":
+            continue  # the server's own log
         name = getattr(name, "id", getattr(name, "attr", ""))
         if name in ERRORS or name in makers:
             taken = zip(node.args, makers.get(name, ["message"]), strict=False)

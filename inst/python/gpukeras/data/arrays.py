@@ -303,7 +303,7 @@ class BadValues:
             self.counts[what] += int(mask.sum())
         return True
 
-    def error(self, name: str, arg: str, hint: str = "") -> DataError | None:
+    def find_error(self, name: str, arg: str, hint: str = "") -> DataError | None:
         """Returns the error for a column with such values, with the first row; None without any."""
         if self.row is None:
             return None

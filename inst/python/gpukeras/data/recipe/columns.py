@@ -481,7 +481,7 @@ class NumberSummary:
         """
         if not self.needed:
             return make_scaled(self._column)
-        if error := self._bad.error(self.name, self.how.arg):
+        if error := self._bad.find_error(self.name, self.how.arg):
             raise error
         if not self.count:
             raise imputation.nothing_observed(self.name, self.how.arg)
@@ -680,5 +680,5 @@ def _refuse_bad(
     """Raises DataError for values that are missing, infinite or too large, with the first row."""
     bad = BadValues(imputed, limit)
     bad.add(values)
-    if error := bad.error(name, arg, hint):
+    if error := bad.find_error(name, arg, hint):
         raise error

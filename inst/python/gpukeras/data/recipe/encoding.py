@@ -304,7 +304,7 @@ def _not_finite(x: np.ndarray, rule: ArrayEncoding, arg: str) -> DataError:
     for column in range(x.shape[-1]):
         bad = BadValues(impute=rule.fill is not None)
         bad.add(x[..., column].astype(np.float64))
-        if error := bad.error(column_name(rule.names, column), arg):
+        if error := bad.find_error(column_name(rule.names, column), arg):
             return error
     return DataError(f"`{arg}` is not finite after scaling.", arg=arg)
 
