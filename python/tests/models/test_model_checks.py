@@ -3,7 +3,9 @@ import pytest
 from lazy_modules import keras
 from small_fits import label_dataset, make_dataset, make_model
 
-from gpukeras import ModelError, SpecError
+from gpukeras import DataError, ModelError, SpecError
+from gpukeras.data.dataset.map_dataset import build_dataset
+from gpukeras.data.loader import loader
 from gpukeras.diagnostics import check
 from gpukeras.export import transfer
 from gpukeras.models import model_checks, model_recipes
@@ -118,3 +120,22 @@ def test_labels_of_a_loss_of_ones_own_are_its_own_business():
     model.compile("sgd", pinball)
     data = label_dataset("numeric", np.arange(6.0))
     assert fit.fit(model, data, {"epochs": 1}).epochs == 1
+
+
+@pytest.mark.parametrize("place", [0, 69, 70, 99])
+def test_a_code_without_a_row_is_found_wherever_it_is(monkeypatch, place):
+    monkeypatch.setattr(loader, "ROWS_AT_ONCE", 70)
+    codes = np.ones((100, 1))
+    layers = [keras.layers.Embedding(4, 1), keras.layers.Flatten()]
+    model = keras.Sequential([keras.Input((1,)), *layers])
+    model.compile("sgd", "mse", jit_compile=True)  # else TensorFlow itself checks, on a CPU
+    model_checks.check_rows(model, numbers_of(codes))
+    codes[place] = 4
+    with pytest.raises(DataError, match="takes the codes 0 to 3, but"):
+        model_checks.check_rows(model, numbers_of(codes))
+
+
+def numbers_of(values):
+    labels = {"kind": "numeric", "values": np.zeros(len(values)), "levels": []}
+    features = {"kind": "array", "values": values}
+    return build_dataset(features, {"batch_size": 10, "scale": False}, labels)

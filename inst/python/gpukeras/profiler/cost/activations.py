@@ -94,7 +94,7 @@ def _kept_tensors(traced: Traced) -> Iterator[tuple[Any, Seen | None]]:
 
 def _behind_views(tensor: Any) -> Any:
     """Returns the tensor that owns a tensor's memory."""
-    while tensor.op.type in VIEWS and tensor.op.inputs:
+    while tensor.op.type in VIEWS:
         tensor = tensor.op.inputs[0]
     return tensor
 
