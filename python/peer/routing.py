@@ -45,7 +45,10 @@ def dataset_of(
 ) -> Any:
     """A dataset of the core; so many batches of validation rows are a pipeline."""
     given = with_steps(given, options.get("batch_size", 32), model.steps_per_execution)
-    return rows.dataset_of(given, model, options, class_weight, recipe)
+    more = {}
+    if class_weight is not None:
+        more["class_weight"] = {str(level): value for level, value in class_weight.items()}
+    return rows.dataset_of(given, model, options, recipe, **more)
 
 
 def with_steps(given: CallRows, batch_size: int, together: int) -> CallRows:

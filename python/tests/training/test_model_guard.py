@@ -11,6 +11,7 @@ from small_fits import make_model
 
 from gpukeras.backend import devices, runtime, tensor_ops, tracing
 from gpukeras.diagnostics import usage
+from gpukeras.diagnostics.batches import read_parts
 from gpukeras.training import model_guard
 
 
@@ -129,7 +130,7 @@ def test_an_interrupt_goes_on_and_leaves_the_model(dataset):
         with model_guard.untouched(model, source.batch):
             reading = usage._Reading(model, source, devices.current().device, 2)
             reading._read_first()
-            reading._read("trace", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+            read_parts({"unread": {}}, {"trace": lambda: (_ for _ in ()).throw(KeyboardInterrupt)})
 
     with pytest.raises(KeyboardInterrupt):
         interrupt()

@@ -225,9 +225,11 @@ def dataset_of(
     model: Model,
     options: Mapping[str, Any],
     recipe: Recipe | None = None,
+    **more: Any,
 ) -> Dataset:
-    """A dataset of the core; `recipe` is the encoding that holds for it."""
-    more: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
+    """A dataset of the core; `recipe` is the encoding that holds for it, `more` comes with it."""
+    if recipe is not None:
+        more["recipe"] = recipe
     if rows.is_pipeline or rows.is_sequence:
         options = {"shuffle": False}
     if rows.is_pipeline:
