@@ -90,6 +90,11 @@ class Finder(ast.NodeVisitor):
         self.functions -= inner
         self.statement = outer
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802
+        """Leaves out the decorators: a dataclass that is not frozen runs as one that is."""
+        for statement in node.body:
+            self.visit(statement)
+
     def visit_Compare(self, node: ast.Compare) -> None:  # noqa: N802 - the name that ast calls
         """Turns the first comparison of a chain."""
         operator = TURNED[type(node.ops[0])]

@@ -43,6 +43,7 @@ def test_a_place_gets_its_fault(source, kind, faulty):
         "f(*a, b)",
         "f(a, a)",
         "contextlib.suppress(A, B)",
+        "@dataclass(frozen=True)\nclass Row(Base, kind=1):\n    pass",
     ],
 )
 def test_what_does_nothing_gets_none(source):
