@@ -147,5 +147,9 @@ def test_a_trial_that_was_dropped_is_never_promoted(seed, width):
     assert len(dropped) >= 26  # all but those that the bound of each rung leaves
 
 
+def test_the_best_of_fewer_trials_than_eta_goes_on_alone():
+    assert choose_dropped(RULE, {1: {0: 0.1, 1: 0.2}}, 2) == {1}
+
+
 def test_failures_and_finished_trials_are_dropped():
     assert choose_dropped(RULE, {1: {1: None}, 3: {}, 9: {2: 1.0}}, 3) == {1, 2}
