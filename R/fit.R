@@ -189,8 +189,8 @@
 #' its rows (`reduction = "sum"`) and the model has regularisers, their loss is added once. Losses
 #' that are means over something other than rows, such as unmasked tokens, are averaged over
 #' devices. Metrics of your own see whole batches, as on one device, but those of layers, and of
-#' models with a `train_step()` of their own, are added up. `$notes` name a loss or a metric that may
-#' differ by that from one device.
+#' models with a `train_step()` of their own, are added up. `$notes` name a loss or a metric that
+#' may differ by that from one device.
 #' @section Seeds:
 #' After `gpu_setup(seed = )`, `keras3::set_random_seed()` or `tensorflow::set_random_seed()`,
 #' nothing that changes results is decided by a clock, by what an earlier training measured, or by
