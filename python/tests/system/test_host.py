@@ -69,7 +69,7 @@ def test_groups_of_version_1_have_limits_too(tmp_path):
     job = tmp_path / "sys/fs/cgroup/memory/slurm/uid_5/job_7"
     (job / "step_0").mkdir(parents=True)
     (tmp_path / "proc/self").mkdir(parents=True)
-    text = "11:cpuset:/slurm/uid_5\n9:memory:/slurm/uid_5/job_7/step_0\n0::/\n"
+    text = "odd\n11:cpuset:/slurm/uid_5\n9:memory:/slurm/uid_5/job_7/step_0\n0::/\n"
     (tmp_path / "proc/self/cgroup").write_text(text)
     for group, limit in ((job / "step_0", 2**63 - 4096), (job, 1500)):
         (group / "memory.limit_in_bytes").write_text(f"{limit}\n")

@@ -117,7 +117,9 @@ def _read_targets(rows: CallRows) -> tuple[Any, Any]:
     if not rows.is_pipeline:
         return rows.y, rows.weights
     spec = rows.x.element_spec
-    _, labels, weights = (*spec, None, None)[:3] if isinstance(spec, tuple) else (None,) * 3
+    parts = spec if isinstance(spec, tuple) else (spec,)
+    labels = parts[1] if len(parts) > 1 else None
+    weights = parts[2] if len(parts) > 2 else None
     return labels, weights
 
 
@@ -131,7 +133,7 @@ def _is_misarranged(model: Model, rows: CallRows) -> bool:
         return False
     if isinstance(weights, Mapping):
         named = isinstance(labels, Mapping) and labels.keys() == weights.keys()
-        return not (named and keras_private.names_outputs(model))
+        return not (named and keras_private.gives_dict(model))
     return not (isinstance(labels, (list, tuple)) and len(labels) == len(weights))
 
 

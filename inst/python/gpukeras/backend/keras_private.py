@@ -209,8 +209,8 @@ def runs_through_graph(model: Any) -> bool:
     return hasattr(model, "_run_through_graph")
 
 
-def names_outputs(model: Any) -> bool:
-    """Whether a model's outputs have names; of a class that makes them in code, it may be."""
+def gives_dict(model: Any) -> bool:
+    """Whether a model gives its outputs as a dict; a class that makes them in code may do so."""
     return isinstance(getattr(model, "_outputs_struct", {}), dict)
 
 

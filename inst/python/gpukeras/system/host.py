@@ -233,8 +233,9 @@ def read_group_memory(root: str | Path = "/") -> float | None:
     """
     free: list[float] = []
     for line in (read_text(Path(root, "proc/self/cgroup")) or "").splitlines():
-        _, controllers, own = line.split(":", 2)
-        if controllers not in ("", "memory"):
+        _, _, place = line.partition(":")
+        controllers, told, own = place.partition(":")
+        if not told or controllers not in ("", "memory"):
             continue
         top = Path(root, "sys/fs/cgroup", controllers)
         group = top / own.lstrip("/")

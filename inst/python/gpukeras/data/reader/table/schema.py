@@ -168,7 +168,9 @@ class Opening:
 
     def __init__(self, arg: str, wanted: Wanted, skipped: Skipped | None) -> None:
         """Opens nothing."""
-        self.arg, self.skipped, self._wanted = arg, skipped, wanted
+        self.arg = arg
+        self.skipped = skipped
+        self._wanted = wanted
         self.names: tuple[str, ...] = ()
         self.columns: tuple[str, ...] = ()
 
