@@ -263,11 +263,13 @@ check_label_kind <- function(kind, y, arg, call) {
 # Drops the class AsIs, and converts a POSIXlt, which is a list, to a vector.
 plain_column <- function(x, arg = "x", call = caller_env()) {
   x <- drop_asis(plain_integer64(x, arg, call))
+  if (length(dim(x)) == 1) dim(x) <- NULL # as table() and tapply() give
   if (inherits(x, "POSIXlt")) as.POSIXct(x) else x
 }
 
 drop_asis <- function(x) {
-  if (inherits(x, "AsIs")) oldClass(x) <- setdiff(oldClass(x), "AsIs")
+  marks <- c("AsIs", "noquote")
+  if (inherits(x, marks)) oldClass(x) <- setdiff(oldClass(x), marks)
   x
 }
 

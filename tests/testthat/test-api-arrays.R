@@ -47,6 +47,17 @@ test_that("levels of a text column do not depend on the locale", {
   expect_identical(as.vector(column$values), c(3L, 1L, 2L, 4L))
 })
 
+test_that("an array of one dimension and noquote() are columns, as in lm()", {
+  counts <- array(c(2, 3), 2, list(c("a", "b")))
+  column <- as_column(counts, "n", NULL, "x", NULL)
+  expect_identical(column$kind, "numeric")
+  expect_identical(as.vector(column$values), c(2, 3))
+  groups <- factor(c("u", "v"))
+  dim(groups) <- 2
+  expect_identical(as_column(groups, "g", NULL, "x", NULL)$kind, "factor")
+  expect_identical(as_column(noquote(c("a", "b")), "s", NULL, "x", NULL)$kind, "character")
+})
+
 test_that("a column that I() made is what it wraps", {
   column <- as_column(I(c(1, 4)), "I(x^2)", NULL, "x", NULL)
   expect_identical(column$kind, "numeric")
