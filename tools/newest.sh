@@ -27,8 +27,8 @@ others=.venv-newest/others.txt
 sed -e '/^tensorflow/d' -e '/^keras/d' -e '/^jax/d' -e '/^numpy/d' -e '/^-r/d' \
     python/requirements.txt python/requirements-dev.txt >$others
 say "installing the newest packages into .venv-newest ..."
-quietly .venv-newest/bin/python -m pip install --quiet --disable-pip-version-check -r $others
-quietly .venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --pre \
+quietly .venv-newest/bin/python -m pip install --progress-bar off --disable-pip-version-check -r $others
+quietly .venv-newest/bin/python -m pip install --progress-bar off --disable-pip-version-check --upgrade --pre \
     tensorflow-cpu keras-nightly jax
 # keras and keras-nightly own the same files.
 if .venv-newest/bin/python -m pip show --quiet keras 2>/dev/null; then

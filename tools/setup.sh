@@ -285,7 +285,8 @@ install_python() {
     if [ -e "$stamp" ] && [ "$(grep ^tensorflow "$stamp")" != "$(grep ^tensorflow "$stamp.new")" ]; then
         quietly .venv/bin/python -m pip uninstall --yes tensorflow tensorflow-cpu
     fi
-    quietly .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$stamp.new"
+    quietly .venv/bin/python -m pip install --progress-bar off --disable-pip-version-check \
+        -r "$stamp.new"
     mv "$stamp.new" "$stamp"
 }
 

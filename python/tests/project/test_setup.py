@@ -188,3 +188,39 @@ def test_no_target_needs_a_browser(make, target):
     said, status, _ = computer.set_up(target)
     assert status == 0, said
     assert "goes on without chromium" in said
+
+
+def read_until(terminal, expected):
+    said = ""
+    while expected not in said:
+        said += os.read(terminal, 1000).decode()
+    return said
+
+
+def test_a_terminal_shows_how_far_pip_is(tmp_path):
+    speak, ours = ROOT / "tools" / "speak.sh", os.openpty()
+    site = tmp_path / ".venv/lib/python3.11/site-packages"
+    site.mkdir(parents=True)
+    pip = """
+        echo "Collecting keras"; echo "  Downloading keras-3.12.whl (1.5 MB)"
+        while ! [ -e seen ]; do sleep 0.1; done
+        echo "Installing collected packages: keras, numpy, jax"
+        sleep 0.1; mkdir .venv/lib/python3.11/site-packages/numpy-2.dist-info
+        while ! [ -e seen-too ]; do sleep 0.1; done
+        echo "the last words"; exit 1
+    """
+    child = subprocess.Popen(
+        ["sh", "-c", f'speaker=test; . {speak}; quietly sh -c "$PIP"'],
+        cwd=tmp_path,
+        env={**os.environ, "PIP": pip, "TERM": "xterm"},
+        stdout=ours[1],
+        stderr=ours[1],
+    )
+    terminal = ours[0]
+    read_until(terminal, "s: 1 packages found:   Downloading keras-3.12.whl (1.5 MB)")
+    (tmp_path / "seen").touch()
+    read_until(terminal, "s: 1 of 3 packages installed")
+    (tmp_path / "seen-too").touch()
+    said = read_until(terminal, "'sh' failed; the lines above say why.")
+    assert "the last words" in said
+    assert child.wait(60) == 1
