@@ -63,6 +63,8 @@ def test_calls_within_have_the_notice_of_the_call_that_they_are_part_of(received
             os.kill(os.getpid(), signal.SIGTERM)
         assert received == []
         assert (outer.signal, inner.at) == ("SIGTERM", outer.at)
+        with catch_preemption(wanted=False), catch_preemption() as lost:
+            assert lost.signal == ""  # what it would save is lost with the call around it
     assert received == [signal.SIGTERM]
 
 

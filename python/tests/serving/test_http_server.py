@@ -48,9 +48,10 @@ def port():
     """A server in a thread, with short limits."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    application = app_module.build_app(Echo(), ServeSpec(max_body=2000), body_s=0.5)
+    listening.listen()
     started = threading.Event()
-    server = http_server.make_server(application, started.set, head_s=0.3)
+    application = app_module.build_app(Echo(), ServeSpec(max_body=2000), started.set, body_s=0.5)
+    server = http_server.make_server(application, head_s=0.3)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     assert started.wait(PATIENCE_S)

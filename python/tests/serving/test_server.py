@@ -283,7 +283,7 @@ def test_what_is_missing_is_said_with_the_command(monkeypatch):
 
 
 def test_what_a_child_says_is_its_address_or_its_error():
-    assert read_told(b'{"url": "u"') is None
+    assert read_told(b'{"url": "u"') == {}
     assert read_told(b'{"url": "u"}\nmore') == {"url": "u"}
     line = json.dumps(
         {"code": "data", "message": "Bad.", "hint": "Mend.", "details": {"arg": "model"}}

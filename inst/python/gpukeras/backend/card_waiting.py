@@ -194,7 +194,8 @@ def reserve(uuid: str, reserved_bytes: float | None, folder: Path = FOLDER) -> N
     Raises:
         OSError: if the file cannot be made.
     """
-    release(uuid)
+    if uuid in _held:  # an earlier reservation of this process
+        os.close(_held.pop(uuid))
     path = folder / f"{PREFIX}{uuid}-{os.getpid()}.json"
     path.unlink(missing_ok=True)  # of an ended process that had this number
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -204,12 +205,6 @@ def reserve(uuid: str, reserved_bytes: float | None, folder: Path = FOLDER) -> N
     told = {"uuid": uuid, "pid": os.getpid(), "bytes": reserved_bytes}
     os.write(handle, json.dumps(told).encode())
     _held[uuid] = handle
-
-
-def release(uuid: str) -> None:
-    """Ends this process's reservation of a card, if it has one."""
-    if uuid in _held:
-        os.close(_held.pop(uuid))
 
 
 @contextmanager

@@ -62,8 +62,7 @@ class PreemptionNotice:
         )
 
 
-_unwanted: list[PreemptionNotice] = []  # of calls in progress that do not catch the signals
-_wanted: list[PreemptionNotice] = []  # of the call in progress that does
+_notices: list[PreemptionNotice] = []  # of the calls in progress, the innermost one last
 
 
 @contextmanager
@@ -83,26 +82,23 @@ def catch_preemption(wanted: bool = True) -> Iterator[PreemptionNotice]:
     if not main or os.name == "nt":
         yield notice
         return
-    if not wanted or _unwanted:
-        _unwanted.append(notice)
+    if _notices or not wanted:
+        _notices.append(_notices[-1] if wanted else notice)
         try:
-            yield notice
+            yield _notices[-1]
         finally:
-            _unwanted.pop()
-        return
-    if _wanted:
-        yield _wanted[0]
+            _notices.pop()
         return
     known = [getattr(signal, name) for name in SIGNALS]
     numbers = [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: (signal.getsignal(number), _read_action(number)) for number in numbers}
-    _wanted.append(notice)
+    _notices.append(notice)
     try:
         for number in numbers:
             signal.signal(number, notice.receive)
         yield notice
     finally:
-        _wanted.clear()
+        _notices.clear()
         for number, (handler, action) in before.items():
             _restore(number, handler, action)
         if notice.signal and not notice.heeded:

@@ -7,7 +7,7 @@ import contextlib
 import hmac
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -39,16 +39,19 @@ BODIES = 32  # of the allowed size, together; as arrays they take four times as 
 READ_ON = 8  # how many times the allowed size is thrown away of a body that is too large
 BODY_S = 20.0  # for a body to arrive; who sends more slowly is sent away
 LOG = logging.getLogger("gpukeras.serving")
-Handler = Callable[[HttpRequest], Awaitable[Response]]
+Handler = Callable[[HttpRequest], Awaitable[ASGIApp]]
 Take = Callable[[int], None]
 
 
-def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> Starlette:
+def build_app(
+    served: ServedModel, spec: ServeSpec, announce: Callable[[], None], body_s: float = BODY_S
+) -> Starlette:
     """Builds the application.
 
     Args:
         served: The model.
         spec: The options.
+        announce: Called once requests are answered.
         body_s: Seconds for a request's body to arrive.
     """
     batcher = Batcher(served.predict, spec.max_batch, spec.max_wait)
@@ -75,6 +78,7 @@ def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> S
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         task = asyncio.create_task(batcher.run())
+        announce()
         yield
         task.cancel()
 
@@ -84,7 +88,7 @@ def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> S
             Route("/model", guard(model, spec), methods=["GET"]),
             Route("/predict", guard(predict, spec), methods=["POST"]),
         ],
-        middleware=[Middleware(HostCheck, spec=spec)],
+        middleware=[Middleware(checking_host, spec=spec)],
         exception_handlers={HTTPException: tell_http_error, Exception: tell_fault},
         lifespan=lifespan,
     )
@@ -93,7 +97,7 @@ def build_app(served: ServedModel, spec: ServeSpec, body_s: float = BODY_S) -> S
 def guard(handler: Handler, spec: ServeSpec, secret: bool = True) -> Handler:
     """Returns a handler that first checks the token, and answers errors as JSON."""
 
-    async def guarded(request: HttpRequest) -> Response:
+    async def guarded(request: HttpRequest) -> ASGIApp:
         try:
             if secret:
                 check_token(request, spec.token)
@@ -109,27 +113,24 @@ def guard(handler: Handler, spec: ServeSpec, secret: bool = True) -> Handler:
 # Checks -------------------------------------------------------------------------------------------
 
 
-class HostCheck:
-    """Asks `check_host()` before anything else: a redirect would repeat a wrong `Host`.
+def checking_host(app: ASGIApp, spec: ServeSpec) -> ASGIApp:
+    """Returns an application that asks `check_host()` first: redirects repeat a wrong `Host`.
 
     Args:
         app: The application.
         spec: The options.
     """
 
-    def __init__(self, app: ASGIApp, spec: ServeSpec) -> None:
-        """Wraps the application."""
-        self._app, self._spec = app, spec
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, or refuses it."""
-        answer: ASGIApp = self._app
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = app
         if scope["type"] == "http":
             try:
-                check_host(HttpRequest(scope), self._spec)
+                check_host(HttpRequest(scope), spec)
             except ServiceError as error:
                 answer = tell_error(error)
         await answer(scope, receive, send)
+
+    return checked
 
 
 def check_host(request: HttpRequest, spec: ServeSpec) -> None:
@@ -246,57 +247,42 @@ def _too_large(most: int) -> ServiceError:
     )
 
 
-class LingeringResponse(JSONResponse):
-    """An answer to a request whose body is still coming, the rest of which is thrown away.
+def lingering(response: Response, most: int) -> ASGIApp:
+    """Returns an answer to a request whose body is still coming, the rest of which is thrown away.
 
     Clients that are still sending when the connection closes may not see the answer.
 
     Args:
-        content: The answer.
-        status_code: Its status.
-        headers: Its headers.
+        response: The answer.
         most: Bytes that are thrown away before the connection closes.
-        limit_s: Seconds until then.
     """
 
-    def __init__(
-        self,
-        content: Any,
-        status_code: int,
-        headers: Mapping[str, str],
-        most: int,
-        limit_s: float = BODY_S,
-    ) -> None:
-        """Renders the answer."""
-        super().__init__(content, status_code, headers)
-        self._most, self._limit_s = most, limit_s
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the answer whole, and ends it once the body has come or is given up."""
-
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_open(message: Message) -> None:
             await send({**message, "more_body": True} if "body" in message else message)
 
-        await super().__call__(scope, receive, send_open)
+        await response(scope, receive, send_open)
         # A client that waits for "100 Continue" sends no body after another answer.
         if b"expect" not in dict(scope["headers"]):
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._discard(receive), self._limit_s)
+                await asyncio.wait_for(_discard(receive, most), BODY_S)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _discard(self, receive: Receive) -> None:
-        left = self._most
-        while left > 0:
-            message = await receive()
-            if not message.get("more_body"):
-                return
-            left -= len(message["body"])
+    return answer
+
+
+async def _discard(receive: Receive, left: int) -> None:
+    while left > 0:
+        message = await receive()
+        if not message.get("more_body"):
+            return
+        left -= len(message["body"])
 
 
 # Answers ------------------------------------------------------------------------------------------
 
 
-def tell_error(error: GpuKerasError) -> JSONResponse:
+def tell_error(error: GpuKerasError) -> ASGIApp:
     """Answers an error as JSON; one that ends the connection where a body may be left unread."""
     status = status_of(error)
     headers = {}
@@ -310,11 +296,11 @@ def tell_error(error: GpuKerasError) -> JSONResponse:
         HTTPStatus.SERVICE_UNAVAILABLE,
     ):
         headers["Connection"] = "close"
-    if "read_on" in error.details:
-        return LingeringResponse(error_body(error), status, headers, error.details["read_on"])
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         LOG.error("%s: %s", type(error).__name__, error.message)
-    return JSONResponse(error_body(error), status, headers)
+    response = JSONResponse(error_body(error), status, headers)
+    most = error.details.get("read_on")
+    return response if most is None else lingering(response, most)
 
 
 async def tell_http_error(_: HttpRequest, error: Exception) -> Response:

@@ -126,22 +126,12 @@ class Batcher:
         try:
             answers = await loop.run_in_executor(self._thread, self._predict, requests)
         except Exception as error:
-            if len(batch) == 1:
-                _refuse(batch, error)
-                return
-            for waiting in batch:
-                await self._answer([waiting])
-        else:
-            _give(batch, answers)
-
-
-def _give(batch: Sequence[Waiting], answers: Sequence[list[Any]]) -> None:
-    for waiting, rows in zip(batch, answers, strict=True):
-        if not waiting.answer.done():
-            waiting.answer.set_result(rows)
-
-
-def _refuse(batch: Sequence[Waiting], error: Exception) -> None:
-    for waiting in batch:
-        if not waiting.answer.done():
-            waiting.answer.set_exception(error)
+            if len(batch) > 1:
+                for waiting in batch:
+                    await self._answer([waiting])
+            elif not batch[0].answer.done():
+                batch[0].answer.set_exception(error)
+            return
+        for waiting, rows in zip(batch, answers, strict=True):
+            if not waiting.answer.done():  # its client waits
+                waiting.answer.set_result(rows)

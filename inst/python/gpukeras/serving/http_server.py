@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -47,32 +45,11 @@ class TimedProtocol(H11Protocol):
         self._clock = self.loop.call_later(self.head_s, self._look)
 
 
-class Server(uvicorn.Server):
-    """A server that says when it listens.
-
-    Args:
-        config: uvicorn's configuration.
-        announce: Called once it listens.
-    """
-
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
-        """Starts nothing."""
-        super().__init__(config)
-        self._announce = announce
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens, and says so."""
-        await super().startup(sockets)
-        if not self.should_exit:
-            self._announce()
-
-
-def make_server(app: Any, announce: Callable[[], None], head_s: float = HEAD_S) -> Server:
+def make_server(app: Any, head_s: float = HEAD_S) -> uvicorn.Server:
     """Makes a server of an application; `run(sockets)` runs it until a signal or `should_exit`.
 
     Args:
         app: The ASGI application.
-        announce: Called once it listens.
         head_s: Seconds for a request's first lines.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -91,4 +68,4 @@ def make_server(app: Any, announce: Callable[[], None], head_s: float = HEAD_S) 
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
-    return Server(config, announce)
+    return uvicorn.Server(config)

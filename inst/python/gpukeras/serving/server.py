@@ -35,9 +35,8 @@ class PredictionServer(AttachedProcess):
         folder: The temporary folder that holds the file, or None; it goes with the server.
 
     Attributes:
-        url: The address of the server.
-        port: Its port.
-        terms: Terms of the formula whose values clients send.
+        told: What it said once it listened: its `url` and `port`, and the `terms` of the formula
+            whose values clients send.
 
     Raises:
         GpuKerasError: what ends the server before it listens.
@@ -52,14 +51,12 @@ class PredictionServer(AttachedProcess):
         folder: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         """Starts the server and waits until it listens."""
-        self._folder, self._told = folder, dict[str, Any]()
+        self._folder = folder
         arguments, secret = pass_options(spec)
         environment = {**current_variables(), **secret}
         super().__init__(
             python, ("-m", PROGRAM, path, "--attached", *arguments), environment, STOP_S
         )
-        self.url, self.port = self._told["url"], self._told["port"]
-        self.terms = self._told["terms"]
 
     def stop(self) -> None:
         """Stops the server once it has answered what is in flight; further calls do nothing."""
@@ -71,9 +68,8 @@ class PredictionServer(AttachedProcess):
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             runs = self.runs
-            told = read_told(self._out.read(0, SAID_BYTES))
-            if told is not None:
-                self._told.update(told)
+            self.told = read_told(self._out.read(0, SAID_BYTES))
+            if self.told:
                 return
             if not runs:
                 raise ServiceError(
@@ -83,8 +79,8 @@ class PredictionServer(AttachedProcess):
         raise ServiceError(f"The server did not listen within {START_S:.0f} s.")
 
 
-def read_told(said: bytes) -> Mapping[str, Any] | None:
-    """Returns what a server said once it listens; None before that.
+def read_told(said: bytes) -> dict[str, Any]:
+    """Returns what a server said once it listens; nothing before that.
 
     Args:
         said: Its standard output so far.
@@ -93,9 +89,7 @@ def read_told(said: bytes) -> Mapping[str, Any] | None:
         GpuKerasError: of the class that the server says, if it could not start.
     """
     line, end, _ = said.partition(b"\n")
-    if not end:
-        return None
-    told = json.loads(line)
+    told: dict[str, Any] = json.loads(line) if end else {}
     if "code" not in told:
         return told
     kinds = {kind.code: kind for kind in GpuKerasError.__subclasses__()}
@@ -142,11 +136,9 @@ def start_server(
     server = PredictionServer(path, spec, python, folder)
     return {
         "handle": server,
-        "url": server.url,
-        "port": server.port,
+        **server.told,
         "host": spec.host,
         "token": spec.token is not None,
-        "terms": server.terms,
         "max_batch": spec.max_batch,
         "max_wait": spec.max_wait,
         "max_body": spec.max_body,

@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from gpukeras.core.errors import GpuKerasError, RuntimeMissingError, SpecError
@@ -90,9 +91,8 @@ def serve(path: str, spec: ServeSpec, attached: bool = False) -> None:
         served = load_served(path, spec.max_batch)
         port = listening.getsockname()[1]
         told = {"url": spec.url(port), "port": port, "terms": find_terms(served.recipe)}
-        server = http_server.make_server(
-            build_app(served, spec), lambda: print(json.dumps(told), flush=True)
-        )
+        announce = partial(print, json.dumps(told), flush=True)
+        server = http_server.make_server(build_app(served, spec, announce))
         if attached:
             threading.Thread(target=_end_with_parent, args=(server,), daemon=True).start()
         # uvicorn raises the signal again once it has stopped.
