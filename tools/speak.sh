@@ -48,7 +48,7 @@ describe() {
     case $last in
         "Installing collected packages: "*)
             ready=$(find .venv*/lib/python3*/site-packages -maxdepth 1 -name '*.dist-info' -newer "$1")
-            echo "$(echo "$ready" | grep -c .) of $(echo "$last" | tr , '\n' | grep -c .) packages installed" ;;
+            echo "installing packages: $(echo "$ready" | grep -c .) of $(echo "$last" | tr , '\n' | grep -c .)" ;;
         Collecting* | *Downloading* | *"Using cached"*)
             echo "$(grep -c '^Collecting ' "$1") packages found: $last" ;;
         *) echo "$last" ;;

@@ -219,7 +219,7 @@ def test_a_terminal_shows_how_far_pip_is(tmp_path):
     terminal = ours[0]
     read_until(terminal, "s: 1 packages found:   Downloading keras-3.12.whl (1.5 MB)")
     (tmp_path / "seen").touch()
-    read_until(terminal, "s: 1 of 3 packages installed")
+    read_until(terminal, "s: installing packages: 1 of 3")
     (tmp_path / "seen-too").touch()
     said = read_until(terminal, "'sh' failed; the lines above say why.")
     assert "the last words" in said
