@@ -99,9 +99,6 @@ step_number <- function(step, time) {
   as.double(step, units = if (inherits(time, "Date")) "days" else units)
 }
 
-# The rule of windows of a dataset, a recipe or a model; NULL if there is none.
-windows_of <- function(recipe) recipe_record(recipe)$windows
-
 # The record of a recipe: that of a dataset or a gpu_recipe is the object itself.
 recipe_record <- function(recipe, call = caller_env()) {
   if (is.null(recipe) || inherits(recipe, c("gpu_dataset", "gpu_recipe"))) {
