@@ -81,7 +81,11 @@ as_column <- function(x, name, zone, arg, call) {
     abort_gpukeras(
       sprintf("Column `%s` of `%s` is %s: it cannot be a feature.", name, arg, describe(x)),
       code = "data",
-      hint = "Columns must be numeric, logical, factor, character, dates or times.",
+      hint = if (inherits(x, "haven_labelled")) {
+        "Use haven::as_factor() if its numbers are codes, haven::zap_labels() if they are numbers."
+      } else {
+        "Columns must be numeric, logical, factor, character, dates or times."
+      },
       arg = arg, column = name, call = call
     )
   }

@@ -175,6 +175,11 @@ test_that("a difftime crosses with its units", {
   expect_identical(as.vector(column$values), c(1, 2))
 })
 
+test_that("labelled numbers of SPSS and Stata are refused by what to make of them", {
+  labelled <- structure(c(1, 2), class = c("haven_labelled", "vctrs_vctr", "double"))
+  expect_snapshot(as_column(labelled, "sex", NULL, "data", NULL), error = TRUE)
+})
+
 test_that("what cannot be a feature or a label is refused", {
   for (x in list(NULL, "a", mean, list(1, 2), 1i, as.raw(1), quote(a))) {
     expect_error(as_features(x), class = "gpukeras_error_data")
