@@ -98,8 +98,8 @@ test-slow: setup-test install ## run the tests that go deeper than those of make
 
 # What starts neither TensorFlow nor a process; R with a core that is made up. Run it first. In one
 # process: to collect the tests in each of two would take longer than half of them.
-test-fast: setup-test install ## run the tests that take no more than two minutes
-	@$(PYTEST) -m "not tf and not process and not nightly and not slow" python/tests
+test-fast: setup-test install ## run the tests that are quick, some half a minute
+	@$(PYTEST) -m "not tf and not process and not costly and not nightly and not slow" python/tests
 	@GPUKERAS_TESTS=fast $(TESTTHAT)
 
 test-python: setup-test-python ## run the tests of the Python core, slow ones too

@@ -31,13 +31,33 @@ Seconds <- R6::R6Class("Seconds", # nolint: object_name_linter.
   )
 )
 
+# Counts skips by their reasons: a list of hundreds hides what failed, and takes seconds to write.
+Summary <- R6::R6Class("Summary", # nolint: object_name_linter.
+  inherit = testthat::SummaryReporter,
+  public = list(
+    reasons = character(),
+    add_result = function(context, test, result) {
+      if (!inherits(result, "expectation_skip")) {
+        return(super$add_result(context, test, result))
+      }
+      self$reasons <- c(self$reasons, sub("^Reason: ", "", conditionMessage(result)))
+      self$cat_tight("S")
+    },
+    end_reporter = function() {
+      super$end_reporter()
+      counts <- sort(table(self$reasons), decreasing = TRUE)
+      self$cat_line(paste(sprintf("%6d skipped: %s", counts, names(counts)), collapse = "\n"))
+    }
+  )
+)
+
 seconds <- Seconds$new()
 list_of_tests <- testthat::ListReporter$new()
 testthat::test_dir(
   "tests/testthat",
   package = "gpukeras", load_package = "installed",
   reporter = testthat::MultiReporter$new(
-    list(testthat::SummaryReporter$new(), list_of_tests, seconds)
+    list(Summary$new(), list_of_tests, seconds)
   ),
   filter = if (length(arguments) > 0) arguments[1], stop_on_failure = FALSE
 )

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import gc
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,22 @@ STARTERS = {
     "savings",
     "stub_driver",
 }
+# What leaves a file out of `make test-fast` as a whole.
+MARKS = r"pytestmark = \[?pytest\.mark\.(tf|process|costly|slow|nightly)\b"
+LEFT_OUT = re.compile(
+    rf"^({MARKS}|(from|import) (subprocess|{'|'.join(STARTERS)})\b)", re.MULTILINE
+)
+
+
+def is_fast(config):
+    return "not tf" in config.option.markexpr
+
+
+def pytest_ignore_collect(collection_path, config):
+    # To import what is left out would take `make test-fast` longer than a fifth of its tests.
+    if is_fast(config) and collection_path.name.startswith("test_"):
+        return LEFT_OUT.search(collection_path.read_text(encoding="utf-8")) is not None or None
+    return None
 
 
 def pytest_collection_finish(session):
@@ -74,12 +91,27 @@ def pytest_collection_modifyitems(items):
         used = vars(item.module).values()
         if any(each is subprocess or getattr(each, "__module__", "") in STARTERS for each in used):
             item.add_marker("process")
+        if reason := why_left_out(item):
+            item.add_marker(pytest.mark.skip(reason=reason))
         if not has_marker(item, "varies") or has_marker(item, "nightly"):
             continue
         function = item.nodeid.partition("[")[0]
         if function in begun:
             item.add_marker("slow")
         begun.add(function)
+
+
+def why_left_out(item):
+    """Why a test is skipped under an option of the session, or ""."""
+    exact = item.get_closest_marker("float32")
+    cpu = item.get_closest_marker("cpu")
+    if exact and item.config.getoption("--precision") != "float32":
+        return exact.kwargs["reason"]
+    if cpu and item.config.getoption("--pretend-gpu"):
+        return cpu.kwargs["reason"]
+    if has_marker(item, "tensorflow") and os.environ.get("KERAS_BACKEND") == "jax":
+        return "asks for what Keras on TensorFlow alone has or does"
+    return ""
 
 
 def has_marker(item, name):
@@ -114,27 +146,19 @@ def session_precision(request):
 
 @pytest.fixture(autouse=True)
 def test_precision(session_precision, request):
-    alone = request.node.get_closest_marker("float32")
-    if alone and request.config.getoption("--precision") != "float32":
-        pytest.skip(alone.kwargs["reason"])
     yield
     set_precision(request.config.getoption("--precision"))
+    if is_fast(request.config):
+        assert "keras" not in sys.modules, "imports Keras, and is not marked `tf`"
 
 
-@pytest.fixture(autouse=True)
-def belongs_here(request):
-    alone = request.node.get_closest_marker("cpu")
-    if alone and request.config.getoption("--pretend-gpu"):
-        pytest.skip(alone.kwargs["reason"])
-    if has_marker(request.node, "tensorflow") and os.environ.get("KERAS_BACKEND") == "jax":
-        pytest.skip("asks for what Keras on TensorFlow alone has or does")
-
-
-@pytest.fixture(autouse=True)
-def measures_engines(monkeypatch):
+@pytest.fixture(scope="session", autouse=True)
+def measures_engines():
     # No test starts with the engine that won in another one, or with the seed that it gave.
-    monkeypatch.setattr(autotune_cache, "LASTING", ())
-    monkeypatch.setattr(runtime, "read_seed", lambda: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(autotune_cache, "LASTING", ())
+        patch.setattr(runtime, "read_seed", lambda: None)
+        yield
 
 
 @pytest.fixture

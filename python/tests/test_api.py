@@ -17,6 +17,7 @@ def test_the_contract_file_is_up_to_date():
     assert json.loads(path.read_text()) == api.contract(), "run make contract"
 
 
+@pytest.mark.tf
 def test_a_value_comes_in_an_envelope():
     features = {"kind": "array", "values": np.zeros((2, 2))}
     answer = api.invoke("dataset", {"features": features, "options": {}})
@@ -24,6 +25,7 @@ def test_a_value_comes_in_an_envelope():
     assert answer["value"]["shape"] == [2]
 
 
+@pytest.mark.tf
 def test_no_arguments_come_as_an_empty_list_from_r():
     assert api.invoke("devices", [])["value"][0]["name"] == "CPU:0"
 
@@ -85,6 +87,7 @@ def leaves(value):
         yield value
 
 
+@pytest.mark.costly
 @given(plain)
 def test_nothing_that_reticulate_would_break_crosses(value):
     for leaf in leaves(api.to_plain(value)):

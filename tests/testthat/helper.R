@@ -24,6 +24,7 @@ skip_without_tensorflow <- function(slow = FALSE) {
 
 # Skips where Python is missing or lacks requirements, so that the core cannot be loaded.
 skip_without_core <- function() {
+  skip_outside_lane()
   testthat::skip_if_not(has_core(), "Python does not meet the requirements of gpukeras")
 }
 
@@ -32,10 +33,12 @@ skip_without_core <- function() {
 # tests run. A slow test takes seconds, and goes deeper than another test of the same promise.
 skip_outside_lane <- function(slow = FALSE) {
   lane <- Sys.getenv("GPUKERAS_TESTS")
-  testthat::skip_if(lane == "fast", "Left out by make test-fast")
+  testthat::skip_if(is_fast(), "Left out by make test-fast")
   testthat::skip_if(lane == "" && slow, "Left to make test-all")
   testthat::skip_if(lane == "slow" && !slow, "Run by make test")
 }
+
+is_fast <- function() identical(Sys.getenv("GPUKERAS_TESTS"), "fast")
 
 is_nightly <- function() identical(Sys.getenv("GPUKERAS_TESTS"), "nightly")
 

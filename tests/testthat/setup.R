@@ -10,6 +10,10 @@ if (!nzchar(Sys.getenv("GPUKERAS_XLA_CACHE"))) {
 withr::defer(close_second_session(), teardown_env())
 # What needs the core is skipped where the Python that there is does not meet its requirements.
 withr::defer(
+  if (python_runs() && is_fast()) stop("A test that `make test-fast` runs has started Python."),
+  teardown_env()
+)
+withr::defer(
   if (python_runs() && !can_run_examples()) stop("A test has started a Python that gpukeras refuses."),
   teardown_env()
 )

@@ -11,6 +11,7 @@ a_call <- function(...) {
 }
 
 test_that("the report says who ran each call, and why", {
+  skip_outside_lane()
   records <- list(
     a_call(),
     a_call(`function` = "predict", engine = "keras", reason = "a single batch", rows = 8L),

@@ -181,6 +181,7 @@ test_that("labelled numbers of SPSS and Stata are refused by what to make of the
 })
 
 test_that("what cannot be a feature or a label is refused", {
+  skip_outside_lane()
   for (x in list(NULL, "a", mean, list(1, 2), 1i, as.raw(1), quote(a))) {
     expect_error(as_features(x), class = "gpukeras_error_data")
   }
@@ -200,6 +201,7 @@ test_that("what cannot be a feature or a label is refused", {
 # Sparse matrices and files ------------------------------------------------------------------------
 
 test_that("a sparse matrix crosses as its slots, without its zeros", {
+  skip_outside_lane()
   x <- a_sparse_matrix(6)
   found <- as_features(x)
   expect_identical(found$kind, "sparse")
@@ -211,6 +213,7 @@ test_that("a sparse matrix crosses as its slots, without its zeros", {
 })
 
 test_that("other sparse matrices become a dgCMatrix", {
+  skip_outside_lane()
   x <- a_sparse_matrix(3)
   square <- Matrix::crossprod(x)
   kinds <- list(
@@ -245,6 +248,7 @@ test_that("the path of a file holds after setwd()", {
 })
 
 test_that("a missing level is no level NA, which would be the same one in Python", {
+  skip_outside_lane()
   country <- addNA(factor(c("a", "NA", NA)))
   expect_snapshot(as_features(data.frame(country = country)), error = TRUE)
   expect_error(as_labels(country), "missing level", class = "gpukeras_error_data")

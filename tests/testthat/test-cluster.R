@@ -146,6 +146,7 @@ test_that("a launch of another session is what it was", {
 })
 
 test_that("arguments are checked before anything is started", {
+  skip_outside_lane()
   asked <- character()
   local_core(function(name, args) asked <<- c(asked, name))
   expect_snapshot(error = TRUE, gpu_launch(3))

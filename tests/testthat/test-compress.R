@@ -87,6 +87,7 @@ test_that("the model and the training's history are there", {
 })
 
 test_that("plots draw both models for each figure that is known", {
+  skip_outside_lane()
   withr::local_pdf(NULL)
   expect_invisible(plot(a_compression()))
   expect_invisible(plot(a_bare_compression()))

@@ -29,7 +29,7 @@ names_of_variable <- function(variable, calls) {
 }
 
 # Each call of call_core() in the package: its caller, entry point and the names of its arguments.
-core_calls <- function() {
+find_core_calls <- function() {
   namespace <- asNamespace("gpukeras")
   names <- ls(namespace, all.names = TRUE)
   functions <- Filter(function(name) is.function(namespace[[name]]), names)
@@ -49,9 +49,10 @@ core_calls <- function() {
   })
   unlist(found, recursive = FALSE)
 }
+core_calls <- find_core_calls()
 
 test_that("the walk finds the calls that are there", {
-  calls <- core_calls()
+  calls <- core_calls
   described <- vapply(calls, function(call) {
     paste0(call$caller, ": ", call$entry, "(", toString(c(call$always, call$sometimes)), ")")
   }, "")
@@ -66,7 +67,7 @@ test_that("the walk finds the calls that are there", {
 
 test_that("R calls only entry points that exist, with arguments that they have", {
   contract <- contract()
-  for (call in core_calls()) {
+  for (call in core_calls) {
     expect_true(call$entry %in% names(contract), label = call$entry)
     known <- unlist(contract[[call$entry]])
     unknown <- setdiff(c(call$always, call$sometimes), known)
@@ -76,14 +77,14 @@ test_that("R calls only entry points that exist, with arguments that they have",
 
 test_that("R gives every required argument", {
   contract <- contract()
-  for (call in core_calls()) {
+  for (call in core_calls) {
     lacking <- setdiff(as.character(contract[[call$entry]]$required), call$always)
     expect_identical(lacking, character(), label = paste("names that lack in", call$caller))
   }
 })
 
 test_that("every entry point has a caller in R", {
-  called <- vapply(core_calls(), `[[`, "", "entry")
+  called <- vapply(core_calls, `[[`, "", "entry")
   expect_setequal(names(contract()), called)
 })
 

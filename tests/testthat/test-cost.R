@@ -138,6 +138,7 @@ test_that("suggestions are a data frame, also if there are none", {
 })
 
 test_that("both plots draw the layers with the largest shares, and leave the device as it was", {
+  skip_outside_lane()
   grDevices::pdf(NULL)
   withr::defer(grDevices::dev.off())
   before <- graphics::par(c("mai", "mfrow"))

@@ -255,6 +255,7 @@ test_that("passwords are in no error, print or recipe", {
 })
 
 test_that("a statement that gives no columns is refused before it runs", {
+  skip_outside_lane()
   con <- local_sqlite(sold(20))
   DBI::dbExecute(con, "CREATE TABLE kept AS SELECT * FROM rows")
   count <- function() DBI::dbGetQuery(con, "SELECT count(*) AS n FROM kept")$n

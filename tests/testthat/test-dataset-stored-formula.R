@@ -271,6 +271,7 @@ test_that("a column's name in a file cannot end its quotes", {
 })
 
 test_that("refusals of stored formulas read well", {
+  skip_outside_lane()
   expect_snapshot(read_formula("y ~ a; b", quote(gpu_predict())), error = TRUE)
   expect_snapshot(take("y ~ cut(a, 3)"), error = TRUE)
   expect_snapshot(

@@ -19,6 +19,7 @@ encoded <- function(x) {
 }
 
 test_that("interactions span the space that lm() fits, whatever its contrasts", {
+  skip_outside_lane()
   for (formula in c(
     y ~ x * z, y ~ a * x, y ~ a:x, y ~ a * b, y ~ a:b, y ~ (x + z + a)^2, y ~ x / z, y ~ a / x,
     y ~ on * x, y ~ on:b:x, y ~ a * b * x, y ~ x + z %in% a, y ~ a * poly(x, 2),
@@ -105,6 +106,7 @@ test_that("a label among the features is refused", {
 })
 
 test_that("an interaction of too many levels, and an offset of images, are refused by name", {
+  skip_outside_lane()
   wide <- data.frame(y = 1:2000, a = factor(1:2000), b = factor(2000:1), x = 1)
   expect_snapshot(split(y ~ a:x, wide), error = TRUE)
   expect_snapshot(split(y ~ a:b, wide), error = TRUE)
@@ -112,6 +114,7 @@ test_that("an interaction of too many levels, and an offset of images, are refus
 })
 
 test_that("a file's interactions and offsets may call what its other terms may call", {
+  skip_outside_lane()
   take <- function(text) take_features(read_formula(text), rows)
   expect_named(take("y ~ x:log(e) + offset(sqrt(z))"), c("x:log(e)", "offset(sqrt(z))"))
   found <- function(text) {

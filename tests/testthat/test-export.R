@@ -200,6 +200,7 @@ test_that("a name out of a file is told, and never run", {
 })
 
 test_that("custom objects are a named list of classes and functions", {
+  skip_outside_lane()
   expect_snapshot(error = TRUE, {
     gpu_load("a.keras", custom_objects = list(identity))
     gpu_load("a.keras", custom_objects = c(a = "b"))

@@ -89,6 +89,7 @@ test_that("what stops a function is kept, not raised", {
 })
 
 test_that("callbacks that cannot be used are refused", {
+  skip_outside_lane()
   expect_snapshot(error = TRUE, {
     as_callbacks(list(on_batch_end = identity), call = NULL)
     as_callbacks(function(epoch) NULL, call = NULL)

@@ -36,6 +36,7 @@ test_that("R functions in lists keep the names that they were given", {
 })
 
 test_that("functions of several outputs are called by these", {
+  skip_outside_lane()
   parts <- function() list(inputs = "x", outputs = c("price", "cut"))
   f <- function(y, p) p
   named <- function(given) lapply(name_functions(given, "metrics", parts, NULL), function(one) {

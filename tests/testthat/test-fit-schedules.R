@@ -31,6 +31,7 @@ test_that("a schedule is a plain list of its kind and all its options, and print
 })
 
 test_that("options that cannot be are refused by name", {
+  skip_outside_lane()
   skip_without_core()
   expect_snapshot(error = TRUE, schedule_one_cycle(max_rate = -1))
   expect_snapshot(error = TRUE, schedule_one_cycle(anneal = "exp"))

@@ -49,6 +49,7 @@ test_that("a comparison's summary has a row for each, its rows are plain", {
 })
 
 test_that("a comparison is drawn by autoplot() too", {
+  skip_outside_lane()
   skip_if_not_installed("ggplot2")
   local_device()
   drawn <- ggplot2::autoplot(rbind(a = history(), b = history_of(loss = 1)))

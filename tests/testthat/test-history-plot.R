@@ -1,4 +1,5 @@
 test_that("a metric that is not there is refused, and a history without values", {
+  skip_outside_lane()
   for (fit in list(history(), rbind(history(), history()))) {
     error <- expect_error(plot(fit, metric = "auc"), class = "gpukeras_error_spec")
     expect_identical(error$arg, "metric")
@@ -40,6 +41,7 @@ test_that("the best epoch is the one restored, else that of the lowest validatio
 })
 
 test_that("autoplot() has a value for each epoch, metric and part", {
+  skip_outside_lane()
   skip_if_not_installed("ggplot2")
   drawn <- ggplot2::autoplot(history())
   expect_s3_class(drawn, "ggplot")

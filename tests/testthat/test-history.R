@@ -283,6 +283,7 @@ test_that("what was not finite is NaN", {
 })
 
 test_that("a history that cannot be read is named", {
+  skip_outside_lane()
   folder <- withr::local_tempdir()
   file <- file.path(folder, "history.json")
   missing <- expect_error(read_history(folder), class = "gpukeras_error_data")

@@ -220,6 +220,7 @@ test_that("keras3's guess is mended where it did not see the GPU, and said", {
 })
 
 test_that("two builds of TensorFlow are never declared", {
+  skip_outside_lane()
   builds <- c("tensorflow", "tensorflow-cpu", "tensorflow[and-cuda]", "tensorflow-cpu==2.20.0")
   for (first in builds) {
     for (second in builds) {

@@ -222,6 +222,7 @@ test_that("what comes next is said", {
 })
 
 test_that("bad arguments are refused by name", {
+  skip_outside_lane()
   expect_snapshot(error = TRUE, {
     install_gpukeras(1)
     install_gpukeras(gpu = NA)
@@ -237,6 +238,7 @@ test_that("bad arguments are refused by name", {
 })
 
 test_that("a GPU that cannot be had is refused, with the way that there is", {
+  skip_outside_lane()
   computer <- list(system = "Windows", machine = "x86-64", nvidia = "")
   expect_snapshot(error = TRUE, {
     check_gpu(TRUE, computer, call = NULL)

@@ -15,6 +15,7 @@ a_marshalled <- function(files = list(model.keras = as.raw(1:3)), record = NULL,
 }
 
 test_that("a marshalled model says what it is and what it needs, without Python", {
+  skip_outside_lane()
   expect_snapshot(a_marshalled())
   expect_snapshot(a_marshalled(
     list(a = raw(5)), list(text = "<gpu_dataset> 5 rows"), kind = "dataset"

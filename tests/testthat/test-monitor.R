@@ -149,6 +149,7 @@ test_that("a monitor is drawn, and the device left as it was", {
 })
 
 test_that("ggplot2 draws the same", {
+  skip_outside_lane()
   skip_if_not_installed("ggplot2")
   withr::local_pdf(NULL)
   for (x in list(monitored(), without_gpu(), without_gpu(seconds = 1))) {
@@ -224,6 +225,7 @@ skip_without_psutil <- function() {
 }
 
 test_that("R is sampled while it computes", {
+  skip_outside_lane()
   skip_without_core()
   skip_without_psutil()
   seen <- gpu_monitor(

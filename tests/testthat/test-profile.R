@@ -106,6 +106,7 @@ test_that("a profile is plotted, and the device is left as it was", {
 })
 
 test_that("what is not there cannot be plotted", {
+  skip_outside_lane()
   local_device()
   expect_error(plot(a_profile(), what = "layers"), class = "gpukeras_error_spec")
   expect_error(plot(a_profile(), what = NULL), class = "gpukeras_error_spec")

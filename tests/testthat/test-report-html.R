@@ -44,6 +44,7 @@ test_that("without a path a page goes into the session's folder", {
 })
 
 test_that("what cannot be written or reported is refused", {
+  skip_outside_lane()
   folder <- withr::local_tempdir()
   nowhere <- file.path(folder, "none", "x.html")
   error <- expect_error(gpu_report(a_profile(), nowhere), class = "gpukeras_error_data")

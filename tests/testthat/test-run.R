@@ -77,6 +77,7 @@ test_that("random numbers repeat, and the session's settings cross", {
 })
 
 test_that("wrong arguments are refused before anything starts", {
+  skip_outside_lane()
   expect_snapshot(error = TRUE, {
     gpu_run("f")
     gpu_run(identity, mtcars)
@@ -385,6 +386,7 @@ test_that("a model that cannot be loaded is kept as its file, with a warning", {
 })
 
 test_that("saved files of a child of a child are moved, once", {
+  skip_outside_lane()
   record <- list(kind = "Sequential", name = "mlp", parameters = 1, bytes = 1)
   saved <- new_saved(new_packed("model", withr::local_tempfile(lines = "content"), record))
   folder <- withr::local_tempdir()

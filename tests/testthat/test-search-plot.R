@@ -23,6 +23,7 @@ test_that("a setting that does not apply leaves a gap", {
 })
 
 test_that("both plots say which metric their colours show", {
+  skip_outside_lane()
   local_device()
   one <- a_tuning(trace = a_tuning_record()$trace[1])
   for (drawn in list(a_tuning(), one)) {

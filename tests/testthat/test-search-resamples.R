@@ -37,6 +37,7 @@ expect_rows <- function(folds, splits, frame) {
 }
 
 test_that("rsample's splits hold the rows that rsample says", {
+  skip_outside_lane()
   skip_if_not_installed("rsample")
   frame <- mtcars
   set.seed(1)

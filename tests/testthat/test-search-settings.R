@@ -9,6 +9,7 @@ test_that("settings print", {
 })
 
 test_that("what is no setting is refused", {
+  skip_outside_lane()
   expect_snapshot(error = TRUE, {
     tune_values()
     tune_values(1, NA)
@@ -37,6 +38,7 @@ test_that("ranges of R's integers are whole, and values keep their type", {
 })
 
 test_that("plain values are fixed settings", {
+  skip_outside_lane()
   settings <- as_settings(list(units = 8, rate = tune_range(0, 1)), NULL)
   expect_identical(settings$units$values, list(8))
   expect_identical(settings$rate$kind, "range")

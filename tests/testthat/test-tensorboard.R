@@ -155,6 +155,7 @@ test_that("the history of a training says where its files are", {
 })
 
 test_that("arguments are checked before anything is started", {
+  skip_outside_lane()
   local_core(function(name, args) stop("nothing is asked"))
   expect_snapshot(error = TRUE, gpu_tensorboard(3))
   expect_snapshot(error = TRUE, gpu_tensorboard(c("a", "b")))

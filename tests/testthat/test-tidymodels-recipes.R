@@ -21,6 +21,7 @@ cars_frame <- function() {
 rows_of <- function(data) lapply(as_r(data$handle$arrays), as_r)
 
 test_that("steps learn from the training rows only", {
+  skip_outside_lane()
   skip_without_recipes()
   cars <- cars_frame()
   data <- gpu_dataset(a_recipe(), data = cars, validation = 0.25, seed = 4)

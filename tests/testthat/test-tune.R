@@ -112,6 +112,7 @@ test_that("both are plotted, with and without a recommendation", {
 })
 
 test_that("autoplot() shows what was measured and what was recommended", {
+  skip_outside_lane()
   skip_if_not_installed("ggplot2")
   grDevices::pdf(NULL)
   withr::defer(grDevices::dev.off())

@@ -76,6 +76,7 @@ test_that("examples run by the Python that is chosen or there, without starting 
 })
 
 test_that("each help page of a function has examples, and none is for interactive sessions only", {
+  skip_outside_lane()
   folder <- testthat::test_path("..", "..", "man")
   testthat::skip_if_not(dir.exists(folder), "the sources are not there")
   pages <- lapply(Sys.glob(file.path(folder, "*.Rd")), tools::parse_Rd)

@@ -1,6 +1,7 @@
 # Workers of a plan of the package future: processes of this computer in the place of others.
 
 test_that("workers are those of the plan, where there is one and nothing else is asked for", {
+  skip_outside_lane()
   skip_if_not_installed("future")
   withr::defer(future::plan("sequential"))
   future::plan("sequential")

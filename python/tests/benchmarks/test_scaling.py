@@ -189,6 +189,7 @@ time.sleep(3600)  # until it is ended
 """
 
 
+@pytest.mark.costly
 def test_every_worker_knows_the_others_and_one_that_fails_ends_them(tmp_path, monkeypatch):
     program = tmp_path / "program.py"
     program.write_text(TELLS)

@@ -133,6 +133,7 @@ def check_bursts(folder, seeds):
     assert harmless < len(seeds) / 2
 
 
+@pytest.mark.costly
 def test_a_burst_of_bytes_is_found_and_the_one_before_is_used(folder):
     check_bursts(folder, range(300))
 
@@ -152,6 +153,7 @@ def find_contents(whole):
             yield start, start + info.file_size
 
 
+@pytest.mark.costly
 def test_a_bit_of_what_was_saved_is_found_wherever_it_is(folder):
     path = folder / NEWEST
     with path.open("rb") as file:
@@ -273,6 +275,7 @@ def check_passed_over(folder):
     assert notes[0].startswith(f"{NEWEST} was passed over: ")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("case", STATES)
 def test_a_forged_state_is_damage(folder, case):
     forge(folder / NEWEST, GOOD, ONE)
@@ -335,6 +338,7 @@ def check_forgeries(folder, seeds):
     assert passed > len(seeds) / 4
 
 
+@pytest.mark.costly
 @pytest.mark.filterwarnings("error")
 def test_one_value_of_a_header_is_forged(folder):
     check_forgeries(folder, range(400))

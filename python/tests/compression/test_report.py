@@ -60,6 +60,7 @@ def test_a_model_that_lost_too_much_is_refused(after, max_drop, refused):
     assert caught.value.details["before"] == 0.901
 
 
+@pytest.mark.tf
 def test_a_limit_without_metrics_is_refused():
     with pytest.raises(SpecError, match="`max_drop` needs rows"):
         report.check_drop(figures(), figures(), "", None, 0.1)
@@ -68,6 +69,7 @@ def test_a_limit_without_metrics_is_refused():
     report.check_requested(make_model(), report.ReportSpec(), None, None)
 
 
+@pytest.mark.tf
 def test_a_limit_of_a_metric_that_does_not_say_what_is_better_is_refused_before_any_work():
     spec = report.ReportSpec(max_drop=0.1, metric="gini")
     with pytest.raises(SpecError, match='higher or lower values of "gini"') as caught:

@@ -25,6 +25,7 @@ def test_arrays_are_aligned():
     assert all(aligned_empty((3, 5), np.uint8).ctypes.data % ALIGNMENT == 0 for _ in range(9))
 
 
+@pytest.mark.costly
 @on_linux
 def test_memory_is_there_before_it_is_written():
     array = aligned_empty((2**24, 4))

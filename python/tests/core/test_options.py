@@ -73,6 +73,7 @@ def test_unknown_options_are_refused_by_name(spec):
     assert dataclasses.fields(spec)[0].name in caught.value.hint
 
 
+@pytest.mark.costly
 @pytest.mark.varies
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.__name__)
 @given(st.data())

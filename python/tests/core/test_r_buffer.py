@@ -47,6 +47,7 @@ def test_rows_are_copied_in_tiles(rows):
     np.testing.assert_array_equal(whole, part)
 
 
+@pytest.mark.costly
 def test_a_matrix_stays_as_long_as_it_may_be_written():
     view = np.zeros((3, 2), order="F")
     written = write_through(view)

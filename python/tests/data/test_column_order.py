@@ -102,6 +102,7 @@ def test_encoded_rows_in_another_order_are_refused(tmp_path):
         check_order(*several, "data")
 
 
+@pytest.mark.tf
 def test_a_model_remembers_the_names_of_its_columns():
     import keras
 

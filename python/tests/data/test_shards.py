@@ -73,6 +73,7 @@ def test_the_workers_have_all_rows_and_each_row_once(features, workers):
     assert made[0].epoch_rows == workers * smallest
 
 
+@pytest.mark.tf
 @pytest.mark.parametrize(("workers", "devices", "batch"), [(2, 1, 32), (2, 2, 64), (4, 1, 100)])
 def test_each_batch_takes_rows_of_each_worker(features, workers, devices, batch):
     made = build(features, workers, seed=3, batch_size=batch)

@@ -84,6 +84,7 @@ def test_the_fastest_engine_goes_on(batch_s):
     assert tried == (set(THREE) if slow else {"graph_loop", "compiled"})
 
 
+@pytest.mark.costly
 @settings(max_examples=30)  # each feeds up to a million batches
 @given(speeds, st.integers(1, 9))
 def test_small_blocks_do_not_keep_it_from_choosing(batch_s, block):

@@ -20,12 +20,14 @@ def build(*layers, shape=(5,)):
     return model
 
 
+@pytest.mark.tf
 @pytest.mark.float32(reason="only the FLOPs of float32 are counted")
 def test_flops_are_those_of_three_matrix_products():
     assert count_dense_flops(make_model(), 32, "CPU:0") == 6 * WEIGHTS * 32
     assert read_engine_facts(make_model(), "auto", (), 32, "CPU:0").dense_flops == 6 * WEIGHTS * 32
 
 
+@pytest.mark.tf
 @pytest.mark.tensorflow
 def test_a_repeatable_engine_is_chosen_without_measuring():
     facts = read_engine_facts(make_model(), "repeatable")
@@ -34,6 +36,7 @@ def test_a_repeatable_engine_is_chosen_without_measuring():
     assert choose_candidates(replace(facts, available=("keras", "compiled")))[0] == ("compiled",)
 
 
+@pytest.mark.tf
 @pytest.mark.cpu(reason="the session computes on a CPU")
 def test_convolutions_on_a_cpu_are_no_loop_on_jax():
     import keras
@@ -44,6 +47,7 @@ def test_convolutions_on_a_cpu_are_no_loop_on_jax():
     assert not read_engine_facts(make_model(), "auto").convolves
 
 
+@pytest.mark.tf
 @pytest.mark.float32(reason="only the FLOPs of float32 are counted")
 def test_layers_that_were_measured_count():
     import keras
@@ -71,10 +75,12 @@ def make_others():
     yield build(keras.layers.Dense(3, dtype="mixed_bfloat16"))
 
 
+@pytest.mark.tf
 def test_other_layers_and_dtypes_are_not_dense():
     assert [count_dense_flops(model, 1, "CPU:0") for model in make_others()] == [math.inf] * 5
 
 
+@pytest.mark.tf
 @pytest.mark.parametrize(("batch_size", "device"), [(32, "GPU:0"), (None, "CPU:0")])
 def test_only_trainings_on_a_cpu_are_known(batch_size, device):
     assert read_engine_facts(make_model(), "auto", (), batch_size, device).dense_flops == math.inf

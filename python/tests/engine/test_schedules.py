@@ -194,6 +194,7 @@ options = {
 }
 
 
+@pytest.mark.costly
 @settings(max_examples=150)
 @given(
     st.sampled_from(sorted(KINDS)).flatmap(lambda kind: st.tuples(st.just(kind), options[kind])),

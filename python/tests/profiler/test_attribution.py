@@ -64,6 +64,7 @@ def test_works_count_for_what_the_key_says():
     assert attribute_windows(both, [(0, 10)], lambda one: one.lane) == {"CPU 1": 3, "CPU 2": 1}
 
 
+@pytest.mark.costly
 @settings(max_examples=150)
 @given(st.lists(works(), max_size=12), windows())
 def test_the_parts_sum_to_the_union_within_the_windows(some, window_list):
@@ -73,6 +74,7 @@ def test_the_parts_sum_to_the_union_within_the_windows(some, window_list):
     assert min(found.values(), default=1) > 0
 
 
+@pytest.mark.costly
 @settings(max_examples=100)
 @given(st.lists(works(), max_size=12))
 def test_the_cover_is_the_union(some):
@@ -110,6 +112,7 @@ def test_without_marks_the_device_s_own_work_is_the_window():
     assert (found.wall_s, found.kernels_s, found.steps) == (4, 2, 0)
 
 
+@pytest.mark.costly
 @settings(max_examples=100)
 @given(st.lists(works(), max_size=12), windows())
 def test_the_shares_sum_to_the_wall_time(some, window_list):

@@ -44,6 +44,7 @@ def test_scopes_are_told_apart_by_playing_tensorflow_s_numbering(layers, seen, e
     assert op_scopes.assign_scopes(layers, seen) == expected
 
 
+@pytest.mark.tf
 def test_the_numbering_is_tensorflow_s_own():
     layers = ["dense", "dense_1", "Dense", "conv", "dense_2", "conv_1"]
     expected = {}

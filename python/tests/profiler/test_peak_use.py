@@ -14,6 +14,7 @@ def test_the_share_is_flops_over_seconds_and_peak():
     assert (used.card, used.source) == ("a card", "its sheet")
 
 
+@pytest.mark.tf
 def test_a_processor_has_no_peak():
     assert read_card("CPU:0") == ""
     assert measure_peak_use(None, "CPU:0", 32, 0.1) == (None, "")

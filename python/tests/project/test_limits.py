@@ -4,8 +4,10 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
 from sources import functions_of
 
+pytestmark = pytest.mark.costly
 ROOT = Path(__file__).parents[3]
 FILE_LINES, FUNCTION_LINES, MOST_POSITIONAL = 700, 60, 5
 FOLDERS = ("R", "inst", "python", "tests", "tools", "vignettes")

@@ -11,6 +11,7 @@ from sources import nodes_of
 import gpukeras
 from gpukeras.core import errors
 
+pytestmark = pytest.mark.costly
 CORE = Path(gpukeras.__file__).parent
 TESTS = Path(__file__).parents[1]
 SNAPSHOTS = TESTS.parents[1] / "tests" / "testthat" / "_snaps"

@@ -26,6 +26,7 @@ def folder(tmp_path):
     return tmp_path / "0001" / "stack"
 
 
+@pytest.mark.tf
 def test_what_was_written_is_read(folder):
     first, second = load_checkpoints(folder, make_state(), 2)
     assert first.fitted.history == CHECKPOINTS[0].fitted.history
@@ -38,6 +39,7 @@ def test_what_was_written_is_read(folder):
     assert len(list(folder.glob("checkpoint-*"))) == 1
 
 
+@pytest.mark.tf
 @pytest.mark.parametrize(
     ("like", "count"),
     [(make_state(rows=4), 2), ({"weights": [np.zeros(1)] * 9}, 2), (make_state(), 3)],
@@ -46,12 +48,14 @@ def test_states_of_another_model_or_other_resamples_are_not_taken(folder, like, 
     assert load_checkpoints(folder, like, count) == [None] * count
 
 
+@pytest.mark.tf
 @pytest.mark.parametrize("first", [{}, {"loss": 3}, {"loss": [1], "accuracy": []}])
 def test_histories_that_cannot_be_are_not_taken(tmp_path, first):
     save_checkpoints(tmp_path / "stack", [make_progress(first), None])
     assert load_checkpoints(tmp_path / "stack", make_state(), 2) == [None, None]
 
 
+@pytest.mark.tf
 def test_a_history_says_how_far_a_trial_is_and_a_file_decides_nothing_else(tmp_path):
     fitted = Fitted(
         ModelHistory({"loss": [3.0, 2.0]}, "completed"), make_state(), np.ones(3), "it failed"
@@ -63,6 +67,7 @@ def test_a_history_says_how_far_a_trial_is_and_a_file_decides_nothing_else(tmp_p
     assert read == ModelProgress(Fitted(ModelHistory({"loss": [3.0, 2.0]}), state, None), 2)
 
 
+@pytest.mark.tf
 def test_damaged_files_are_not_taken_and_do_not_stop_the_next(folder):
     (path,) = folder.glob("checkpoint-*")
     path.write_bytes(path.read_bytes()[:-4])
@@ -72,6 +77,7 @@ def test_damaged_files_are_not_taken_and_do_not_stop_the_next(folder):
     assert load_checkpoints(folder / "missing", make_state(), 2) == [None, None]
 
 
+@pytest.mark.tf
 def test_a_folder_of_others_is_not_written_to(tmp_path):
     (tmp_path / "stack").mkdir()
     (tmp_path / "stack" / "mine.txt").write_text("keep")

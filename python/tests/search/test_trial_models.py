@@ -37,6 +37,7 @@ def test_a_model_that_does_not_fit_the_rows_is_refused():
         build_model(lambda settings, seed: {"model": "a model"}, TRIAL, make_dataset(40))
 
 
+@pytest.mark.tf
 def test_a_builder_that_fails_is_an_error_with_its_words():
     answers = [{"failed": True, "message": "no such layer"}, {"interrupted": True}]
     with pytest.raises(GeneratorError) as caught:

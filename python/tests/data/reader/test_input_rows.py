@@ -31,6 +31,7 @@ def test_rows_are_the_inputs_side_by_side():
     np.testing.assert_array_equal(rows.reusing_gatherer()(order).numpy(), expected[order])
 
 
+@pytest.mark.tf
 @pytest.mark.gpu
 def test_rows_are_gathered_on_a_gpu():
     rows, images, numbers = source()

@@ -73,6 +73,7 @@ def test_a_centre_that_dense_rows_taught_is_applied():
     np.testing.assert_allclose(data.arrays[0], train.arrays[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.tf
 def test_the_plan_says_what_is_expanded():
     x, _ = make_sparse(100)
     data = map_dataset.build_dataset(slots(x), {})

@@ -155,6 +155,7 @@ def through_r(value, drop):
     return value
 
 
+@pytest.mark.costly
 @given(recipes(), st.booleans())
 def test_a_recipe_comes_back_through_r_and_json(recipe, drop):
     plain = serialization.to_portable(recipe)

@@ -63,6 +63,7 @@ def look_at_root(case):
     }
 
 
+@pytest.mark.costly
 def test_recorded_facts_have_their_root_and_no_other():
     assert len(ROOTS) > 150
     assert failing((case["name"], look_at_root(case)) for case in ROOTS) == []
@@ -146,6 +147,7 @@ ODD = st.recursive(
 )
 
 
+@pytest.mark.costly
 @given(st.data())
 def test_odd_missing_and_conflicting_facts_never_end_the_check(data):
     case = data.draw(st.sampled_from([*CASES, *WHOLE]))

@@ -259,6 +259,7 @@ def test_callbacks_see_the_end_of_an_epoch_that_ended_as_no_number(engine, each,
     assert all(np.isfinite(weights).all() for weights in saved.weights)  # none saves what is NaN
 
 
+@pytest.mark.tf
 def test_a_class_made_in_r_may_be_of_no_module():
     made: dict = {"base": runtime.keras().callbacks.Callback}
     exec("kind = type('Mine', (base,), {'on_train_batch_end': lambda *args: None})", made)

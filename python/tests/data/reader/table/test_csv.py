@@ -187,6 +187,7 @@ def to_csv(row):
     return f"{'' if number is None else repr(number)},{quoted},{logical},{day or 'NA'}\n"
 
 
+@pytest.mark.costly
 @in_one_folder
 @given(
     rows=st.lists(cells, min_size=1, max_size=40),
@@ -289,6 +290,7 @@ def test_of_100_files_the_broken_one_is_named(write, tmp_path, later, message, r
     assert f"part57.csv {message}" in reader.skipped.first
 
 
+@pytest.mark.costly
 def test_a_header_may_be_wide(write):
     names = [f"gene_number_{number}" for number in range(9000)]  # more than is read at once
     for newline in ("\n", "\r\n", "\r"):
@@ -296,6 +298,7 @@ def test_a_header_may_be_wide(write):
         assert open_table(write(text), "x").names == tuple(names)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("packed", [".gz", ".bz2"])
 def test_a_truncated_compressed_file_is_named(write, tmp_path, monkeypatch, packed):
     monkeypatch.setattr(csv_records, "BLOCK_BYTES", 100_000)
@@ -311,6 +314,7 @@ def test_a_truncated_compressed_file_is_named(write, tmp_path, monkeypatch, pack
     assert reader.skipped.files == 1
 
 
+@pytest.mark.costly
 def test_a_truncated_file_that_is_skipped_may_not_say_its_types(write, tmp_path, monkeypatch):
     monkeypatch.setattr(csv_records, "BLOCK_BYTES", 100_000)
     rng = np.random.default_rng(1)

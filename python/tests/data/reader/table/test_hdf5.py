@@ -182,6 +182,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(tmp_path):
 
 
 # Texts are of a fixed length here: HDF5's own library never ends on some references to others.
+@pytest.mark.costly
 def test_changed_bytes_give_rows_or_an_error_of_ours(tmp_path):
     path = tmp_path / "x.h5"
     write(tmp_path, x=X, t=np.array([b"a", b"b"] * 20))

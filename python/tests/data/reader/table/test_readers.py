@@ -105,6 +105,7 @@ def test_whole_numbers_that_are_rounded_are_noted(tmp_path, kind, values, noted)
     assert reader.notes == ((said,) if noted else ())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", [".csv", ".parquet", ".feather", "stream"])
 def test_batches_are_small_however_the_rows_are_written(tmp_path, kind):
     table = numbers(400_000)

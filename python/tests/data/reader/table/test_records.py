@@ -23,6 +23,7 @@ def write(rows, lineterminator="\n"):
     return file.getvalue().encode()
 
 
+@pytest.mark.costly
 @settings(max_examples=200, deadline=None)
 @given(rows=rows, newline=st.sampled_from(["\n", "\r\n"]))
 def test_records_end_where_each_was_written(rows, newline):
@@ -34,6 +35,7 @@ def test_records_end_where_each_was_written(rows, newline):
     assert split_end(whole, b"\n", ",") == len(whole)
 
 
+@pytest.mark.costly
 @settings(max_examples=200, deadline=None)
 @given(rows=rows, cut=st.floats(0, 1))
 def test_a_block_is_split_behind_a_whole_record(rows, cut):

@@ -133,12 +133,14 @@ OPTIONS = st.fixed_dictionaries(
 CUTS = st.tuples(st.integers(1, 8), st.integers(1, 3), st.sampled_from([".feather", ".parquet"]))
 
 
+@pytest.mark.costly
 @settings(deadline=None, max_examples=60)
 @given(random_tables(TYPES), CUTS, OPTIONS)
 def test_learning_in_blocks_is_learning_of_the_whole(table, cuts, options):
     compare(table, cuts, options)
 
 
+@pytest.mark.costly
 @settings(deadline=None, max_examples=40)
 @given(random_tables({**BAD, "double": TYPES["double"]}), CUTS, OPTIONS)
 def test_what_is_refused_is_refused_as_in_memory(table, cuts, options):
@@ -314,6 +316,7 @@ def test_the_row_counts_those_that_were_dropped(tmp_path):
         build(features(path), {"na": "drop"})
 
 
+@pytest.mark.tf
 def test_texts_are_learned_as_in_memory(tmp_path):
     texts = ["the cat", "the dog", None, "a cat and a dog", "the cat"] * 6
     table = pa.table({"t": texts, "y": np.arange(30.0)})
