@@ -63,6 +63,19 @@ def test_the_calibration_error_by_hand():
     assert temperature.calibration_error(chances, classes, 2) == pytest.approx(abs(3.15 - 3) / 4)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logits_of_every_form_have_the_same_probabilities(classes):
+    logits, _ = draw_classes(classes, rows=50)
+    expected = temperature.soften(logits)
+    outputs = {temperature.LOGITS: logits, temperature.SOFTMAX: expected}
+    if classes == 2:
+        single = logits[:, 1:] - logits[:, :1]
+        outputs |= {temperature.LOGIT: single, temperature.SIGMOID: 1 / (1 + np.exp(-single))}
+    for reading, output in outputs.items():
+        found = temperature.soften(temperature.to_logits(output, reading))
+        np.testing.assert_allclose(found, expected, rtol=1e-9, err_msg=reading)
+
+
 def test_outputs_are_rescaled_in_their_own_form():
     logits, _ = draw_classes(rows=50)
     expected = temperature.soften(logits, 2)

@@ -228,6 +228,14 @@ def test_what_is_no_library_has_no_search_path(tmp_path, content):
     assert packages.read_search_path(tmp_path / "none.so") is None
 
 
+@pytest.mark.parametrize("place", range(6))
+def test_libraries_of_other_computers_have_no_search_path(tmp_path, place):
+    content = bytearray(make_library(tmp_path / "lib.so").read_bytes())
+    content[place] ^= 3  # such as 32 bits, or the other order of bytes
+    (tmp_path / "lib.so").write_bytes(content)
+    assert packages.read_search_path(tmp_path / "lib.so") is None
+
+
 def test_damaged_libraries_have_no_search_path(tmp_path):
     whole = make_library(tmp_path / "lib.so").read_bytes()
     for size in (*range(0, 256, 7), 257, 290, 512, 513, 520):

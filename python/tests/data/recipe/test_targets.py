@@ -85,6 +85,14 @@ def test_encode_label_refuses_a_matrix_of_another_width():
         targets.encode_label(rule, label("matrix", [[1.0, 2.0, 3.0]]))
 
 
+def test_a_vector_and_a_matrix_of_one_column_are_the_same_labels():
+    vector, matrix = label("numeric", [1.0, 2.5]), label("matrix", [[1.0], [2.5]])
+    for known, new in [(vector, matrix), (matrix, vector)]:
+        rule = targets.learn_label(known, ALL[:2])
+        found = targets.encode_label(rule, new)
+        np.testing.assert_array_equal(found, targets.encode_label(rule, known))
+
+
 # Levels come back --------------------------------------------------------------------------------
 
 UTF8 = ["größer", "日本", "naïve café", "🙂", "plain", "with space", ""]

@@ -59,6 +59,13 @@ def test_files_and_classes_are_in_the_order_of_keras(tmp_path):
     assert found.codes.tolist() == [1, 1, 2, 2, 2, 3, 3]
 
 
+@pytest.mark.tf
+def test_all_rows_of_a_folder_are_complete(tmp_path):
+    # Asked for where another input of the model may lack values.
+    features = opened(make_folder(tmp_path))
+    np.testing.assert_array_equal(features.find_complete(None), np.ones(6, dtype=bool))
+
+
 def test_hidden_files_are_left_out(tmp_path):
     for name in ["a/1.jpg", "a/._1.jpg", "b/.DS_Store", "b/2.jpg"]:
         write(tmp_path / name, b"-")

@@ -203,9 +203,7 @@ class ImageFeatures(Features):
         return self.files if complete is None else self.files.take(complete), self._form
 
     def count_missing(self, known: Collection[str] | None) -> tuple[np.ndarray, dict[str, int]]:
-        """Returns the mask of rows with a path, and how many have none."""
-        if not self.files.column:
-            return super().count_missing(known)
+        """Returns the mask of rows with a path, and how many have none: all have in a folder."""
         missing = self.files.missing
         return ~missing, {self.files.column: int(missing.sum())}
 
