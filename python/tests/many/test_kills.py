@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,12 +44,14 @@ def run(folder, way, delay=None, number=signal.SIGKILL):
 
 @pytest.mark.parametrize("way", ["stack", "alone", "workers"])
 def test_kills_lose_nothing(tmp_path, way):
+    began = time.monotonic()
     whole = run(tmp_path / "undisturbed", way)
+    most_s = time.monotonic() - began
     rng, kills, folders = np.random.default_rng(7), 0, 0
     while kills < 17:
         folders += 1
         folder, ended = tmp_path / f"fits-{folders}", None
         while kills < 17 and ended is None:
-            ended = run(folder, way, rng.uniform(0.1, 8), rng.choice(SIGNALS))
+            ended = run(folder, way, rng.uniform(0.1, most_s), rng.choice(SIGNALS))
             kills += ended is None
         assert (ended or run(folder, way)) == whole

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,7 +79,9 @@ def values_of(trace):
     ("wanted", "way"), [(2, "sequential"), (20, "sequential"), (20, "stacks"), (20, "workers")]
 )
 def test_kills_lose_no_finished_trial(tmp_path, wanted, way):
+    began = time.monotonic()
     told, expected = finish(tmp_path / "undisturbed", way)
+    most_s = time.monotonic() - began
     assert len(told) >= 5
     rng = np.random.default_rng(wanted)
     kills = searches = 0
@@ -86,8 +89,7 @@ def test_kills_lose_no_finished_trial(tmp_path, wanted, way):
         searches += 1
         folder, heard, ended = tmp_path / f"study-{searches}", [], False
         while kills < wanted and not ended:
-            delay = rng.uniform(0.1, 4 if way == "sequential" else 10)
-            lines = talk(start(folder, way), delay, rng.choice(SIGNALS))
+            lines = talk(start(folder, way), rng.uniform(0.1, most_s), rng.choice(SIGNALS))
             ended = any(line.startswith("[") for line in lines)
             kills += not ended
             heard += [line for line in lines if not line.startswith("[")]
