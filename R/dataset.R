@@ -66,7 +66,8 @@
 #' @param scale Whether to standardise numeric features by the mean and standard deviation of the
 #'   training rows. The default is yes for columns, which have different units, and no for matrices
 #'   and arrays. A sparse matrix is only divided by the standard deviation, not centred, so that its
-#'   zeros stay zeros. Images are scaled to 0 to 1 instead of 0 to 255.
+#'   zeros stay zeros. Images are scaled to 0 to 1 instead of 0 to 255. A column that is the same in
+#'   all training rows becomes 0.
 #' @param na What to do with missing values (`NA` and `NaN`): `"error"` raises an error that names
 #'   the column, `"drop"` drops rows with any, `"impute"` replaces them; see the section on missing
 #'   values. `.npy` files and sparse matrices take `"error"` only.
@@ -179,6 +180,12 @@
 #' They are passed to Python without their zeros, and each block of batches is expanded on its way
 #' to the device. A model trained on a sparse matrix can also predict dense ones of the same width,
 #' and the reverse.
+#' @section Values that training rows do not have:
+#' A model learns nothing of a column that is the same in all training rows, nor of a level that
+#' none of them has. Where other rows, such as those for validation, have such values, a warning
+#' (`gpukeras_warning_data`) names the column. Of a column that `scale` standardises, the other
+#' values are 0 too: they do not count, as for `lm()`. What is not standardised stays as it is.
+#'
 #' @section Errors:
 #' `gpukeras_error_data` for data that cannot be trained on (missing or infinite values, no rows,
 #' lists, different lengths, a missing file); it names the argument or column. `gpukeras_error_spec`

@@ -70,6 +70,10 @@
 #' are linear between breaks and end at the last. `"time"` is the mean survival time, the area under
 #' the curve: up to the last time of an event for `"cox"`, up to the last break for
 #' `"discrete_time"`.
+#' @section Warnings:
+#' `gpukeras_warning_data` names columns with values of which the training rows have taught the
+#' model nothing, see [gpu_dataset()].
+#'
 #' @section Errors:
 #' `gpukeras_error_spec` for a type that the model's family does not have.
 #' `gpukeras_error_data` for a missing column, a level that training did not see, a column of
@@ -119,6 +123,7 @@ gpu_predict <- function(model, newdata, type = "response", recipe = NULL, device
   }
   record <- call_core("predict", args)
   inform_batches(record$note)
+  warn_notes(list(notes = record$unlearned))
   if (type %in% c("parameters", "quantile", "survival")) {
     return(as_family_frame(record, type, quantiles))
   }

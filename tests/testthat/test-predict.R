@@ -16,6 +16,28 @@ test_that("many predictions are those of few rows, and later ones leave them alo
   }
 })
 
+test_that("values that training rows did not have are told, and count as for lm()", {
+  skip_without_tensorflow()
+  rows <- data.frame(u = 1:20, v = 5, f = factor(rep(c("a", "b"), 10), levels = c("a", "b", "c")))
+  rows$y <- rows$u
+  train <- gpu_dataset(y ~ ., data = rows, batch_size = 20)
+  model <- gpu_mlp(train, units = integer(), seed = 1)
+  gpu_fit(model, train, epochs = 1, verbose = FALSE)
+  other <- transform(rows, v = 9)
+  expect_warning(
+    found <- gpu_predict(model, other),
+    "`v` of `newdata` was the same in all training rows: its other values do not count",
+    class = "gpukeras_warning_data"
+  )
+  expect_identical(found, expect_no_warning(gpu_predict(model, rows)))
+  expect_identical(coef(model)[["v"]], NA_real_)
+  expect_warning(gpu_evaluate(model, other, verbose = FALSE), "Column `v` of `data` was the same")
+  other <- transform(rows, f = factor("c", levels = levels(f)))
+  expect_warning(
+    gpu_predict(model, other), "`f` of `newdata` has levels without a training row"
+  )
+})
+
 test_that("classes of integer labels are integers, for each time step and output", {
   skip_without_tensorflow()
   keras <- reticulate::import("keras")

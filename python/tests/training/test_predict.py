@@ -37,6 +37,30 @@ def test_predict_applies_the_recipe_of_training():
     np.testing.assert_allclose(one, model.predict(scaled, verbose=0), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["array", "columns"])
+def test_values_of_which_training_had_only_one_do_not_count_and_are_named(kind):
+    def given_rows(x):
+        columns = [
+            {"name": name, "kind": "numeric", "values": x[:, place], "levels": []}
+            for place, name in enumerate("ab")
+        ]
+        array = {"kind": "array", "values": x, "names": ["a", "b"]}
+        return array if kind == "array" else {"kind": "columns", "columns": columns}
+
+    known = np.column_stack([np.arange(32.0), np.full(32, 3.0)])
+    labels = {"kind": "numeric", "values": known[:, 0], "levels": []}
+    data = map_dataset.build_dataset(given_rows(known), {"scale": True, "batch_size": 8}, labels)
+    model = mlp.build_mlp(data, {"units": [], "seed": 1})
+    fit.fit(model, data, {"epochs": 1})
+    expected = predict.predict(model, given_rows(known))
+    found = predict.predict(model, given_rows(known + [0.0, 40.0]))
+    np.testing.assert_array_equal(found["values"], expected["values"])
+    assert found["unlearned"][0].startswith(
+        "Column `b` of `newdata` was the same in all training rows"
+    )
+    assert "unlearned" not in expected
+
+
 def test_predict_works_on_a_model_that_gpukeras_did_not_train(model):
     values = predict.predict(model, {"kind": "array", "values": np.zeros((2, 5))})["values"]
     assert values.shape == (2, 3)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpukeras.core.errors import DataError
-from gpukeras.core.messages import count_of
+from gpukeras.core.messages import count_of, list_some
 
 # Arrays -------------------------------------------------------------------------------------------
 
@@ -88,15 +88,26 @@ def row_blocks(rows: int, row_bytes: int) -> Iterator[slice]:
         yield slice(start, min(rows, start + step))
 
 
-class Notes:
-    """Counts, by column, of whole numbers that encoding could not keep exactly.
+# What a model cannot have learned: of a number that stays as it is, of one that is encoded as 0
+# because its deviation is 0, and of a level.
+UNLEARNED = {
+    "number": "{was} the same in all training rows: the model has not learned what {its} other "
+    "values do.",
+    "zero": "{was} the same in all training rows: {its} other values do not count.",
+    "level": "{has} levels without a training row: the model has not learned what they do.",
+}
 
-    No value is changed or refused; `sentences` reports the counts to the user.
+
+class Notes:
+    """Values that encoding could not keep exactly, or of which a model has learned nothing.
+
+    No value is refused; `sentences` tells the user of the columns.
     """
 
     def __init__(self) -> None:
-        """Starts without counts."""
+        """Starts without columns."""
         self._counts: dict[tuple[str, str, bool], int] = {}
+        self._unlearned: dict[tuple[str, str], dict[str, None]] = {}
 
     def look(self, values: np.ndarray, names: Sequence[str], arg: str, scaled: bool) -> None:
         """Adds the counts of some rows.
@@ -119,11 +130,31 @@ class Notes:
         """Adds the counts of other rows."""
         for key, count in other._counts.items():
             self._counts[key] = self._counts.get(key, 0) + count
+        for (arg, kind), names in other._unlearned.items():
+            self.add_unlearned(kind, names, arg)
+
+    def add_unlearned(self, kind: str, names: Iterable[str], arg: str) -> None:
+        """Adds columns with values of which a model has learned nothing.
+
+        Args:
+            kind: A key of `UNLEARNED`.
+            names: Column names.
+            arg: The user's name for the data.
+        """
+        known = self._unlearned.setdefault((arg, kind), {})
+        known.update(dict.fromkeys(names))
+
+    @property
+    def unlearned(self) -> tuple[str, ...]:
+        """A sentence for each kind of values of which a model has learned nothing."""
+        found = self._unlearned.items()
+        said = (_note_unlearned(kind, list(names), arg) for (arg, kind), names in found if names)
+        return tuple(said)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """One sentence for each column with inexact values, in the order in which it was found."""
-        return tuple(_note(*key, count) for key, count in self._counts.items())
+        """A sentence for each column with inexact values, and those of `unlearned`."""
+        return (*(_note(*key, count) for key, count in self._counts.items()), *self.unlearned)
 
 
 @dataclass(frozen=True)
@@ -151,6 +182,15 @@ def _note(arg: str, name: str, scaled: bool, count: int) -> str:
     numbers = count_of(count, "whole number")
     where = describe_column(name, arg)
     return f"{where} has {numbers} beyond 2^{power} that {cast} cannot hold exactly."
+
+
+def _note_unlearned(kind: str, names: Sequence[str], arg: str) -> str:
+    if len(names) == 1:
+        said = UNLEARNED[kind].format(was="was", its="its", has="has")
+        return f"{describe_column(names[0], arg)} {said}"
+    listed = list_some([f"`{name}`" for name in names])
+    said = UNLEARNED[kind].format(was="were", its="their", has="have")
+    return f"Columns {listed} of `{arg}` {said}"
 
 
 def find_inexact(values: np.ndarray, scaled: bool) -> np.ndarray | None:
@@ -188,18 +228,24 @@ def standardise(x: np.ndarray, center: np.ndarray | None, scale: np.ndarray | No
     Args:
         x: The values.
         center: Subtracted first, or None.
-        scale: Divides the difference, or None.
+        scale: Divides the difference, or None; see `divisors()`.
     """
     x = x if center is None else x - center
-    return x if scale is None else x / scale
+    return x if scale is None else x / divisors(scale)
+
+
+def divisors(scale: Any) -> np.ndarray:
+    """Returns deviations as divisors: one of 0 makes each number 0.
+
+    Rows that are all the same teach no weight, so that no other number may reach it.
+    """
+    return np.where(np.equal(scale, 0.0), np.inf, scale)
 
 
 def moments(
     x: np.ndarray | Iterable[np.ndarray], keep: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and standard deviation along the last axis over the rows where `keep` is true.
-
-    A deviation of 0 is replaced by 1, so that dividing by it changes nothing.
 
     Args:
         x: The rows, or blocks of them.
@@ -486,6 +532,6 @@ class RunningStats:
 
     @property
     def deviation(self) -> Any:
-        """The standard deviation, 1 where it is 0."""
+        """The standard deviation."""
         deviation = np.sqrt(self._squares / max(1, self.count))
-        return np.where(deviation > 0, deviation, 1.0)
+        return np.where(deviation > 0, deviation, 0.0)  # of values that are refused, not NaN

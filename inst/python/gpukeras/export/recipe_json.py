@@ -81,7 +81,7 @@ def describe_recipe(recipe: Recipe) -> dict[str, Any]:
 
 def _describe_encoding(encoding: Encoding) -> dict[str, Any]:
     settings = {field.name: getattr(encoding, field.name) for field in fields(encoding)}
-    numbers = ("scale", "center", "fill", "marked", "constant")
+    numbers = ("scale", "center", "fill", "marked")
     learned = {name: settings.pop(name, None) for name in numbers}
     if isinstance(encoding, InputsEncoding):
         parts = ((part.name, _describe_encoding(part.encoding)) for part in encoding.inputs)

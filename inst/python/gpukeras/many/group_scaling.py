@@ -16,7 +16,7 @@ from gpukeras.backend import keras_private
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.messages import list_some
-from gpukeras.data.arrays import moments
+from gpukeras.data.arrays import divisors, moments
 from gpukeras.data.dataset.map_dataset import MapDataset
 from gpukeras.data.reader.rows import MemoryRows, Rows, RowSource, row_numbers
 from gpukeras.data.recipe.recipe import ArrayEncoding, Recipe, TableEncoding
@@ -33,7 +33,7 @@ class GroupScaling:
     Args:
         places: The numbers' places in an encoded row.
         center: Means, (groups, places).
-        scale: Deviations, (groups, places); 1 for a constant.
+        scale: Deviations, (groups, places), see `arrays.divisors()`.
         names: Names of the groups.
     """
 
@@ -78,7 +78,7 @@ class GroupScaling:
 
     def note(self) -> tuple[str, ...]:
         """Returns a sentence if groups vary too little beside others for single precision."""
-        error = np.finfo(np.float32).eps * np.abs(self.center) / self.scale
+        error = np.finfo(np.float32).eps * np.abs(self.center) / divisors(self.scale)
         rough = [f'"{self.names[code]}"' for code in np.flatnonzero((error > EXACT).any(axis=1))]
         if not rough:
             return ()
@@ -114,7 +114,8 @@ class ScaledRows(RowSource):
         out[...] = gathered
         for column, place in enumerate(scaling.places):
             values = gathered[:, place].astype(np.float64)
-            out[:, place] = (values - scaling.center[codes, column]) / scaling.scale[codes, column]
+            spread = divisors(scaling.scale[codes, column])
+            out[:, place] = (values - scaling.center[codes, column]) / spread
         return out
 
 

@@ -14,7 +14,7 @@ from gpukeras.core.errors import DataError, ModelError
 from gpukeras.core.keras_types import Model
 from gpukeras.core.progress import CallProgress, OnEvent, heard_by
 from gpukeras.core.r_buffer import OutputBuffer
-from gpukeras.data.arrays import EncodeOptions
+from gpukeras.data.arrays import EncodeOptions, Notes
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
 from gpukeras.data.dataset.map_dataset import Dataset
 from gpukeras.data.loader.transforms import unmapped
@@ -76,11 +76,13 @@ def predict(
         keep their place. For a model with several outputs: `{outputs}`, such a record of each, with
         its `name`. Where the shape of a row varies by batch: `{batches}`, a record of each. For
         windows of time series, with `forecast`, see `windows.describe_forecasts()`. With `note`
-        where predictions depend on the batch.
+        where predictions depend on the batch, and `unlearned`, sentences on new rows with values of
+        which the training rows have taught nothing.
     """
     predictions.check_type(type, family := family_of(model))
+    notes = Notes()
     with heard_by(on_event):
-        recipe, rows, complete = open_rows(model, features, data)
+        recipe, rows, complete = open_rows(model, features, data, notes=notes)
     if data is not None:
         refuse_batch_hook(find_predict_hook(callbacks), data)
     compatibility.check_input(model, recipe)
@@ -104,6 +106,7 @@ def predict(
         record = _decode(model, recipe, rows, output, complete, classes=classes)
     if held is not None and "values" in record and held.holds(record["values"]):
         record = {**record, "values": "buffer"}
+    record = {**record, **({"unlearned": notes.unlearned} if notes.unlearned else {})}
     why = kept_reason(model)
     note = f"Rows were predicted in the batches of Keras' own predict(): {why}."
     return {**record, "note": note} if why else record
@@ -176,6 +179,7 @@ def open_rows(
     features: Mapping[str, Any] | None,
     data: Dataset | None,
     recipe: Recipe | None = None,
+    notes: Notes | None = None,
 ) -> tuple[Recipe, RowSource | IterableDataset, np.ndarray | None]:
     """Returns the rows to predict, their recipe, and a mask of complete rows, or None for all.
 
@@ -184,6 +188,7 @@ def open_rows(
         features: New rows.
         data: Alternatively a dataset, in whose rows several inputs lie in its own order.
         recipe: The encoding of new rows; None for that of the model, if it has one.
+        notes: Collects what is surprising about new rows, perhaps as they are read; or None.
     """
     recipe = recipe or model_recipes.recipe_of(model)
     if data is not None:
@@ -197,7 +202,7 @@ def open_rows(
     recipe = compatibility.open_shape(model, recipe or _plain_recipe(source), source.row_shape)
     if recipe.mapped:
         raise unmapped("newdata")
-    return recipe, *_encode_new(recipe, source)
+    return recipe, *_encode_new(recipe, source, notes)
 
 
 def _tell(callbacks: Sequence[Any], model: Model, run: Callable[[], Any]) -> Any:
@@ -253,15 +258,17 @@ def _by_name(model: Model, output: Any) -> dict[str, np.ndarray]:
     return dict(output)
 
 
-def _encode_new(recipe: Recipe, source: Features) -> tuple[RowSource, np.ndarray | None]:
+def _encode_new(
+    recipe: Recipe, source: Features, notes: Notes | None
+) -> tuple[RowSource, np.ndarray | None]:
     """Encodes new rows; returns them with a mask of complete rows, or None for all."""
     complete = None
     if recipe.na == "drop" and not source.refuses:
         complete = source.find_complete(recipe.features.known)
     if complete is None or complete.all():
-        rows, complete = source.encode_later(recipe.features), None
+        rows, complete = source.encode_later(recipe.features, notes), None
     else:
-        rows = source.encode(recipe.features, EncodeOptions(complete))
+        rows = source.encode(recipe.features, EncodeOptions(complete, notes))
     if len(rows):
         return rows, complete
     # One row of zeros where there is none, because the output's shape comes from the model alone.

@@ -3,8 +3,10 @@ import pytest
 from frames import NAN, column, date, learn, learn_array, learn_columns, learning, transform
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sparse_slots import slots
 
 from gpukeras import DataError, SpecError
+from gpukeras.core.options import DatasetSpec
 from gpukeras.data import arrays
 from gpukeras.data.dataset import map_dataset
 from gpukeras.data.reader.table.columns import Encoder
@@ -28,7 +30,8 @@ def test_missing_numbers_become_the_median_of_the_training_rows(rows, scale):
     assert rule.indicator == np.isnan(x[keep]).any()
     baked, missing = transform(rule, column(x)), np.isnan(x)
     back = baked[:, 0] * rule.scale + rule.center
-    np.testing.assert_allclose(back, np.where(missing, rule.fill, x), atol=1e-2)
+    known = np.where(missing, rule.fill, x) if rule.scale else np.full(len(x), rule.center)
+    np.testing.assert_allclose(back, known, atol=1e-2)
     if rule.indicator:
         np.testing.assert_array_equal(baked[:, 1], missing)
 
@@ -245,6 +248,75 @@ def test_whole_numbers_that_lose_digits_are_noted(given_column, scale, sentences
 def test_integers_of_64_bits_are_scaled_in_double_precision():
     given_column = column(np.array([2**40, 2**40 + 2]), "integer")
     np.testing.assert_array_equal(transform(learn(given_column), given_column), [[-1], [1]])
+
+
+# Values that training rows did not have ----------------------------------------------------------
+
+
+def test_other_values_of_a_number_that_never_varied_are_0_and_noted():
+    rule = learn(column([0.1, 0.1, 0.1, 7.0]), [True, True, True, False])
+    other = column([0.1, 7.0, -3.0])
+    assert (rule.center, rule.scale) == (0.1, 0.0)
+    np.testing.assert_array_equal(transform(rule, other), np.zeros((3, 1)))
+    by_block = np.empty((3, 1), np.float32)
+    notes = arrays.Notes()
+    Encoder([rule], "data", notes).encode({"size": other}, by_block)
+    np.testing.assert_array_equal(by_block, np.zeros((3, 1)))
+    said = (
+        "Column `size` of `data` was the same in all training rows: its other values do not count."
+    )
+    assert noted(rule, other) == notes.sentences == (said,)
+    assert noted(rule, column([0.1, 0.1])) == ()
+
+
+def test_a_number_that_is_not_scaled_keeps_its_other_values_and_is_noted():
+    rule = learn(column([2.0, 2.0]), scale=False, impute=False)
+    np.testing.assert_array_equal(transform(rule, column([2.0, 5.0]))[:, 0], [2, 5])
+    said = "the model has not learned what its other values do."
+    assert noted(rule, column([2.0, 5.0]))[0].endswith(said)
+    assert noted(rule, column([2.0, 2.0])) == ()
+
+
+def test_a_level_without_a_training_row_is_noted():
+    given_column = column([1, 1, 3], "factor", ["u", "v", "w"])
+    rule = learn(given_column, [True, True, False])
+    assert noted(rule, given_column)[0] == (
+        "Column `size` of `data` has levels without a training row: "
+        "the model has not learned what they do."
+    )
+    assert noted(rule, column([1, 1], "factor", ["u"])) == ()
+
+
+def test_numbers_of_which_later_rows_may_vary_are_learned():
+    rule = columns.learn_column(
+        column([2.0, 2.0]),
+        columns.Learning(np.ones(2, bool), DatasetSpec(scale=True), whole=False),
+    )
+    np.testing.assert_array_equal(transform(rule, column([2.0, 5.0]))[:, 0], [0, 3])
+
+
+@pytest.mark.parametrize("kind", ["array", "sparse", "npy"])
+def test_columns_of_a_matrix_that_never_varied_are_0_and_named_together(kind, tmp_path):
+    known = np.array([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0]])
+    new = np.array([[1.0, 4.0, 0.0], [2.0, 0.0, 5.0]])
+
+    def given_rows(x):
+        if kind == "npy":
+            path = tmp_path / f"{x.sum()}.npy"
+            np.save(path, x)
+            return {"kind": "npy", "path": str(path)}
+        return slots(x) if kind == "sparse" else {"kind": "array", "values": x}
+
+    train = map_dataset.build_dataset(given_rows(known), {"scale": True})
+    data = map_dataset.build_dataset(given_rows(new), {}, recipe=train.recipe)
+    encoded = data.sources[0].gather(np.arange(2))
+    np.testing.assert_array_equal(encoded, train.sources[0].gather(np.arange(2)))
+    said = (
+        "Columns `2`, `3` of `x` were the same in all training rows: "
+        "their other values do not count."
+    )
+    assert data.notes == (said,)
+    assert train.notes == ()
 
 
 # Whole data frames -------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from gpukeras.core.errors import DataError, SpecError, warn_ended_early
 from gpukeras.core.messages import count_of, find_reason
 from gpukeras.core.options import check_count, check_flag, refused_value
 from gpukeras.core.pulling import Puller
-from gpukeras.data.arrays import side_by_side
+from gpukeras.data.arrays import divisors, side_by_side
 from gpukeras.data.dataset.iterable_dataset import (
     BlockOptions,
     HostBlock,
@@ -468,7 +468,8 @@ class TfStream:
         tf = runtime.reader()
         x = tf.reshape(parts[0], (-1, *self.elements.x.shape))
         if isinstance(encoding, ArrayEncoding) and not encoding.keeps_values:
-            x = (tf.cast(x, tf.float64) - (encoding.center or 0.0)) / (encoding.scale or 1.0)
+            scale = 1.0 if encoding.scale is None else divisors(encoding.scale)
+            x = (tf.cast(x, tf.float64) - (encoding.center or 0.0)) / scale
         if x.dtype != tf.uint8:
             x = tf.debugging.check_numerics(
                 tf.cast(x, tf.float32), "`x` has missing or infinite values"

@@ -43,7 +43,7 @@ from gpukeras.data.reader.rows import (
     row_numbers,
 )
 from gpukeras.data.reader.storage import STORAGES, RowsWriter
-from gpukeras.data.recipe.columns import Learning
+from gpukeras.data.recipe.columns import Learning, find_other
 from gpukeras.data.recipe.encoding import count_rows, learn_array, learn_columns, transform
 from gpukeras.data.recipe.imputation import count_missing
 from gpukeras.data.recipe.recipe import (
@@ -103,9 +103,9 @@ class ArrayFeatures(InMemory):
         features = order_columns(self.features, encoding.names, self.arg)
         return type(self)(replace(self.asked, features=features))
 
-    def encode_later(self, encoding: Encoding) -> RowSource:
+    def encode_later(self, encoding: Encoding, notes: Notes | None = None) -> RowSource:
         """Returns a view of R's rows that encodes them as they are gathered."""
-        return GivenRows(encoding, self.features, self.arg)
+        return GivenRows(encoding, self.features, self.arg, notes)
 
     def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Returns the rows; those of a scratch file in memory, or in another scratch file."""
@@ -130,17 +130,22 @@ class GivenRows(RowSource):
         encoding: The encoding to apply.
         features: The array, as R passes it.
         arg: Name of the user's argument, for error messages.
+        notes: Collects what is surprising about the rows gathered, or None.
 
     Raises:
         DataError: if the row shape differs from training.
     """
 
-    def __init__(self, encoding: Encoding, features: Mapping[str, Any], arg: str) -> None:
+    def __init__(
+        self, encoding: Encoding, features: Mapping[str, Any], arg: str, notes: Notes | None = None
+    ) -> None:
         """Checks the shape; encodes no rows."""
         self._x = check_features(features["values"], arg)
         encoding = check_form(encoding, ArrayEncoding, self._x.shape[1:], arg, len(self._x))
         super().__init__((len(self._x), *encoding.staged_shape))
-        self._encoding, self._arg = encoding, arg
+        self._encoding = encoding
+        self._arg = arg
+        self._how = EncodeOptions(notes=notes)
 
     def gather(self, rows: Rows) -> np.ndarray:
         """Returns the given rows, encoded."""
@@ -151,7 +156,7 @@ class GivenRows(RowSource):
             raise
 
     def _encode(self, x: np.ndarray) -> np.ndarray:
-        return transform(self._encoding, {"kind": "array", "values": x}, self._arg)
+        return transform(self._encoding, {"kind": "array", "values": x}, self._arg, self._how)
 
 
 # Sparse matrices ----------------------------------------------------------------------------------
@@ -205,7 +210,7 @@ class SparseMatrix(Features):
         """
         if not how.spec.scale:
             return ArrayEncoding(self.row_shape, names=self.names)
-        scale = tuple(self._deviations(how.keep))
+        scale = how.scales(self._deviations(how.keep))
         return ArrayEncoding(self.row_shape, scale=scale, names=self.names)
 
     def _deviations(self, keep: np.ndarray) -> np.ndarray:
@@ -217,7 +222,8 @@ class SparseMatrix(Features):
         stored = np.bincount(columns, minlength=width)
         squares = np.bincount(columns, (values - mean[columns]) ** 2, width)
         deviation = np.sqrt((squares + (rows - stored) * mean**2) / rows)
-        return np.where(deviation > 0, deviation, 1.0)
+        # A number that is not subtracted teaches a weight, even if all rows have it; 0 does not.
+        return np.where((deviation > 0) | (mean == 0), deviation, 1.0)
 
     def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> SparseRows:
         """Returns the encoded rows.
@@ -232,6 +238,7 @@ class SparseMatrix(Features):
         columns = self.columns
         if how.notes is not None:
             self._look_at(columns, not encoding.keeps_values, how.notes)
+            self._look_unlearned(center, scale, how.notes)
         with np.errstate(over="ignore"):
             values = standardise(self.values, center[columns], scale[columns]).astype(np.float32)
         self._check_values(values, columns, large=1)
@@ -244,6 +251,16 @@ class SparseMatrix(Features):
         for column in () if inexact is None else np.unique(columns[inexact]):
             name = column_name(self.names, int(column))
             notes.look(self.values[columns == column], (name,), self.arg, scaled)
+
+    def _look_unlearned(self, center: np.ndarray, scale: np.ndarray, notes: Notes) -> None:
+        """Notes columns that were the same in all training rows, and are not here."""
+        columns = self.columns
+        stored = columns[find_other(self.values, center[columns])]
+        counts = np.bincount(stored, minlength=self.shape[1])
+        other = (counts > 0) | ((np.diff(self.starts) < self.rows) & (center != 0))
+        found = np.flatnonzero(other & (scale == 0))
+        names = [column_name(self.names, int(place)) for place in found]
+        notes.add_unlearned("zero", names, self.arg)
 
     def order_as(self, encoding: Encoding) -> SparseMatrix:
         """Returns the same rows with columns in the encoding's order, if columns have names."""

@@ -48,6 +48,7 @@ from gpukeras.data.reader.rows import (
     row_numbers,
 )
 from gpukeras.data.recipe.columns import Learning
+from gpukeras.data.recipe.encoding import look_unlearned
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding, check_array
 from gpukeras.data.stage_timer import end_stage
 
@@ -261,8 +262,8 @@ class FileFeatures(Features):
         statistics = self.scan(how.keep if how.spec.scale else None, how.spec.scale)
         if not how.spec.scale:
             return ArrayEncoding(self.row_shape)
-        center, scale = tuple(statistics.mean), tuple(statistics.deviation)
-        return ArrayEncoding(self.row_shape, center=center, scale=scale)
+        scale = how.scales(statistics.deviation)
+        return ArrayEncoding(self.row_shape, center=tuple(statistics.mean), scale=scale)
 
     def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> FileRows:
         """Returns the encoded rows."""
@@ -271,6 +272,7 @@ class FileFeatures(Features):
             self.scan(None, not encoding.keeps_values)
         if how.notes is not None:
             how.notes.add(self._seen)
+            look_unlearned(np.array(self._ends), encoding, self.arg, how.notes)
         source = FileRows(self.reader, self.reader.streamed, np.float32, encoding)
         with np.errstate(over="ignore"):
             ends = np.abs([source.standardise(end) for end in self._ends])

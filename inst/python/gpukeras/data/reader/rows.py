@@ -27,7 +27,7 @@ from gpukeras.core.errors import SpecError
 from gpukeras.core.memory import aligned_empty
 from gpukeras.core.options import DatasetSpec
 from gpukeras.core.progress import count_pass
-from gpukeras.data.arrays import ALL_ROWS, BLOCK_BYTES, EncodeOptions, row_blocks
+from gpukeras.data.arrays import ALL_ROWS, BLOCK_BYTES, EncodeOptions, Notes, row_blocks
 from gpukeras.data.files.files import AnyFile, Skipped
 from gpukeras.data.recipe.columns import Learning, note_numbers
 from gpukeras.data.recipe.recipe import ArrayEncoding, Encoding
@@ -467,12 +467,12 @@ class Features(ABC):
         """Returns an encoding that uses numbers unchanged, for rows whose shape is known."""
         return ArrayEncoding(self.row_shape or ())
 
-    def encode_later(self, encoding: Encoding) -> RowSource:
+    def encode_later(self, encoding: Encoding, notes: Notes | None = None) -> RowSource:
         """Returns all rows for a single pass; encodes each on access where that costs nothing more.
 
-        The errors are those of `encode()`, but may be raised later.
+        Errors and notes are those of `encode()`, but may come later.
         """
-        return self.encode(encoding)
+        return self.encode(encoding, EncodeOptions(notes=notes))
 
     def order_as(self, encoding: Encoding) -> Features:
         """Returns the same rows with columns in the encoding's order, if columns have names."""

@@ -27,6 +27,7 @@ from gpukeras.data.arrays import (
     RunningStats,
     check_lengths,
     column_fault,
+    divisors,
     missing_hint,
     row_blocks,
 )
@@ -121,11 +122,11 @@ class ScaledRule(BaseRule):
     Args:
         name: The column's name.
         center: Subtracted from a number.
-        scale: Divides a number after centring.
+        scale: Divides a number after centring, see `arrays.divisors()`; 0 for a constant.
         fill: Replaces a missing value, or None.
         indicator: Whether a 0/1 column marks missing values.
         constant: The number that all training rows have, as far as it is known, or None. Such a
-            column teaches a model nothing; it makes no other encoding.
+            column teaches a model nothing; where it is not scaled, it makes no other encoding.
     """
 
     name: str
@@ -280,6 +281,11 @@ class Learning:
         among = np.zeros(len(self.complete), dtype=bool)
         among[self.complete] = self.keep
         return among
+
+    def scales(self, deviations: Iterable[float]) -> tuple[float, ...]:
+        """Returns the divisors of numbers; 1 for a deviation of 0 if other rows train too."""
+        least = 0.0 if self.whole else 1.0
+        return tuple(float(deviation) or least for deviation in deviations)
 
     def encoding(self, name: str) -> str:
         """Returns the encoding of a category."""
@@ -486,12 +492,13 @@ class NumberSummary:
         if not self.count:
             raise imputation.nothing_observed(self.name, self.how.arg)
         mean, fill = float(self._moments.mean), None
+        (deviation,) = self.how.scales((self._moments.deviation,))
         if self.how.impute:
             fill = float(mean > 0.5) if self.median is None else self.median
         return make_scaled(
             self._column,
             center=mean if self.scaled else 0.0,
-            scale=float(self._moments.deviation) if self.scaled else 1.0,
+            scale=deviation if self.scaled else 1.0,
             fill=fill,
             indicator=self.how.impute and self._gaps > 0,
             constant=self._moments.constant if self.how.whole else None,
@@ -562,7 +569,7 @@ def transform_column(
     if isinstance(rule, VectorizedRule):
         encode_text(rule.text, column, out, arg, imputed=rule.fill is not None)
     elif isinstance(rule, CategoryRule):
-        _transform_category(rule, column, out, arg)
+        _transform_category(rule, column, out, arg, notes)
     else:
         _transform_number(rule, column, out, arg, notes)
 
@@ -580,12 +587,16 @@ def as_kind(column: Mapping[str, Any], kind: str, zone: str, units: str) -> Mapp
 
 
 def _transform_category(
-    rule: CategoryRule, column: Mapping[str, Any], out: np.ndarray, arg: str
+    rule: CategoryRule, column: Mapping[str, Any], out: np.ndarray, arg: str, notes: Notes | None
 ) -> None:
     if rule.bins:
         codes = _hash_category(rule.bins, column, arg, rule.fill)
     else:
         codes = recode(column, rule.levels, arg, rule.fill, new_levels=rule.new_levels)
+    if notes is not None and rule.absent:
+        absent = [place for place, level in enumerate(rule.levels) if level in rule.absent]
+        if np.isin(codes, absent).any():
+            notes.add_unlearned("level", (rule.name,), arg)
     if not rule.onehot and not rule.bins:
         out[:, 0] = codes
         return
@@ -617,7 +628,7 @@ def _transform_number(
     if rule.fill is not None:
         values = np.where(np.isnan(values), rule.fill, values)
     with np.errstate(over="ignore"):
-        values = (values - rule.center) / rule.scale
+        values = (values - rule.center) / divisors(rule.scale)
     _refuse_bad(values, rule.name, arg, imputed=False, limit=FLOAT32_MAX)
     out[:, 0] = values
     if rule.kind in CYCLES:
@@ -647,11 +658,21 @@ def _check_logical(
 def _look_at(
     column: np.ndarray, values: np.ndarray, rule: ScaledRule, arg: str, notes: Notes
 ) -> None:
-    """Notes numbers that lose digits: integers in the dtype given, others in float64."""
+    """Notes numbers that lose digits, integers in the dtype given, and new ones."""
     values = values if column.dtype.kind == "f" else column
     scaled = (rule.center, rule.scale) != (0.0, 1.0)
+    expected = rule.center if rule.scale == 0 else rule.constant
     for rows in row_blocks(len(values), values.itemsize):
-        notes.look(values[rows], (rule.name,), arg, scaled)
+        block = values[rows]
+        notes.look(block, (rule.name,), arg, scaled)
+        if expected is not None and find_other(block, expected).any():
+            notes.add_unlearned("zero" if rule.scale == 0 else "number", (rule.name,), arg)
+
+
+def find_other(values: np.ndarray, expected: float | np.ndarray) -> np.ndarray:
+    """Returns a mask of the values that are neither missing nor what training rows had."""
+    other: np.ndarray = (values != expected) & (values == values)
+    return other
 
 
 def _check_kind(rule: ColumnRule, column: Mapping[str, Any], arg: str) -> None:

@@ -15,6 +15,7 @@ from gpukeras.data.arrays import (
     EXACT_FLOAT32,
     BadValues,
     EncodeOptions,
+    Notes,
     check_features,
     column_name,
     moments,
@@ -25,7 +26,7 @@ from gpukeras.data.recipe.columns import (
     CategoryRule,
     ColumnRule,
     Learning,
-    find_constant,
+    find_other,
     learn_column,
     take_rows,
     transform_column,
@@ -142,14 +143,7 @@ def learn_array(x: np.ndarray, names: Sequence[str], how: Learning) -> ArrayEnco
     if not how.spec.scale:
         return ArrayEncoding(shape, names=names)
     center, deviation = moments(x, keep)
-    constant = tuple(
-        place
-        for place in (np.flatnonzero(deviation == 1) if x.ndim == 2 else ())  # which stands for 0
-        if find_constant(x[keep, place]) is not None
-    )
-    return ArrayEncoding(
-        shape, tuple(deviation), center=tuple(center), names=names, constant=constant
-    )
+    return ArrayEncoding(shape, how.scales(deviation), center=tuple(center), names=names)
 
 
 def _learn_imputing(
@@ -166,7 +160,7 @@ def _learn_imputing(
         marked += [column] if len(there) < whole else []
         if how.spec.scale:
             center, scale = moments(there.reshape(-1, 1), np.ones(len(there), dtype=bool))
-            moved.append((float(center[0]), float(scale[0])))
+            moved.append((float(center[0]), how.scales(scale)[0]))
     return ArrayEncoding(
         tuple(x.shape[1:]),
         center=tuple(center for center, _ in moved) if moved else None,
@@ -276,8 +270,18 @@ def stage_float32(
                 raise _not_finite(x if complete is None else x[complete], rule, arg)
             if notes is not None and (scaled or largest >= EXACT_FLOAT32):
                 notes.look(block, rule.names, arg, scaled)
+                look_unlearned(block, rule, arg, notes)
             start += len(block)
     return staged
+
+
+def look_unlearned(x: np.ndarray, rule: ArrayEncoding, arg: str, notes: Notes) -> None:
+    """Notes columns that were the same in all training rows, and are not here."""
+    zero = np.flatnonzero(np.equal(rule.scale, 0.0)) if rule.scale else np.empty(0, int)
+    if len(zero) and rule.center:
+        other = find_other(x[..., zero], np.array(rule.center)[zero])
+        found = zero[other.reshape(-1, len(zero)).any(axis=0)]
+        notes.add_unlearned("zero", (column_name(rule.names, place) for place in found), arg)
 
 
 def _encode_block(

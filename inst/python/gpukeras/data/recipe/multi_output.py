@@ -207,7 +207,7 @@ def _relearn(rule: LabelRule, encoded: np.ndarray) -> LabelRule:
         return rule
     numbers = encoded.reshape(-1, 1)
     center, scale = moments(numbers, np.ones(len(numbers), dtype=bool))
-    return replace(rule, center=float(center[0]), scale=float(scale[0]))
+    return replace(rule, center=float(center[0]), scale=float(scale[0]) or 1.0)
 
 
 def note_empty_classes(

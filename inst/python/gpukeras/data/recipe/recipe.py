@@ -159,7 +159,7 @@ class PixelEncoding(RowEncoding):
     """An encoding of rows that may be images, which the device crops.
 
     Args:
-        scale: Divides the last axis, or None.
+        scale: Divides the last axis, or None; see `arrays.divisors()`.
         crop: Height and width after the crop, or None without a crop.
     """
 
@@ -200,8 +200,6 @@ class ArrayEncoding(PixelEncoding):
         fill: Replaces missing values along the last axis, or None if none are imputed.
         marked: Columns of the last axis that an indicator of missing values follows.
         names: Column names, for messages.
-        constant: Columns of a matrix that are `center` in all training rows, as far as it is known.
-            They teach a model nothing.
     """
 
     kind = "array"
@@ -211,7 +209,6 @@ class ArrayEncoding(PixelEncoding):
     fill: Numbers | None = None
     marked: tuple[int, ...] = ()
     names: tuple[str, ...] = field(default=(), compare=False)
-    constant: tuple[int, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Checks that what was learned fits the rows."""
@@ -537,8 +534,6 @@ def _without_absent(encoding: Encoding) -> Encoding:
             return replace(encoding, inputs=tuple(parts))
         case ColumnsEncoding():
             return replace(encoding, columns=tuple(map(_without_gaps, encoding.columns)))
-        case ArrayEncoding():
-            return replace(encoding, constant=())
     return encoding
 
 

@@ -407,7 +407,7 @@ def learn_label(y: Mapping[str, Any], keep: np.ndarray, arg: str = "y") -> Label
     if y["kind"] == "logical" or _zero_one(values):
         return BinaryLabel(logical=y["kind"] == "logical", shape=shape)
     center, deviation = moments(values.reshape(-1, 1), keep)
-    return NumberLabel(float(center[0]), float(deviation[0]), shape)
+    return NumberLabel(float(center[0]), float(deviation[0]) or 1.0, shape)
 
 
 def find_absent(column: Mapping[str, Any], keep: np.ndarray) -> tuple[str, ...]:

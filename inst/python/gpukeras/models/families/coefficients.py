@@ -17,7 +17,7 @@ import numpy as np
 from gpukeras.backend import keras_private, runtime
 from gpukeras.backend.tensor_ops import as_float64
 from gpukeras.core.keras_types import Model
-from gpukeras.data.arrays import column_name
+from gpukeras.data.arrays import column_name, divisors
 from gpukeras.data.recipe.columns import ColumnRule
 from gpukeras.data.recipe.recipe import (
     ArrayEncoding,
@@ -161,7 +161,8 @@ def _walk_column(rule: ColumnRule) -> Iterator[Encoded]:
     absent = {f"{rule.name}={level}" for level in rule.absent} if rule.onehot else ()
     # Only a number is standardised; weekdays and indicators beside it are not.
     first, *others = rule.features
-    yield Encoded(first, rule.center, rule.scale, first not in absent, rule.constant)
+    constant = rule.center if rule.scale == 0 else rule.constant
+    yield Encoded(first, rule.center, rule.scale, first not in absent, constant)
     yield from (
         Encoded(name, seen=name not in absent or place >= len(rule.levels))
         for place, name in enumerate(others, start=1)
@@ -172,12 +173,8 @@ def _walk_array(encoding: ArrayEncoding) -> Iterator[Encoded]:
     for place in range(encoding.row_shape[-1]):
         name = column_name(encoding.names, place)
         center = 0.0 if encoding.center is None else encoding.center[place]
-        yield Encoded(
-            name,
-            center,
-            1.0 if encoding.scale is None else encoding.scale[place],
-            constant=center if place in encoding.constant else None,
-        )
+        scale = 1.0 if encoding.scale is None else encoding.scale[place]
+        yield Encoded(name, center, scale, constant=center if scale == 0 else None)
         if place in encoding.marked:
             yield Encoded(f"{name}=NA")
 
@@ -202,7 +199,7 @@ def read_coefficients(model: Model, recipe: Recipe, family: Family) -> tuple[Ter
     kernel, bias = as_float64(dense.kernel), np.zeros(dense.kernel.shape[1])
     bias = as_float64(dense.bias) if dense.use_bias else bias
     starts, units = _predictor_scales(model, family, kernel.shape[1])
-    slopes = kernel / np.array([[column.scale] for column in columns]) * units
+    slopes = kernel / divisors([[column.scale] for column in columns]) * units
     aliased = dense.use_bias or family.proportional or family.name in ("cox", "ordinal")
     unknown = [
         column.constant is not None and (aliased or column.constant == column.center)

@@ -322,7 +322,8 @@ class Encoder:
         self._others: list[tuple[ColumnRule, slice]] = []
         places = side_by_side(len(rule.features) for rule in rules)
         for rule, place in zip(rules, places, strict=True):
-            if rule.kind not in ("number", "duration") or rule.fill is not None:
+            plain = rule.kind in ("number", "duration") and rule.fill is None and rule.scale > 0
+            if not plain or rule.constant is not None:
                 self._others.append((rule, place))
             elif self._runs and self._runs[-1].place.stop == place.start:
                 self._runs[-1].append(rule)

@@ -118,7 +118,7 @@ class RecordArray(Features):
         if not how.spec.scale:
             return ArrayEncoding(shape)
         center, deviation = moments(self._read().blocks(), how.keep)
-        return ArrayEncoding(shape, tuple(deviation), center=tuple(center))
+        return ArrayEncoding(shape, how.scales(deviation), center=tuple(center))
 
     def encode(self, encoding: Encoding, how: EncodeOptions = ALL_ROWS) -> RowSource:
         """Returns the rows: unchanged, or standardised."""
@@ -130,7 +130,8 @@ class RecordArray(Features):
         if encoding.keeps_values:
             return source
         told = count_pass(source.blocks(), "encoding", len(source), len)
-        blocks = (stage_float32(block, encoding, self.arg) for block in told)
+        seen = EncodeOptions(notes=how.notes)
+        blocks = (stage_float32(block, encoding, self.arg, seen) for block in told)
         self._source = None  # frees memory; the files can be read again
         return keep_rows(blocks, source.shape[1:], keep=self._keep, arg=self.arg, rows=len(source))
 
