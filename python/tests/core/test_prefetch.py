@@ -1,29 +1,9 @@
-import os
 import threading
 
 import pytest
 from children import PATIENCE_S
 
-from gpukeras.core.prefetch import DEPTH, count_cores, count_workers, map_ahead, read_ahead
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are bound on Linux only")
-def test_a_thread_for_each_core_that_the_process_may_use():
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert count_workers() == 1
-    finally:
-        os.sched_setaffinity(0, before)
-    assert count_workers() == min(8, len(before))
-
-
-@pytest.mark.parametrize(("limit", "cores"), [("1", 1), ("0", 1), ("1000000", None), ("x", None)])
-def test_no_more_cores_are_used_than_openmp_may(monkeypatch, limit, cores):
-    monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
-    own = count_cores()
-    monkeypatch.setenv("OMP_THREAD_LIMIT", limit)
-    assert count_cores() == (own if cores is None else cores)
+from gpukeras.core.prefetch import DEPTH, map_ahead, read_ahead
 
 
 def test_results_come_in_the_order_of_the_items():

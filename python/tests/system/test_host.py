@@ -37,6 +37,52 @@ def test_slurm_jobs_are_recognised():
     assert host.read_slurm(job) == {"job_id": "7", "gpus": "0,1"}
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are bound on Linux only")
+def test_a_thread_for_each_core_that_the_process_may_use():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert host.count_workers() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert host.count_workers() == min(8, len(before))
+
+
+@pytest.mark.parametrize(("limit", "cores"), [("1", 1), ("0", 1), ("1000000", None), ("x", None)])
+def test_no_more_cores_are_used_than_openmp_may(monkeypatch, limit, cores):
+    monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
+    own = host.count_cores()
+    monkeypatch.setenv("OMP_THREAD_LIMIT", limit)
+    assert host.count_cores() == (own if cores is None else cores)
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "cores"),
+    [
+        ("cpu.max", "100000 100000", 1),
+        ("cpu.max", "160000 100000", 2),
+        ("cpu.max", "20000 100000", 1),
+        ("cpu.max", "max 100000", 64),
+        ("cpu.cfs_quota_us", "300000", 3),
+        ("cpu.cfs_quota_us", "-1", 64),
+    ],
+)
+def test_cores_are_no_more_than_the_time_that_a_control_group_has(
+    tmp_path, monkeypatch, file, values, cores
+):
+    monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
+    monkeypatch.setattr(host.os, "sched_getaffinity", lambda _: range(64), raising=False)
+    first = file == "cpu.cfs_quota_us"
+    job = tmp_path / "sys/fs/cgroup" / ("cpu" if first else "") / "job"
+    (job / "task").mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    line = "3:cpu,cpuacct:/job/task" if first else "0::/job/task"
+    (tmp_path / "proc/self/cgroup").write_text(f"2:cpuset:/\n{line}\n")
+    (job / file).write_text(f"{values}\n")
+    (job / "cpu.cfs_period_us").write_text("100000\n")
+    assert host.count_cores(tmp_path) == cores
+
+
 def test_the_limit_of_a_control_group_counts_without_file_cache(tmp_path):
     group = tmp_path / "sys/fs/cgroup/user.slice"
     group.mkdir(parents=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,21 +11,7 @@ from typing import NoReturn, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-MAX_WORKERS = 8
 DEPTH = 2  # queued items beyond those in progress; each takes some MiB
-
-
-def count_cores() -> int:
-    """Returns how many cores this process may use: those it is bound to, and OMP_THREAD_LIMIT."""
-    bound = getattr(os, "sched_getaffinity", None)  # Linux
-    cores = len(bound(0)) if bound else os.cpu_count() or 1
-    limit = os.environ.get("OMP_THREAD_LIMIT", "")
-    return min(cores, max(1, int(limit))) if limit.isdecimal() else cores
-
-
-def count_workers() -> int:
-    """Returns the number of reader threads: one per core that this process may use, at most 8."""
-    return min(MAX_WORKERS, count_cores())
 
 
 def map_ahead(

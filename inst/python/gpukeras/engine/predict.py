@@ -24,7 +24,7 @@ from gpukeras.core.errors import ModelError
 from gpukeras.core.half_precision import wide_dtype, widen_half
 from gpukeras.core.keras_types import Model
 from gpukeras.core.memory import ALIGNMENT, aligned_empty
-from gpukeras.core.prefetch import count_workers, map_ahead
+from gpukeras.core.prefetch import map_ahead
 from gpukeras.core.r_buffer import OutputBuffer, write_rows
 from gpukeras.data.dataset.iterable_dataset import IterableDataset
 from gpukeras.data.loader.loader import open_evaluation
@@ -35,6 +35,7 @@ from gpukeras.engine.batch_dependence import KERAS_ROWS, Sample, explain_outputs
 from gpukeras.engine.batch_rows import choose_rows, count_row_bytes, fixed_rows, model_device
 from gpukeras.engine.refusals import is_inability, raise_explained
 from gpukeras.models.embedded_codes import Lookup, find_lookups, open_code_check, refuse_codes
+from gpukeras.system.host import count_workers
 
 # Batches at a time: a million rows of 20 columns took 0.25 s with one, 0.19 s with two and 0.18 s
 # with three (2 cores).

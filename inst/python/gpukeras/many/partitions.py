@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpukeras.backend import runtime
-from gpukeras.core.prefetch import count_workers
 from gpukeras.many.stack import Check, Epoch, ModelState, Orders, Stack
 from gpukeras.many.step import State
+from gpukeras.system.host import count_workers
 
 LEAST = 8  # models of a partition: what a step costs besides its models, they share
 POLL_S = 0.1  # between two questions whether the user wants to stop

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 
 import psutil
 
-from gpukeras.core.prefetch import count_cores
 from gpukeras.monitor.energy import Rapl
 from gpukeras.monitor.host import HostReader
 from gpukeras.monitor.nvml import GpuReader, open_gpus
+from gpukeras.system.host import count_cores
 
 SHORTEST_S = 0.05  # CPU times have a resolution of 0.01 s, so shorter intervals are too noisy
 

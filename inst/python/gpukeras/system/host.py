@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,6 +201,39 @@ def match_nvml(
 
 # Processor and memory ----------------------------------------------------------------------------
 
+MAX_WORKERS = 8
+
+
+def count_workers() -> int:
+    """Returns the number of reader threads: one per core that this process may use, at most 8."""
+    return min(MAX_WORKERS, count_cores())
+
+
+def count_cores(root: str | Path = "/") -> int:
+    """Returns how many cores this process may use.
+
+    Those it is bound to; fewer by OMP_THREAD_LIMIT, or by the share of time that its control groups
+    have, as Docker's `--cpus` and Kubernetes' limits set it.
+    """
+    bound = getattr(os, "sched_getaffinity", None)  # Linux
+    limits = [float(len(bound(0)) if bound else os.cpu_count() or 1)]
+    asked = os.environ.get("OMP_THREAD_LIMIT", "")
+    limits += [float(asked)] if asked.isdecimal() else []
+    quotas = map(_read_quota, _find_groups(root, "cpu"))
+    limits += [quota for quota in quotas if quota is not None]
+    return max(1, round(min(limits)))
+
+
+def _read_quota(group: Path) -> float | None:
+    """Returns the cores' worth of time that a control group may take, or None without a limit."""
+    words = (read_text(group / "cpu.max") or "").split()
+    if not words:  # version 1, where -1 is no limit
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [read_text(group / name) or "" for name in files]
+    if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0:
+        return None
+    return int(words[0]) / int(words[1])
+
 
 def read_cpu_label() -> str:
     """Returns the CPU's model name."""
@@ -231,17 +264,21 @@ def read_group_memory(root: str | Path = "/") -> float | None:
     for a task. File cache counts as free, because the kernel reclaims it before it refuses an
     allocation. Version 1 of control groups, as of RHEL 8, has a folder of its own for memory.
     """
-    free: list[float] = []
+    left = map(_read_left, _find_groups(root, "memory"))
+    return min((each for each in left if each is not None), default=None)
+
+
+def _find_groups(root: str | Path, controller: str) -> Iterator[Path]:
+    """Yields the folders of this process's control groups, and of those around them."""
     for line in (read_text(Path(root, "proc/self/cgroup")) or "").splitlines():
         _, _, place = line.partition(":")
         controllers, told, own = place.partition(":")
-        if not told or controllers not in ("", "memory"):
+        if not told or (controllers and controller not in controllers.split(",")):
             continue
-        top = Path(root, "sys/fs/cgroup", controllers)
+        top = Path(root, "sys/fs/cgroup", controller if controllers else "")
         group = top / own.lstrip("/")
-        groups = [group, *(each for each in group.parents if each.is_relative_to(top))]
-        free += [left for each in groups if (left := _read_left(each)) is not None]
-    return min(free, default=None)
+        yield group
+        yield from (each for each in group.parents if each.is_relative_to(top))
 
 
 def _read_left(group: Path) -> float | None:

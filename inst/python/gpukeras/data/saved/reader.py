@@ -31,7 +31,6 @@ import numpy as np
 from gpukeras.core.errors import DataError, SpecError
 from gpukeras.core.messages import count_of, system_reason
 from gpukeras.core.options import DatasetSpec
-from gpukeras.core.prefetch import count_cores
 from gpukeras.core.progress import count_pass, count_rows
 from gpukeras.core.safe_files import open_regular
 from gpukeras.data.dataset.map_dataset import MapDataset, Request, take_shard
@@ -40,6 +39,7 @@ from gpukeras.data.reader.npy import FileRows, NpyFile
 from gpukeras.data.reader.rows import RowSource, SelectedRows
 from gpukeras.data.reader.storage import MEMORY_BYTES, place_rows
 from gpukeras.data.recipe.serialization import from_portable
+from gpukeras.system.host import count_cores
 
 # Folders of saved rows ----------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gpukeras.backend import devices
 from gpukeras.core.messages import count_of
-from gpukeras.core.prefetch import count_workers
 from gpukeras.many.futures import Futures
+from gpukeras.system.host import count_workers
 
 # MiB of a card that no worker gets, and that a worker takes before its first model: CUDA's context
 # and its libraries. Assumed from others' reports: never measured.

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpukeras.backend import keras_private, runtime
 from gpukeras.core.memory import aligned_empty
-from gpukeras.core.prefetch import count_cores, map_ahead
+from gpukeras.core.prefetch import map_ahead
 from gpukeras.core.progress import count_pass
 from gpukeras.data.reader.image.files import (
     MAGICS,
@@ -33,6 +33,7 @@ from gpukeras.data.reader.image.files import (
 from gpukeras.data.reader.rows import Rows, RowSource, row_numbers
 from gpukeras.data.recipe.recipe import ImageEncoding
 from gpukeras.data.stage_timer import end_stage, is_watched
+from gpukeras.system.host import count_cores
 
 CHUNK_BYTES = 8 * 2**20  # of rows per chunk: enough for many cores, little memory
 WORKERS = 3  # chunks decoded in parallel

@@ -23,9 +23,10 @@ import numpy as np
 
 from gpukeras.core.errors import DataError, RuntimeMissingError
 from gpukeras.core.messages import count_of
-from gpukeras.core.prefetch import count_workers, map_ahead
+from gpukeras.core.prefetch import map_ahead
 from gpukeras.data.files.paths import check_local
 from gpukeras.system import pip
+from gpukeras.system.host import count_workers
 
 # Lists of files -----------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from gpukeras.core.errors import DataError
 from gpukeras.core.messages import count_of
-from gpukeras.core.prefetch import count_workers, map_ahead
+from gpukeras.core.prefetch import map_ahead
 from gpukeras.data.files.arrow import pa, pacsv, pc
 from gpukeras.data.files.files import (
     AnyFile,
@@ -40,6 +40,7 @@ from gpukeras.data.reader.table.csv_records import (
     record_ends,
 )
 from gpukeras.data.reader.table.schema import EXACT, WORDS, Opening, family_of, reaches
+from gpukeras.system.host import count_workers
 
 # Types --------------------------------------------------------------------------------------------
 
