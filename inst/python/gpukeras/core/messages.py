@@ -69,6 +69,12 @@ def list_some(names: Sequence[str], shown: int = 5) -> str:
     return ", ".join(names[:shown]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def list_names(names: Sequence[str]) -> str:
+    """Joins names of arguments or options, such as "`a`, `b` and `c`"."""
+    quoted = [f"`{name}`" for name in names]
+    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+
+
 def mib(size: float, digits: int = 0) -> str:
     """Formats bytes as mebibytes, such as "1,024 MiB"; as less where that would be rounded away."""
     if 0 < size < 2**20 / 10**digits:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from gpukeras.core.errors import SpecError
-from gpukeras.core.messages import count_values
+from gpukeras.core.messages import count_values, list_names
 
 RATE_SCALINGS = ("none", "linear", "sqrt")
 ENGINES = ("auto", "keras", "graph_loop", "compiled", "repeatable")
@@ -200,7 +200,7 @@ class Spec:
         if unknown:
             raise SpecError(
                 f"Unknown option `{unknown[0]}`.",
-                hint=f"Options are {', '.join(known)}.",
+                hint=f"Options are {list_names(known)}.",
                 arg=unknown[0],
             )
         return cls(**options)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpukeras.core.errors import SpecError
+from gpukeras.core.messages import list_names
 from gpukeras.core.options import Spec, check_count, check_number, describe
 from gpukeras.distributed.addresses import LAST_PORT, Address, parse_address
 from gpukeras.distributed.credentials import SECRET, Credentials, read_credentials
@@ -123,7 +124,7 @@ def read_cluster(options: Mapping[str, Any] | None, environment: Mapping[str, st
 def _check_options(named: Mapping[str, Any]) -> None:
     unknown = [name for name in named if name not in OPTIONS]
     if unknown:
-        hint = f"Options are {', '.join(OPTIONS)}."
+        hint = f"Options are {list_names(OPTIONS)}."
         raise SpecError(f"Unknown option `{unknown[0]}`.", hint=hint, arg=unknown[0])
     if "index" in named and "workers" not in named:
         hint = "Give both, or neither where TF_CONFIG or Slurm says who the workers are."
