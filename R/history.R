@@ -7,6 +7,7 @@ new_gpu_history <- function(report) {
   for (name in c("epoch_s", "epoch_rows", "learning_rate")) {
     report[[name]] <- if (!is.null(report[[name]])) as_numbers(report[[name]])
   }
+  report$history <- mark_unvalidated(report)
   report$notes <- as_chr(report$notes)
   report$reasons <- name_reasons(report)
   report$where <- format_placement(report$variables)
@@ -21,6 +22,23 @@ new_gpu_history <- function(report) {
 as_numbers <- function(x) {
   vapply(as.list(x), function(one) as.numeric(one %||% NaN), 0, USE.NAMES = FALSE)
 }
+
+# The metrics with NA, not NaN, in epochs that no validation followed, as `validation_freq` tells.
+mark_unvalidated <- function(report) {
+  epochs <- epoch_numbers(report)
+  freq <- report$validation_freq %||% 1
+  each <- length(freq) == 1 && !is.list(freq)
+  validated <- if (each) epochs %% max(1, freq) == 0 else epochs %in% unlist(freq)
+  metrics <- report$history
+  for (name in names(metrics)[is_validation(as.character(names(metrics)))]) {
+    values <- metrics[[name]]
+    metrics[[name]][is.nan(values) & !utils::tail(validated, NROW(values))] <- NA
+  }
+  metrics
+}
+
+# Leaves out epochs without a value; NaN is one.
+drop_unknown <- function(values) values[is.nan(values) | !is.na(values)]
 
 # A metric's value in each epoch: a vector, or a matrix with a row for each epoch if the values are
 # arrays. NaN where an epoch has none.
@@ -69,7 +87,7 @@ name_reasons <- function(report) {
 #'
 #' @section Fields:
 #' - `$history`: a vector for each metric, with Keras' names; names of validation metrics have the
-#'   prefix `val_`. A metric whose value is an array, such as `F1Score()`, has a matrix with one row
+#'   prefix `val_`, and are `NA` in epochs without a validation. A metric whose value is an array, such as `F1Score()`, has a matrix with one row
 #'   per epoch; elsewhere each of its components counts as a metric: `f1_score[1]`.
 #' - `$metrics`, `$params`: as those of keras3's histories: `$metrics` is `$history`, `$params`
 #'   holds the number of the last epoch and the `steps` of an epoch.
@@ -251,12 +269,7 @@ is_alarm <- function(x) {
 # The metrics after the last epoch.
 format_last <- function(x, most = 8) {
   values <- metric_values(x)
-  held <- is_validation(as.character(names(values)))
-  validated <- epoch_numbers(x) <= last_validated(x)
-  last <- c(
-    vapply(values[!held], last_value, 0),
-    vapply(values[held], function(each) last_value(each[utils::tail(validated, length(each))]), 0)
-  )[names(values)]
+  last <- vapply(values, last_value, 0)
   if (length(last) == 0) {
     return(NULL)
   }
@@ -268,16 +281,7 @@ format_last <- function(x, most = 8) {
   )
 }
 
-# The last epoch that a validation followed, as `validation_freq` tells; 0 if none did.
-last_validated <- function(x) {
-  freq <- as.numeric(unlist(x$validation_freq %||% 1))
-  if (length(freq) == 1 && !is.list(x$validation_freq)) {
-    return(x$epochs - x$epochs %% max(1, freq))
-  }
-  max(0, freq[freq <= x$epochs])
-}
-
-last_value <- function(values) c(NA, values)[length(values) + 1]
+last_value <- function(values) utils::tail(c(NA_real_, drop_unknown(values)), 1)
 
 format_speed <- function(x) {
   micro <- x$micro_batch

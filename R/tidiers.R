@@ -68,7 +68,7 @@ glance.gpu_summary <- function(x, ...) {
 #' @rdname gpukeras-tidiers
 #' @exportS3Method generics::glance
 glance.gpu_history <- function(x, ...) {
-  last <- lapply(metric_values(x), function(values) last_of(values, 1))
+  last <- lapply(metric_values(x), last_value)
   data.frame(
     epochs = x$epochs, rows = x$rows, last, elapsed_s = x$elapsed_s,
     samples_per_s = x$samples_per_s, engine = x$engine$engine, check.names = FALSE

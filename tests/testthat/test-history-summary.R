@@ -26,6 +26,24 @@ test_that("the best value is that of the metric's own direction, and finite", {
   expect_identical(metrics$last, c(Inf, -Inf, 4, NaN))
 })
 
+test_that("epochs that no validation followed have no value, and a summary passes over them", {
+  fit <- history(
+    history = list(loss = list(4, 3, 2, 1), val_loss = list(NaN, 2, NaN, 5), val_auc = list(NaN, 1, NaN, 0)),
+    epochs = 4L, epoch_s = list(1, 1, 1, 1), validation_freq = 2L
+  )
+  expect_identical(fit$history$val_loss, c(NA, 2, NA, 5))
+  metrics <- summary(fit)$metrics
+  validation <- metrics[metrics$metric == "loss" & metrics$data == "validation", ]
+  expect_identical(unlist(validation[c("first", "best", "last")], use.names = FALSE), c(2, 2, 5))
+  expect_identical(validation$best_epoch, 2L)
+  at_last <- history(
+    history = list(loss = list(3, 2, 1), val_loss = list(7, NaN, NaN)), epochs = 3L,
+    epoch_s = list(1, 1, 1), validation_freq = list(1L, 3L)
+  )
+  expect_identical(at_last$history$val_loss, c(7, NA, NaN))
+  expect_identical(summary(at_last)$metrics$last, c(1, NaN))
+})
+
 test_that("directions are known by name", {
   lower <- c(
     "loss", "head_loss", "mean_absolute_error", "mse", "a_rmse", "kl_divergence", "false_negatives",
