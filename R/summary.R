@@ -27,7 +27,8 @@
 #' rows, and a dispersion. BIC takes the logarithm of `$nobs`: the rows with a weight above 0, for
 #' `"cox"` the events, and for `"ordinal"` and `"multinomial"` the sum of the weights, which
 #' `MASS::polr()` and `nnet::multinom()` take for frequencies. They are missing for models with
-#' hidden layers or a penalty, whose parameters cannot be counted so. Standard errors are not
+#' hidden layers or a penalty, whose parameters cannot be counted so, and after a training with
+#' `class_weight`, whose parameters do not have the largest likelihood. Standard errors are not
 #' computed. The family `"quantile"` has no likelihood, and coefficients if it has one quantile.
 #'
 #' @inheritParams gpu_evaluate

@@ -9,6 +9,7 @@ from gpukeras.data.dataset import map_dataset as data_dataset
 from gpukeras.models.calibration import Calibration, tie_calibration
 from gpukeras.models.families.deviance import Rows
 from gpukeras.models.families.spec import Family
+from gpukeras.training import fit
 from gpukeras.training.model_summary import (
     find_rank,
     imply_family,
@@ -100,6 +101,21 @@ def test_weights_of_classes_do_not_count(weighed):
     np.testing.assert_array_equal(
         read_residuals(model, data, kind="deviance"), read_residuals(model, plain, kind="deviance")
     )
+
+
+def test_a_training_by_weights_of_classes_leaves_no_information_criterion():
+    given, labels = {"kind": "array", "values": features()}, labels_of("binomial")
+    plain = data_dataset.build_dataset(given, {"batch_size": 120}, labels)
+    data = data_dataset.build_dataset(
+        given, {"batch_size": 120}, labels, class_weight={"0": 5.0, "1": 1.0}, recipe=plain.recipe
+    )
+    model = model_of("binomial", plain)
+    fit.fit(model, data, {"epochs": 1, "engine": "graph_loop"})
+    found = summarise_model(model, plain)
+    assert (found.aic, found.bic) == (None, None)
+    assert found.log_likelihood is not None
+    fit.fit(model, plain, {"epochs": 1, "engine": "graph_loop"})
+    assert summarise_model(model, plain).aic is not None
 
 
 def test_residuals_of_a_calibrated_model_are_those_of_its_predictions():

@@ -36,12 +36,14 @@ class TrainingRows:
         digests: Digests of all or some of them, in their order (uint32).
         data: Returns the dataset as long as it lives, else None.
         weighed: Whether the user's weights of rows were others than 1.
+        by_class: Whether classes had weights beside them.
     """
 
     count: int
     digests: np.ndarray
     data: Callable[[], Any] = lambda: None
     weighed: bool = False
+    by_class: bool = False
 
     def find(self, data: MapDataset, rows: np.ndarray, digests: np.ndarray) -> float:
         """Returns the share of rows that trained the model; 0 if nothing is evident."""
@@ -87,7 +89,9 @@ def tie_training_rows(model: Model, data: Dataset) -> None:
     some = sample_rows(data.sources[0], rows)
     sources = data.sources[:2]
     digests = digest_rows(sources, some) if can_digest(sources) else np.zeros(0, np.uint32)
-    made = TrainingRows(len(rows), digests, weakref.ref(data), _has_own_weights(data, rows))
+    weighed = _has_own_weights(data, rows)
+    by_class = data.class_weights is not None
+    made = TrainingRows(len(rows), digests, weakref.ref(data), weighed, by_class)
     earlier = [training for training in _ROWS.get(model, ()) if not _same(training, made)]
     _ROWS[model] = (*earlier, made)[-MOST_TRAININGS:]
 
@@ -133,6 +137,11 @@ def find_trained_share(model: Model, data: Dataset, rows: np.ndarray) -> float:
     return _find_share(_ROWS.get(model, ()), data, rows)
 
 
+def trained_by_class(model: Model) -> bool:
+    """Whether classes had weights in the model's last training, as far as it is known."""
+    return any(training.by_class for training in _ROWS.get(model, ())[-1:])
+
+
 def find_unweighed_share(model: Model, data: Dataset, part: str) -> float:
     """Returns the share of a dataset's rows that trained a model by weights that they now lack.
 
@@ -169,6 +178,7 @@ def to_portable(model: Model) -> list[dict[str, Any]]:
             "count": training.count,
             "digests": training.digests.astype("<u4").tobytes().hex(),
             "weighed": training.weighed,
+            "by_class": training.by_class,
         }
         for training in _ROWS.get(model, ())
     ]
@@ -186,6 +196,8 @@ def tie_stored(model: Model, plain: Any) -> None:
         if len(digests) // 4 > count or count < 1:
             raise ValueError("more digests than rows")
         known = np.frombuffer(digests, "<u4").astype(np.uint32)
-        made.append(TrainingRows(count, known, weighed=bool(training.get("weighed", False))))
+        weighed = bool(training.get("weighed", False))
+        by_class = bool(training.get("by_class", False))
+        made.append(TrainingRows(count, known, weighed=weighed, by_class=by_class))
     if made:
         _ROWS[model] = tuple(made)

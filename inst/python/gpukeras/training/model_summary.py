@@ -28,7 +28,7 @@ from gpukeras.models.families.registry import likelihood
 from gpukeras.models.families.spec import CONSTANT, NONE, ROWS, Family, family_options
 from gpukeras.models.targets import BINARY, SPARSE, loss_name, reads_logits
 from gpukeras.models.temperature import LOGIT, LOGITS, to_probabilities
-from gpukeras.models.training_rows import find_unweighed_share
+from gpukeras.models.training_rows import find_unweighed_share, trained_by_class
 from gpukeras.training.calibrate import find_rows
 from gpukeras.training.keras_functions import jit_policy
 
@@ -252,7 +252,9 @@ def _describe(
     nobs = count_observations(family, rows)
     held = count if family.name == "cox" else nobs
     residual = None if rank is None or df is None else held - (rank if units else df)
-    likely = measured.log_likelihood if df is not None and not penalised else None
+    likely = measured.log_likelihood if df is not None else None
+    if penalised or trained_by_class(model):  # which made another sum small than the likelihood
+        likely = None
     dispersion, name = read_dispersion(family, rows, measured.deviance, residual)
     terms = () if data.map else coefficients.read_coefficients(model, data.recipe, family)
     return ModelSummary(
