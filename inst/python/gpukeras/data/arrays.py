@@ -184,6 +184,12 @@ def _note(arg: str, name: str, scaled: bool, count: int) -> str:
     return f"{where} has {numbers} beyond 2^{power} that {cast} cannot hold exactly."
 
 
+def find_other(values: np.ndarray, expected: float | np.ndarray) -> np.ndarray:
+    """Returns a mask of the values that are neither missing nor what training rows had."""
+    other: np.ndarray = (values != expected) & (values == values)
+    return other
+
+
 def _note_unlearned(kind: str, names: Sequence[str], arg: str) -> str:
     if len(names) == 1:
         said = UNLEARNED[kind].format(was="was", its="its", has="has")

@@ -29,6 +29,7 @@ from gpukeras.data.arrays import (
     column_error,
     column_name,
     find_inexact,
+    find_other,
     order_columns,
     order_names,
     row_blocks,
@@ -43,7 +44,7 @@ from gpukeras.data.reader.rows import (
     row_numbers,
 )
 from gpukeras.data.reader.storage import STORAGES, RowsWriter
-from gpukeras.data.recipe.columns import Learning, find_other
+from gpukeras.data.recipe.columns import Learning
 from gpukeras.data.recipe.encoding import count_rows, learn_array, learn_columns, transform
 from gpukeras.data.recipe.imputation import count_missing
 from gpukeras.data.recipe.recipe import (

@@ -28,6 +28,7 @@ from gpukeras.data.arrays import (
     check_lengths,
     column_fault,
     divisors,
+    find_other,
     missing_hint,
     row_blocks,
 )
@@ -667,12 +668,6 @@ def _look_at(
         notes.look(block, (rule.name,), arg, scaled)
         if expected is not None and find_other(block, expected).any():
             notes.add_unlearned("zero" if rule.scale == 0 else "number", (rule.name,), arg)
-
-
-def find_other(values: np.ndarray, expected: float | np.ndarray) -> np.ndarray:
-    """Returns a mask of the values that are neither missing nor what training rows had."""
-    other: np.ndarray = (values != expected) & (values == values)
-    return other
 
 
 def _check_kind(rule: ColumnRule, column: Mapping[str, Any], arg: str) -> None:
