@@ -267,6 +267,15 @@ def test_missing_texts_are_not_left_out_or_filled_in():
         build_dataset(matrix(TEXTS), {**PLAIN, "na": "drop"}, labels())
 
 
+def test_missing_texts_of_one_column_among_several_are_refused():
+    codes, levels = coded(TEXTS)
+    words = {"name": "words", "kind": "character", "values": np.array(codes), "levels": levels}
+    words["values"][[3, 7]] = 0
+    features = frame(column("age", AGES, "numeric"), words)
+    with pytest.raises(DataError, match=r"`x\$words` has missing texts in 2 rows"):
+        build_dataset(features, {**PLAIN, "encode": "none"}, labels())
+
+
 def test_other_columns_than_in_training_are_refused():
     given = open_features(frame(column("words", TEXTS)), "newdata", encoding=None)
     assert not isinstance(given, memory.StringFeatures)
