@@ -87,8 +87,9 @@ name_reasons <- function(report) {
 #'
 #' @section Fields:
 #' - `$history`: a vector for each metric, with Keras' names; names of validation metrics have the
-#'   prefix `val_`, and are `NA` in epochs without a validation. A metric whose value is an array, such as `F1Score()`, has a matrix with one row
-#'   per epoch; elsewhere each of its components counts as a metric: `f1_score[1]`.
+#'   prefix `val_`, and are `NA` in epochs without a validation. A metric whose value is an array,
+#'   such as `F1Score()`, has a matrix with one row per epoch; elsewhere each of its components
+#'   counts as a metric: `f1_score[1]`.
 #' - `$metrics`, `$params`: as those of keras3's histories: `$metrics` is `$history`, `$params`
 #'   holds the number of the last epoch and the `steps` of an epoch.
 #' - `$learning_rate`: the rate at the end of each epoch.
