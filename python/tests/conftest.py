@@ -152,13 +152,11 @@ def test_precision(session_precision, request):
         assert "keras" not in sys.modules, "imports Keras, and is not marked `tf`"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def measures_engines():
+@pytest.fixture(autouse=True)
+def measures_engines(monkeypatch):
     # No test starts with the engine that won in another one, or with the seed that it gave.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(autotune_cache, "LASTING", ())
-        patch.setattr(runtime, "read_seed", lambda: None)
-        yield
+    monkeypatch.setattr(autotune_cache, "LASTING", ())
+    monkeypatch.setattr(runtime, "read_seed", lambda: None)
 
 
 @pytest.fixture
