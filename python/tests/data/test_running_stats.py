@@ -23,7 +23,7 @@ def test_what_is_constant_has_no_deviation_however_far_from_0():
     found = RunningStats()
     for block in (np.full(7, 1e15 + 0.1), np.full(5, 1e15 + 0.1)):
         found.add(block)
-    assert (found.mean, found.deviation, found.count) == (1e15 + 0.1, 1.0, 12)
+    assert (found.mean, found.deviation, found.count) == (1e15 + 0.1, 0.0, 12)
 
 
 def test_no_rows_change_nothing():
@@ -32,4 +32,4 @@ def test_no_rows_change_nothing():
     found.add(np.array([[1.0, 2.0], [3.0, 2.0]]))
     found.add(np.empty((0, 2)))
     np.testing.assert_array_equal(found.mean, [2, 2])
-    np.testing.assert_array_equal(found.deviation, [1, 1])
+    np.testing.assert_array_equal(found.deviation, [1, 0])
