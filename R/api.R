@@ -86,6 +86,18 @@ core <- function(call = caller_env()) {
   the$core
 }
 
+# Runs an action once when R ends, of which Python gets no notice. A fork has none of its threads, and
+# a session whose Python never ran must not look for one.
+at_session_end <- function(key, action) {
+  if (is.null(the$ending[[key]])) {
+    session <- Sys.getpid()
+    the$ending[[key]] <- new.env(parent = emptyenv())
+    reg.finalizer(the$ending[[key]], onexit = TRUE, function(state) {
+      if (Sys.getpid() == session && python_runs()) try(action(), silent = TRUE)
+    })
+  }
+}
+
 # reticulate's own message says why no Python can be loaded, and leaves out a wrong version.
 start_python <- function(call) {
   if (python_runs()) {

@@ -108,19 +108,8 @@ gpu_cluster <- function(workers = NULL, index = NULL, timeout = 60, secret = NUL
   )
   check_no_na_options(options)
   record <- call_core("join_cluster", list(options = options))
-  leave_at_end()
+  at_session_end("cluster", function() call_core("leave_cluster")) # informs the other workers
   new_gpu_cluster(record)
-}
-
-# Python gets no notice when R ends, so R itself informs the other workers.
-leave_at_end <- function() {
-  if (is.null(the$leaving)) {
-    session <- Sys.getpid() # a fork of it is no worker
-    the$leaving <- new.env(parent = emptyenv())
-    reg.finalizer(the$leaving, onexit = TRUE, function(state) {
-      if (Sys.getpid() == session) try(call_core("leave_cluster"), silent = TRUE)
-    })
-  }
 }
 
 # Addresses are sent as a list. Anything else is left as it is, for the core to refuse.

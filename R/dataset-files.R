@@ -139,7 +139,9 @@ as_file <- function(path, arg, call, options = list()) {
     )
   }
   paths <- absolute_paths(path)
-  if (any(is_url(paths))) close_stores_at_end()
+  # Threads of Arrow's S3 client would crash R when it ends.
+  # Threads of Arrow's S3 client would crash R when it ends.
+  if (any(is_url(paths))) at_session_end("stores", function() call_core("close_stores"))
   if (kind == "saved") {
     check_saved_options(options, call)
   }
@@ -153,17 +155,6 @@ as_file <- function(path, arg, call, options = list()) {
   )
   check_file_options(options, taken, kind, call)
   c(list(kind = kind, paths = as.list(paths)), options[intersect(names(options), taken)])
-}
-
-# Python gets no notice when R ends, and threads of Arrow's S3 client would crash R then.
-close_stores_at_end <- function() {
-  if (is.null(the$stores)) {
-    session <- Sys.getpid() # a fork of it has none of the threads
-    the$stores <- new.env(parent = emptyenv())
-    reg.finalizer(the$stores, onexit = TRUE, function(state) {
-      if (Sys.getpid() == session) try(call_core("close_stores"), silent = TRUE)
-    })
-  }
 }
 
 # Whether strings are paths. A single string always is one: if not, as_file() raises the error.

@@ -33,6 +33,6 @@ the$accelerate <- FALSE # whether accelerate() waits for Python to start
 the$unmarshalled <- list() # models and datasets of marshalled values, the last used at the end
 the$prepared <- list() # prepped recipes of the package recipes, by their keys
 the$formulas <- list() # functions of formulas written in this session, by formula and key
-the$stores <- NULL # closes object stores when R ends, once one was used
+the$ending <- list() # what at_session_end() runs, by key
 the$boards <- list() # servers of TensorBoard that this session has started
 the$events <- 0 # conditions signalled so far by a child of gpu_run()

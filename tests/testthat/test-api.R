@@ -366,3 +366,18 @@ test_that("TensorFlow or JAX is enough", {
   expect_identical(choose_lacking(c(none, keras), keras), keras)
   expect_identical(choose_lacking(list(), jax), list())
 })
+
+test_that("a session whose Python never ran looks for none when it ends", {
+  skip_outside_lane()
+  skip_on_os("windows")
+  asked <- tempfile()
+  python <- withr::local_tempfile(lines = c("#!/bin/sh", paste("touch", asked), "exit 1"))
+  Sys.chmod(python, "755")
+  env <- c(callr::rcmd_safe_env(), RETICULATE_PYTHON = python)
+  end <- function() gpukeras:::as_file("s3://bucket/rows.csv", "x", NULL)
+  callr::r(end, libpath = .libPaths(), env = env)
+  expect_false(file.exists(asked))
+  look <- function() try(gpukeras::gpu_devices(), silent = TRUE)
+  callr::r(look, libpath = .libPaths(), env = env)
+  expect_true(file.exists(asked)) # where it is asked for, it is looked for
+})
