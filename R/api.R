@@ -86,8 +86,8 @@ core <- function(call = caller_env()) {
   the$core
 }
 
-# Runs an action once when R ends, of which Python gets no notice. A fork has none of its threads, and
-# a session whose Python never ran must not look for one.
+# Runs an action once when R ends, of which Python gets no notice. A fork has none of its threads,
+# and a session whose Python never ran must not look for one.
 at_session_end <- function(key, action) {
   if (is.null(the$ending[[key]])) {
     session <- Sys.getpid()
