@@ -89,7 +89,7 @@ test_that("many models and searches that could not be saved in time do not start
   expect_identical(tune(keep("study", grace_s = 60))$stopped, "completed")
   expect_error(fit_many(keep("fits", grace_s = "a")), "`grace_s` must be a number", class = spec)
   expect_error(tune(keep("study", grace_s = -1)), "`grace_s` must be a number", class = spec)
-  expect_error(fit_many(keep("fits", keep = 3)), "Options are `folder`, `grace_s`, `every_s` and `keep`.", class = spec)
+  expect_error(fit_many(keep("fits", keep = 3)), "Options are `folder` and `grace_s`", class = spec)
   expect_error(tune(list(grace_s = 60)), "`folder` must be the path of a folder", class = spec)
   expect_error(tune(keep("study", grace_s = NA)), "`folder` must be a value", class = spec)
 })

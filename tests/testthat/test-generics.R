@@ -167,9 +167,11 @@ test_that("a level without a row has no coefficient, as in glm()", {
   gpu_fit(model, gpu_dataset(path, y = "Sepal.Length"), epochs = 1, verbose = FALSE)
   expect_named(coef(model), c("(Intercept)", "Speciesvirginica"))
 
-  all <- gpu_dataset(Sepal.Length ~ Species, iris, recipe = gpu_dataset(
-    Sepal.Length ~ Species, flowers
-  ))
+  known <- gpu_dataset(Sepal.Length ~ Species, flowers)
+  expect_warning(
+    all <- gpu_dataset(Sepal.Length ~ Species, iris, recipe = known),
+    "`Species` of `data` has levels without a training row"
+  )
   model <- gpu_mlp(all, units = integer())
   gpu_fit(model, all, epochs = 1, verbose = FALSE) # on rows that its recipe was not learned from
   expect_named(coef(model), c("(Intercept)", "Speciesversicolor", "Speciesvirginica"))
