@@ -264,13 +264,18 @@ check_label_kind <- function(kind, y, arg, call) {
   kind
 }
 
-# Drops the class AsIs, and converts a POSIXlt, which is a list, to a vector.
+# A column as a vector: of an array of one dimension, as tapply() and table() give, and of a
+# POSIXlt, which is a list.
 plain_column <- function(x, arg = "x", call = caller_env()) {
   x <- drop_asis(plain_integer64(x, arg, call))
-  if (length(dim(x)) == 1) dim(x) <- NULL # as table() and tapply() give
+  if (length(dim(x)) == 1) {
+    dim(x) <- NULL
+    oldClass(x) <- setdiff(oldClass(x), "table")
+  }
   if (inherits(x, "POSIXlt")) as.POSIXct(x) else x
 }
 
+# I() and noquote() mark values and change none.
 drop_asis <- function(x) {
   marks <- c("AsIs", "noquote")
   if (inherits(x, marks)) oldClass(x) <- setdiff(oldClass(x), marks)

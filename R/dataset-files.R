@@ -140,7 +140,6 @@ as_file <- function(path, arg, call, options = list()) {
   }
   paths <- absolute_paths(path)
   # Threads of Arrow's S3 client would crash R when it ends.
-  # Threads of Arrow's S3 client would crash R when it ends.
   if (any(is_url(paths))) at_session_end("stores", function() call_core("close_stores"))
   if (kind == "saved") {
     check_saved_options(options, call)

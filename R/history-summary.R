@@ -25,7 +25,7 @@ summary.gpu_history <- function(object, ...) {
 summarise_metrics <- function(frame) {
   groups <- split(frame, list(frame$data, frame$metric), drop = TRUE)
   rows <- lapply(unname(groups), function(group) {
-    known <- is.nan(group$value) | !is.na(group$value) # NA where no validation followed
+    known <- has_value(group$value)
     if (any(known)) group <- group[known, ]
     best <- best_row(group$value, metric_direction(as.character(group$metric[1])))
     data.frame(

@@ -37,8 +37,8 @@ mark_unvalidated <- function(report) {
   metrics
 }
 
-# Leaves out epochs without a value; NaN is one.
-drop_unknown <- function(values) values[is.nan(values) | !is.na(values)]
+# Whether epochs have a value; NaN is one.
+has_value <- function(values) is.nan(values) | !is.na(values)
 
 # A metric's value in each epoch: a vector, or a matrix with a row for each epoch if the values are
 # arrays. NaN where an epoch has none.
@@ -282,7 +282,7 @@ format_last <- function(x, most = 8) {
   )
 }
 
-last_value <- function(values) utils::tail(c(NA_real_, drop_unknown(values)), 1)
+last_value <- function(values) utils::tail(c(NA_real_, values[has_value(values)]), 1)
 
 format_speed <- function(x) {
   micro <- x$micro_batch

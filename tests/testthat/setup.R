@@ -8,11 +8,11 @@ if (!nzchar(Sys.getenv("GPUKERAS_XLA_CACHE"))) {
   withr::local_envvar(GPUKERAS_XLA_CACHE = folder, .local_envir = teardown_env())
 }
 withr::defer(close_second_session(), teardown_env())
-# What needs the core is skipped where the Python that there is does not meet its requirements.
 withr::defer(
   if (python_runs() && is_fast()) stop("A test that `make test-fast` runs has started Python."),
   teardown_env()
 )
+# What needs the core is skipped where the Python that there is does not meet its requirements.
 withr::defer(
   if (python_runs() && !can_run_examples()) stop("A test has started a Python that gpukeras refuses."),
   teardown_env()

@@ -52,6 +52,7 @@ test_that("an array of one dimension and noquote() are columns, as in lm()", {
   column <- as_column(counts, "n", NULL, "x", NULL)
   expect_identical(column$kind, "numeric")
   expect_identical(as.vector(column$values), c(2, 3))
+  expect_identical(as_column(table(c(1, 1, 2)), "n", NULL, "x", NULL)$kind, "integer")
   groups <- factor(c("u", "v"))
   dim(groups) <- 2
   expect_identical(as_column(groups, "g", NULL, "x", NULL)$kind, "factor")

@@ -253,7 +253,7 @@ def _describe(
     held = count if family.name == "cox" else nobs
     residual = None if rank is None or df is None else held - (rank if units else df)
     likely = measured.log_likelihood if df is not None else None
-    if penalised or trained_by_class(model):  # which made another sum small than the likelihood
+    if penalised or trained_by_class(model):  # the training minimised another sum
         likely = None
     dispersion, name = read_dispersion(family, rows, measured.deviance, residual)
     terms = () if data.map else coefficients.read_coefficients(model, data.recipe, family)
